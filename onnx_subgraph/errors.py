@@ -1,0 +1,62 @@
+"""Every error a user can cause, with its place and the next step.
+
+One root exception, so that the command line catches one type. A `Span` is a place in a text file; an error that has one
+prints the line with a caret under the place. An error says what is wrong, where, and what to do next (`hint`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in a text file: 1-based `line` and `column`, and the number of columns it covers.
+
+    `text` is the whole source line, so that a caret can be drawn long after the file was read.
+    """
+
+    file: str
+    line: int
+    column: int
+    length: int = 1
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+    def caret(self) -> str:
+        """The source line with carets under the place: two lines, no newline at the end."""
+        width = max(1, min(self.length, len(self.text) - self.column + 1))
+        number = str(self.line)
+        return f"{number} | {self.text}\n{' ' * len(number)} | {' ' * (self.column - 1)}{'^' * width}"
+
+
+class OnnxSubgraphError(Exception):
+    """The root of all errors that a user can cause and mend. The command line prints it and exits with 2."""
+
+    def __init__(self, message: str, *, span: Span | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.span = span
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.message if self.span is None else f"{self.span}: {self.message}"]
+        if self.span is not None and self.span.text:
+            lines.append(self.span.caret())
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class ModelError(OnnxSubgraphError):
+    """A model that can't be read, is not well-formed, or can't be written."""
+
+
+class PatternError(OnnxSubgraphError):
+    """A pattern file or pack with a mistake in it."""
+
+
+class UsageError(OnnxSubgraphError):
+    """Options that do not fit together, the model or this machine (an unknown provider, feeds that do not fit)."""

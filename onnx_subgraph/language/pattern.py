@@ -1,0 +1,88 @@
+"""A pattern: what one YAML file says, after reading.
+
+Only data. `syntax` reads the blocks, `sentence` the `where` list, `check` holds a pattern against the operator schemas, and
+`library` finds the files.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from onnx_subgraph.errors import Span
+from onnx_subgraph.language.term import Block, Static
+
+TARGETS = ("onnxruntime", "standard", "function")
+"""The targets that a replacement can be written for; every pattern has the last one without saying so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A Python expression over the closed vocabulary of `where` and `let`, kept as its syntax tree and its own words."""
+
+    text: str
+    tree: ast.expr = field(compare=False, repr=False)
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The shape and range of one free value, for the models that prove a pattern: `float32[2, 8] in [-1, 1]`.
+
+    low, high: the range of a drawn value, None for a standard normal. constant: drawn once and stored as an initializer.
+    value: given outright (a scalar such as an epsilon) instead of drawn.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    low: float | None = None
+    high: float | None = None
+    constant: bool = False
+    value: Static | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model in ONNX text form that must fuse (`fuses`) or must not (`keeps`), and why."""
+
+    model: str
+    why: str = ""
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One fusion: what to look for, when, and what replaces it for each target.
+
+    id: unique in all loaded packs; the file's stem with `-` for `_`. group: the folder's name.
+    order: the position in its library, by which ties between matches of equal size are broken.
+    """
+
+    id: str
+    group: str
+    summary: str
+    match: Block
+    where: tuple[Expression, ...]
+    let: tuple[tuple[str, Expression], ...]
+    replace: Mapping[str, Block]
+    example: Mapping[str, Example]
+    assumes: frozenset[str] = frozenset()
+    mixed_precision: bool = False
+    keeps: tuple[Case, ...] = ()
+    fuses: tuple[Case, ...] = ()
+    file: str = ""
+    order: int = 0
+
+    @property
+    def name(self) -> str:
+        """The operator's name in the `function` target: the id in CamelCase."""
+        return "".join(word[:1].upper() + word[1:] for word in self.id.split("-"))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets this pattern can be fused for, in the order of `TARGETS`."""
+        return tuple(t for t in TARGETS if t in self.replace or t == "function")

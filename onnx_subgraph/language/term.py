@@ -1,0 +1,216 @@
+"""Terms: what a pattern looks for, and what a replacement is built from.
+
+A term is an immutable tree. `str(term)` prints the syntax back, and parsing what was printed gives the same term. Terms say
+what was written; which graphs are *equal* to a term is the business of `onnx_subgraph.matching`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from onnx_subgraph.errors import Span
+
+Scalar = bool | int | float | str
+Static = Scalar | tuple["Static", ...]
+"""A value known when the pattern is read: a number, a string, or nested tuples of them (written as lists)."""
+
+
+def _span() -> Span | None:
+    return field(default=None, compare=False, repr=False)  # type: ignore[no-any-return, call-overload]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """The identity of an operator. The default domain is `""`, never `"ai.onnx"`."""
+
+    name: str
+    domain: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.domain}.{self.name}" if self.domain else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A named value. The first use binds it, every later use is the same value; `_` is any value, also none.
+
+    A name on the left of an assignment of the same block stands for that assignment's result.
+    """
+
+    name: str
+    span: Span | None = _span()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant written in the pattern. `text` is how it was written (`sqrt(2)`), `value` what it means (1.414…)."""
+
+    value: Static
+    text: str = field(default="", compare=False)
+    span: Span | None = _span()
+
+    def __str__(self) -> str:
+        return self.text or _static(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An operator applied to arguments: `ReduceMean(x, axes=[-1])`, `(Relu | Tanh)(x)`, `act[Relu | Tanh](x)`, `-x`.
+
+    operators: one, or the alternatives of `(A | B)(…)`, in order.
+    arguments: the positional ones, values. `@`, `**` and unary `-` are read as MatMul, Pow and Neg.
+    keywords: attributes, or (in `match`) constant inputs, or (in `replace`) any formal input, by formal name.
+    rest: the name that `**rest` captures or hands on, or None.
+    capture: the name in `name[A | B](…)` that remembers which operator it was, or that calls it in `replace`, or None.
+    """
+
+    operators: tuple[Operator, ...]
+    arguments: tuple[Term, ...] = ()
+    keywords: tuple[tuple[str, Term], ...] = ()
+    rest: str | None = None
+    capture: str | None = None
+    span: Span | None = _span()
+
+    def keyword(self, name: str) -> Term | None:
+        """The term given for the keyword `name`, or None."""
+        return next((term for key, term in self.keywords if key == name), None)
+
+    def __str__(self) -> str:
+        names = " | ".join(map(str, self.operators))
+        if self.capture:
+            head = f"{self.capture}[{names}]" if self.operators else self.capture
+        else:
+            head = names if len(self.operators) == 1 else f"({names})"
+        parts = [str(a) for a in self.arguments] + [f"{k}={t}" for k, t in self.keywords]
+        return f"{head}({', '.join(parts + ([f'**{self.rest}'] if self.rest else []))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A sum (`operator="+"`) or a product (`"*"`) of two or more items, in the order written, one level deep.
+
+    Each item is `(term, inverse)`: an inverse item is subtracted (in a sum) or divided by (in a product). The first item
+    is never inverse. `a - (b + c)` is a sum of `a` and, inverse, the sum of `b` and `c`: nothing is flattened here.
+    """
+
+    operator: str
+    items: tuple[tuple[Term, bool], ...]
+    span: Span | None = _span()
+
+    def __str__(self) -> str:
+        inverse = {"+": "-", "*": "/"}[self.operator]
+        text = _nested(self.items[0][0], self.operator, first=True)
+        for term, is_inverse in self.items[1:]:
+            text += f" {inverse if is_inverse else self.operator} {_nested(term, self.operator, first=False)}"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """`p | q`: any of two or more alternatives, tried in order."""
+
+    alternatives: tuple[Term, ...]
+    span: Span | None = _span()
+
+    def __str__(self) -> str:
+        return " | ".join(str(a) for a in self.alternatives)
+
+
+@dataclass(frozen=True, slots=True)
+class Rearrange:
+    """A word of layout: `rearrange(x, "b s (h d) -> b h s d")`, `repeat(…)`, `split(x, axis=-1, parts=2)`.
+
+    word: "rearrange", "repeat" or "split".
+    source: the term that is rearranged.
+    recipe: einops' notation for rearrange and repeat, "" for split.
+    sizes: what is known of the named axes (`h=8`), or the arguments of split (`axis`, `parts` or `sizes`).
+    """
+
+    word: str
+    source: Term
+    recipe: str = ""
+    sizes: tuple[tuple[str, Term], ...] = ()
+    span: Span | None = _span()
+
+    def __str__(self) -> str:
+        recipe = [f'"{self.recipe}"'] if self.recipe else []
+        return f"{self.word}({', '.join([str(self.source), *recipe, *(f'{k}={v}' for k, v in self.sizes)])})"
+
+
+Term = Variable | Literal | Apply | Chain | Either | Rearrange
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One line of a block: `names = term`. A name `_` is a result that nobody may need."""
+
+    names: tuple[str, ...]
+    term: Term
+    span: Span | None = _span()
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.names)} = {self.term}"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The lines of a `match` or `replace`, in the order written; a name is assigned once, before it is used."""
+
+    assignments: tuple[Assignment, ...]
+
+    def __iter__(self) -> Iterator[Assignment]:
+        return iter(self.assignments)
+
+    def definition(self, name: str) -> tuple[Term, int] | None:
+        """The term that `name` stands for and which of its results it is; None where `name` is free."""
+        for assignment in self.assignments:
+            if name in assignment.names:
+                return assignment.term, assignment.names.index(name)
+        return None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All assigned names but `_`, in order."""
+        return tuple(n for a in self.assignments for n in a.names if n != "_")
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.assignments))
+
+
+def children(term: Term) -> tuple[Term, ...]:
+    """The terms directly inside `term`, in the order written."""
+    match term:
+        case Apply(arguments=arguments, keywords=keywords):
+            return (*arguments, *(t for _, t in keywords))
+        case Chain(items=items):
+            return tuple(t for t, _ in items)
+        case Either(alternatives=alternatives):
+            return alternatives
+        case Rearrange(source=source, sizes=sizes):
+            return (source, *(t for _, t in sizes))
+        case _:
+            return ()
+
+
+def walk(term: Term) -> Iterator[Term]:
+    """`term` and every term inside it, parents first."""
+    yield term
+    for child in children(term):
+        yield from walk(child)
+
+
+def _nested(term: Term, operator: str, *, first: bool) -> str:
+    loose = isinstance(term, Either) or (isinstance(term, Chain) and (not first or term.operator == "+" or operator == "+"))
+    if isinstance(term, Chain) and term.operator == "*" and operator == "+":
+        loose = False
+    return f"({term})" if loose else str(term)
+
+
+def _static(value: Static) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_static, value))}]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)

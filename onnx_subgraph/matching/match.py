@@ -1,0 +1,64 @@
+"""What matching yields: a `Match`, or the `NearMiss` that says how far a candidate got.
+
+Both are values: nothing in them is changed after they are made, and making them changes nothing in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.errors import Span
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.term import Static
+
+Binding = ir.Value | np.ndarray | ir.Attr | Static | None
+"""What a name of a pattern stands for in a match:
+
+* `ir.Value`: a value of the graph (constants among them, when they exist as one value);
+* `numpy.ndarray`: a constant that no single value of the graph holds (the product of two scales), or a `let` constant;
+* `ir.Attr`: an attribute captured by keyword; `int`, `float`, `str`, `bool`, tuples: a named axis, a `let` number, a captured
+  operator name (`"com.microsoft.Gelu"` or `"Relu"`);
+* `dict[str, ir.Attr]` for `**rest` (see `Match.rest`);
+* `None`: absent.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """One place in a graph where a pattern matches.
+
+    bindings: what every name of the pattern stands for; a name that no chosen alternative bound is absent from it or None.
+    rest: the attributes that each `**name` captured.
+    roots: name → value for every name on the left of the `match` block that was matched.
+    nodes: the matched nodes in topological order, transparent ones (Identity, Dropout) on the way included.
+    chosen: for every Either (by position in the pattern, `id` of the term) the index of the alternative that matched.
+    """
+
+    pattern: Pattern
+    graph: ir.Graph | ir.Function
+    bindings: Mapping[str, Binding]
+    rest: Mapping[str, Mapping[str, ir.Attr]]
+    roots: Mapping[str, ir.Value]
+    nodes: tuple[ir.Node, ...]
+    chosen: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The furthest that a candidate got before it failed.
+
+    span: the place in the pattern file that failed. node: the name of the node in the model where it failed.
+    expected, found: in words. matched: how many nodes had matched. anchor: the name of the node it started from.
+    """
+
+    pattern: str
+    span: Span | None
+    anchor: str
+    node: str
+    expected: str
+    found: str
+    matched: int

@@ -1,0 +1,33 @@
+"""What rewriting yields: a `Rewrite` that was committed, or a `Skip` that says why a match was not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One committed replacement.
+
+    pattern: its id. op: the operator that stands for the match, `com.microsoft.Gelu`. node: the name of the (first) node added.
+    replaces: the names of the nodes removed, in topological order. added: how many nodes were added.
+    assumes: what the pattern assumes (`finite`), for the report. body: whether the operator is a model-local function.
+    """
+
+    pattern: str
+    op: str
+    node: str
+    replaces: tuple[str, ...]
+    added: int
+    assumes: frozenset[str] = frozenset()
+    body: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A match that was found and not replaced. node: the name of the node at its root. opset: what it would need, or None."""
+
+    pattern: str
+    node: str
+    reason: str
+    opset: int | None = None
