@@ -1,0 +1,59 @@
+# Two commands do everything: `make demo` fuses a sample model and prints the report, `make test` is what CI runs.
+# Both make and fill .venv when it is missing or pyproject.toml has changed, and need Python >= 3.11, pip and make.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# What is installed depends on pyproject.toml alone: an editable install follows the code by itself.
+HASH := $(shell cksum < pyproject.toml | cut -d ' ' -f 1)
+INSTALLED := $(VENV)/installed-$(HASH)
+INSTALLED_DEV := $(VENV)/installed-dev-$(HASH)
+MODEL ?= sample_models/bert.onnx
+
+.PHONY: help demo install test lint types tests format clean
+
+help:
+	@echo 'make demo     fuse a sample model ($(MODEL)) and print the report'
+	@echo 'make test     lint, types and tests, as CI runs them'
+	@echo 'make format   let ruff put the code in its format'
+	@echo 'make clean    remove .venv, caches and built files'
+
+demo: $(INSTALLED)
+	$(BIN)/onnx-subgraph fuse $(MODEL)
+
+install: $(INSTALLED_DEV)
+
+test: lint types tests
+
+lint: $(INSTALLED_DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED_DEV)
+	$(BIN)/mypy
+
+tests: $(INSTALLED_DEV)
+	$(BIN)/pytest -n 2
+
+format: $(INSTALLED_DEV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(BIN)/python:
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3'; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@rm -f $(VENV)/installed-*
+	@touch $@
+
+$(INSTALLED_DEV): | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@rm -f $(VENV)/installed-*
+	@touch $(INSTALLED) $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -f sample_models/*.fused.onnx

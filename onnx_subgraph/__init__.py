@@ -1,0 +1,61 @@
+"""Finds subgraphs of ONNX models that have a fused form, replaces them, and checks that the model still computes the same.
+
+The public API is what `__all__` names; everything else may change. Names are loaded at first use, because onnx and onnxruntime
+take most of a second to import and `onnx-subgraph --help` needs neither.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx_subgraph.errors import ModelError, OnnxSubgraphError, PatternError, UsageError
+    from onnx_subgraph.language.library import load_patterns
+    from onnx_subgraph.matching.matcher import find
+    from onnx_subgraph.pipeline import FuseResult, Options, explain, fuse
+    from onnx_subgraph.verification import verify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "FuseResult",
+    "ModelError",
+    "OnnxSubgraphError",
+    "Options",
+    "PatternError",
+    "UsageError",
+    "__version__",
+    "explain",
+    "find",
+    "fuse",
+    "load_patterns",
+    "verify",
+]
+
+_HOMES = {
+    "FuseResult": "pipeline",
+    "ModelError": "errors",
+    "OnnxSubgraphError": "errors",
+    "Options": "pipeline",
+    "PatternError": "errors",
+    "UsageError": "errors",
+    "explain": "pipeline",
+    "find": "matching",
+    "fuse": "pipeline",
+    "load_patterns": "language.library",
+    "verify": "verification",
+}
+"""Public name → the module that it lives in."""
+
+
+def __getattr__(name: str) -> object:
+    """The public name, imported from its module at first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, those not loaded yet among them."""
+    return sorted({*globals(), *__all__})
