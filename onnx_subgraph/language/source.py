@@ -1,0 +1,210 @@
+"""YAML text → plain data in which everything knows its place.
+
+Only what a pattern needs is read: mappings, lists and scalars, no anchors, aliases or tags, bounded in size and depth. A scalar keeps the
+place of each of its lines, so that an error inside a block is shown at its line and column of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from onnx_subgraph.errors import PatternError, Span
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # a PyYAML that was built without libyaml reads the same, more slowly
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+MAX_BYTES = 256 * 1024
+"""The largest file that is read; the largest pattern we know has 4 KB."""
+MAX_DEPTH = 16
+"""The deepest nesting of mappings and lists that is read."""
+
+_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # what libyaml counts as the end of a line
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A piece of text. `style`: "" plain, "'" or '"' quoted, "|" literal block, ">" folded block.
+
+    places: for each line of `text` its 1-based (line, column) in the file; empty where the text is not laid out as in the
+    file (folded lines, escapes), in which case every place inside it is the whole scalar's `span`.
+    """
+
+    text: str
+    style: str
+    span: Span
+    places: tuple[tuple[int, int], ...] = ()
+    lines: tuple[str, ...] = field(default=(), repr=False)
+
+    def at(self, line: int, column: int, length: int = 1) -> Span:
+        """The place in the file of the 1-based `line` and `column` of this text."""
+        if not 1 <= line <= len(self.places):
+            return self.span
+        row, first = self.places[line - 1]
+        return Span(self.span.file, row, first + column - 1, max(1, length), self.lines[row - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    items: tuple[Data, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A mapping; its keys are unique, in the order written."""
+
+    entries: tuple[tuple[Scalar, Data], ...]
+    span: Span
+
+    def get(self, key: str) -> Data | None:
+        """What is written under `key`, or None."""
+        return next((data for name, data in self.entries if name.text == key), None)
+
+    def key(self, key: str) -> Scalar | None:
+        """The key itself, for its place, or None."""
+        return next((name for name, _ in self.entries if name.text == key), None)
+
+
+Data = Scalar | Items | Fields
+
+
+def read_file(path: Path) -> Fields:
+    """The mapping that the YAML file `path` holds. Raises PatternError, with the place."""
+    file = str(path)
+    start = Span(file, 1, 1)
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PatternError(f"cannot read {file}: {error.strerror or error}", hint="give a pattern file, a group or a pack") from None
+    if len(content) > MAX_BYTES:
+        raise PatternError(f"the file is larger than {MAX_BYTES // 1024} KB", span=start, hint="one file holds one pattern")
+    try:
+        return read_text(content.decode("utf-8-sig"), file)
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line = before.count(b"\n") + 1
+        column = len(before.rpartition(b"\n")[2].decode("utf-8", "replace")) + 1
+        raise PatternError("the file is not UTF-8 text", span=Span(file, line, column), hint="save it as UTF-8") from None
+
+
+def read_text(text: str, file: str) -> Fields:
+    """The mapping that `text` holds; `file` is the name used in errors. Raises PatternError, with the place."""
+    reader = _Reader(text, file)
+    try:
+        data = reader.document()
+    except yaml.YAMLError as error:
+        raise reader.mended(error) from None
+    if not isinstance(data, Fields):
+        raise PatternError("the file is not a mapping of keys", span=data.span, hint="start with `id: my-pattern`")
+    return data
+
+
+class _Reader:
+    """Builds data from libyaml's events: its own composer recurses without a bound and loses anchors."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file = file
+        self.text = text
+        self.lines = tuple(_BREAK.split(text))
+        self.events: Iterator[Any] = iter(())
+
+    def document(self) -> Data:
+        self.events = yaml.parse(self.text, Loader=_Loader)  # type: ignore[no-untyped-call]
+        next(self.events)  # the start of the stream
+        if isinstance(next(self.events), yaml.StreamEndEvent):
+            raise PatternError("the file is empty", span=self.place(1, 1), hint="start with `id: my-pattern`")
+        data = self.data(next(self.events), 0)
+        next(self.events)  # the end of the document
+        after = next(self.events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            raise PatternError("a second document begins here", span=self.span(after), hint="one file holds one pattern")
+        return data
+
+    def data(self, event: Any, depth: int) -> Data:
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            hint = "write the text out; if it begins with `*` or `&`, quote it"
+            raise PatternError("anchors and aliases are not supported", span=self.span(event), hint=hint)
+        if event.tag is not None:
+            hint = "leave the tag out; if the text begins with `!`, quote it"
+            raise PatternError(f"the tag `{event.tag}` is not supported", span=self.span(event), hint=hint)
+        if depth > MAX_DEPTH:
+            raise PatternError(f"nested more than {MAX_DEPTH} levels deep", span=self.span(event))
+        if isinstance(event, yaml.ScalarEvent):
+            return self.scalar(event)
+        return self.items(event, depth) if isinstance(event, yaml.SequenceStartEvent) else self.fields(event, depth)
+
+    def items(self, start: Any, depth: int) -> Items:
+        found: list[Data] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            found.append(self.data(event, depth + 1))
+        return Items(tuple(found), self.span(start))
+
+    def fields(self, start: Any, depth: int) -> Fields:
+        found: dict[str, tuple[Scalar, Data]] = {}
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key = self.data(event, depth + 1)
+            if not isinstance(key, Scalar):
+                raise PatternError("a key is a word", span=key.span, hint="quote a value that begins with `{` or `[`")
+            if key.text in found:
+                line = found[key.text][0].span.line
+                raise PatternError(f"`{key.text}` is given twice", span=key.span, hint=f"it is already given in line {line}")
+            found[key.text] = key, self.data(next(self.events), depth + 1)
+        return Fields(tuple(found.values()), self.span(start))
+
+    def scalar(self, event: Any) -> Scalar:
+        style = event.style or ""
+        span = self.span(event)
+        text: str = event.value
+        places: tuple[tuple[int, int], ...] = ()
+        if style == "|":
+            places = self.block_places(text, span.line)
+        elif style != ">" and "\n" not in text:
+            column = span.column + (1 if style else 0)
+            if span.text[column - 1 : column - 1 + len(text)] == text:
+                places = ((span.line, column),)
+        return Scalar(text, style, span, places, self.lines)
+
+    def block_places(self, text: str, header: int) -> tuple[tuple[int, int], ...]:
+        # A line of a literal block is a line of the file less its indentation.
+        rows = text.split("\n")
+        in_file = self.lines[header : header + len(rows)]
+        return tuple((header + 1 + i, len(line) - len(row) + 1 if row else 1) for i, (row, line) in enumerate(zip(rows, in_file)))
+
+    def span(self, event: Any) -> Span:
+        start, end = event.start_mark, event.end_mark
+        length = end.column - start.column if end.line == start.line else 1
+        return self.place(start.line + 1, start.column + 1, length)
+
+    def place(self, line: int, column: int, length: int = 1) -> Span:
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return Span(self.file, line, column, max(1, length), text)
+
+    def mended(self, error: yaml.YAMLError) -> PatternError:
+        """A YAML error in our words."""
+        if isinstance(error, yaml.MarkedYAMLError):
+            mark = error.problem_mark or error.context_mark
+            span = self.place(mark.line + 1, mark.column + 1) if mark else self.place(1, 1)
+            problem = error.problem or "not YAML"
+            return PatternError(f"not valid YAML: {problem}", span=span, hint=_yaml_hint(span, problem))
+        position = next((i for i, c in enumerate(self.text) if not (c.isprintable() or c in "\t\n\r\x85\u2028\u2029")), 0)
+        before = _BREAK.split(self.text[:position])
+        return PatternError("not valid YAML: a control character", span=self.place(len(before), len(before[-1]) + 1))
+
+
+def _yaml_hint(span: Span, problem: str) -> str:
+    if "\t" in span.text:
+        return "indent with spaces, not tabs"
+    if "mapping values" in problem or "block end" in problem:
+        return "quote a value that holds `: `, or put it under a `|`"
+    return "quote text that holds one of `: # [ ] { } , & * ! | > ' \" % @` and begins with it"
