@@ -1,0 +1,95 @@
+"""Sums and products of the graph, in every grouping: which values can be seen as the items of one chain.
+
+A *front* of a value is one way to write it as constant ∘ items: the value itself, or with some of its items expanded, and
+so on. A pattern's chain matches a value when one of its fronts can be assigned item by item. Fronts come smallest first and
+are bounded by the number of items that the pattern asks for, so their number does not depend on the size of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching.view import Expansion, Item, View, Virtual
+
+Through = Callable[[ir.Value], tuple[ir.Value, tuple[ir.Node, ...]]]
+MOST_FRONTS = 64
+"""A bound on the fronts tried for one chain, far above what a chain of few items has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """constant ∘ items, through `nodes`. items: (value, exponent or sign), equal ones merged, constants left out.
+
+    scalars: the constants that are in `constant`, as items. tolerance: the relative error that `constant` may carry.
+    """
+
+    items: tuple[Item, ...]
+    constant: float
+    scalars: tuple[tuple[ir.Value, float], ...]
+    nodes: tuple[ir.Node, ...]
+    tolerance: float
+
+
+def product_fronts(view: View, through: Through, value: ir.Value, limit: int) -> Iterator[Front]:
+    """The fronts of `value` as a product of at most `limit` items (counted with multiplicity), smallest first."""
+    yield from _bounded(_fronts(view, through, value, limit, product=True))
+
+
+def sum_fronts(view: View, through: Through, value: ir.Value, limit: int) -> Iterator[Front]:
+    """The fronts of `value` as a sum of at most `limit` items, smallest first."""
+    yield from _bounded(_fronts(view, through, value, limit, product=False))
+
+
+def _bounded(fronts: Iterator[Front]) -> Iterator[Front]:
+    for _, front in zip(range(MOST_FRONTS), fronts, strict=False):
+        yield front
+
+
+def _fronts(view: View, through: Through, value: ir.Value, limit: int, *, product: bool) -> Iterator[Front]:
+    step_of = view.product if product else view.sum
+    neutral = 1.0 if product else 0.0
+
+    def grow(pending: tuple[Item, ...], done: tuple[Item, ...], front: Front) -> Iterator[Front]:
+        if len(pending) + len(done) > limit:
+            return
+        if not pending:
+            yield Front(_merge(view, done) if product else done, front.constant, front.scalars, front.nodes, front.tolerance)
+            return
+        (item, power), rest = pending[0], pending[1:]
+        yield from grow(rest, (*done, (item, power)), front)
+        if isinstance(item, Virtual):
+            return
+        source, passed = through(item)
+        step = step_of(source)
+        if step is None or not _may_expand(step, power, product=product):
+            return
+        inner = tuple((v, power * e) for v, e in step.items)
+        constant = front.constant * step.constant**power if product else front.constant + power * step.constant
+        scalars = (*front.scalars, *((v, power * e) for v, e in step.scalars))
+        nodes = (*front.nodes, *passed, *step.nodes)
+        yield from grow((*inner, *rest), done, Front((), constant, scalars, nodes, front.tolerance + step.tolerance))
+
+    yield from grow(((value, 1.0),), (), Front((), neutral, (), (), 0.0))
+
+
+def _may_expand(step: Expansion, power: float, *, product: bool) -> bool:
+    """(a * b) ** p is a ** p * b ** p for whole p; (a ** 2) ** 0.5 is not a."""
+    if not product or float(power).is_integer():
+        return True
+    return len(step.items) == 1 and step.constant == 1.0 and step.items[0][1] in (-1.0, 0.5, -0.5)
+
+
+def _merge(view: View, items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Equal values as one, with the sum of their exponents."""
+    merged: list[Item] = []
+    for value, power in items:
+        for position, (other, so_far) in enumerate(merged):
+            if isinstance(value, ir.Value) and isinstance(other, ir.Value) and view.same(value, other):
+                merged[position] = (other, so_far + power)
+                break
+        else:
+            merged.append((value, power))
+    return tuple(merged)

@@ -1,0 +1,297 @@
+"""The normal form of a pattern: what is left of a term when spelling is taken away.
+
+Sums and products become multisets with a constant, division an exponent of -1, subtraction a sign, Sqrt an exponent of
+one half, Neg a coefficient; a name that is used once gives way to what it stands for. The matcher compares these forms
+with the graph, expanded the same way (`onnx_subgraph.matching.chain`), so no pattern has to list spellings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnx_subgraph.errors import Span
+from onnx_subgraph.language import term as T
+from onnx_subgraph.language.check import static_names
+from onnx_subgraph.language.pattern import Pattern
+
+PRODUCT_OPERATORS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Sqrt", "Pow"})
+SUM_OPERATORS = frozenset({"Add", "Sub", "Neg", "Gemm"})
+COMMUTATIVE = frozenset({"Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
+ASSOCIATIVE = frozenset({"Max", "Min", "And", "Or", "Sum"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Name:
+    """A free variable, or, with a definition, the result `index` of the assignment numbered `assignment`."""
+
+    name: str
+    span: Span | None
+    definition: Normal | None = None
+    index: int = 0
+    assignment: int = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A literal where a value stands."""
+
+    value: T.Static
+    span: Span | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """An operator with its arguments in normal form; keywords and `rest` are as written. index: which of its results."""
+
+    term: T.Apply
+    operators: frozenset[tuple[str, str]]
+    arguments: tuple[Normal, ...]
+    span: Span | None
+    index: int = 0
+    assignment: int = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """coefficient * scalar * Π factor ** exponent. scalar: the name that takes whatever constant is left over, or None."""
+
+    coefficient: float
+    factors: tuple[tuple[Normal, float], ...]
+    scalar: str | None
+    span: Span | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sum:
+    """constant + scalar + Σ sign * addend. scalar: the name that takes whatever constant is left over, or None."""
+
+    constant: float
+    addends: tuple[tuple[Normal, float], ...]
+    scalar: str | None
+    span: Span | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Alternatives, tried in order. term: the `Either` they come from, for `Match.chosen`."""
+
+    alternatives: tuple[Normal, ...]
+    term: T.Either
+    span: Span | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """A word of layout: rearrange, repeat, or the part `index` of a split numbered `assignment`."""
+
+    term: T.Rearrange
+    source: Normal
+    span: Span | None
+    index: int = 0
+    assignment: int = -1
+
+
+Normal = Name | Constant | Operation | Product | Sum | Choice | Layout
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NormalPattern:
+    """A pattern in normal form.
+
+    primary: the result that matching starts from. others: the results that it does not reach, in order.
+    statics: the names that must stand for constants, because a replacement uses them as attributes.
+    """
+
+    pattern: Pattern
+    primary: Name
+    others: tuple[Name, ...]
+    statics: frozenset[str]
+
+
+def normalise(pattern: Pattern) -> NormalPattern:
+    """The normal form of a checked pattern."""
+    return _Normaliser(pattern).run()
+
+
+def children(normal: Normal) -> tuple[Normal, ...]:
+    """The normal terms directly inside `normal`."""
+    match normal:
+        case Name(definition=definition) if definition is not None:
+            return (definition,)
+        case Operation(arguments=arguments):
+            return arguments
+        case Product(factors=items) | Sum(addends=items):
+            return tuple(item for item, _ in items)
+        case Choice(alternatives=alternatives):
+            return alternatives
+        case Layout(source=source):
+            return (source,)
+        case _:
+            return ()
+
+
+def walk(normal: Normal) -> Iterator[Normal]:
+    """`normal` and everything inside it, parents first."""
+    yield normal
+    for child in children(normal):
+        yield from walk(child)
+
+
+class _Normaliser:
+    """Works through the block of one pattern; holds the names already made, so that a name is one object."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern = pattern
+        self.statics = static_names(pattern)
+        self.names: dict[str, Name] = {}
+        uses = Counter(t.name for a in pattern.match for t in T.walk(a.term) if isinstance(t, T.Variable))
+        provided = {n for block in pattern.replace.values() for n in block.names} & set(pattern.match.names)
+        self.roots = tuple(n for n in pattern.match.names if n in provided) or pattern.match.names[-1:]
+        spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)}
+        self.inlined = {n for n in pattern.match.names if uses[n] == 1 and n not in self.roots and n not in spoken}
+
+    def run(self) -> NormalPattern:
+        for number, assignment in enumerate(self.pattern.match):
+            for index, name in enumerate(assignment.names):
+                if name != "_":
+                    definition = self.normal(assignment.term, index, number)
+                    self.names[name] = Name(name, assignment.span, definition, index, number)
+        reached = {name: {n.name for n in walk(self.names[name]) if isinstance(n, Name)} for name in self.roots}
+        outer = [n for n in self.roots if not any(n in reached[m] for m in self.roots if m != n)]
+        primary = max(outer, key=lambda n: len(list(walk(self.names[n]))))
+        covered = set(reached[primary])
+        others = []
+        for name in reversed(self.roots):
+            if name not in covered:
+                others.append(self.names[name])
+                covered |= reached[name]
+        return NormalPattern(self.pattern, self.names[primary], tuple(reversed(others)), self.statics)
+
+    def normal(self, term: T.Term, index: int = 0, assignment: int = -1) -> Normal:
+        match term:
+            case T.Variable(name=name, span=span):
+                made = self.names.get(name)
+                if made is None:
+                    return Name(name, span)
+                return made.definition if name in self.inlined and made.definition is not None else made
+            case T.Literal(value=value, span=span):
+                return Constant(value, span)
+            case T.Either(alternatives=alternatives, span=span):
+                return Choice(tuple(self.normal(a, index, assignment) for a in alternatives), term, span)
+            case T.Rearrange(source=source, span=span):
+                return Layout(term, self.normal(source), span, index, assignment)
+            case T.Chain(operator="+", span=span):
+                return self.sum(term, span)
+            case T.Chain(span=span):
+                return self.product(term, span)
+            case T.Apply(operators=operators, span=span):
+                if self.is_product(term):
+                    return self.product(term, span)
+                if operators == (T.Operator("Neg"),):
+                    return self.product(term, span)
+                identities = frozenset((o.domain, o.name) for o in operators)
+                arguments = tuple(self.normal(a) for a in term.arguments)
+                return Operation(term, identities, arguments, span, index, assignment)
+
+    def is_product(self, term: T.Term) -> bool:
+        if not isinstance(term, T.Apply) or term.keywords or term.rest or term.capture or len(term.operators) != 1:
+            return False
+        operator = term.operators[0]
+        if operator.domain or operator.name not in PRODUCT_OPERATORS:
+            return False
+        return operator.name != "Pow" or (isinstance(term.arguments[1], T.Literal) and _is_number(term.arguments[1].value))
+
+    def product(self, term: T.Term, span: Span | None) -> Normal:
+        coefficient, scalar, factors = 1.0, None, []
+        for item, exponent in self.factors(term, 1.0):
+            if isinstance(item, T.Literal) and _is_number(item.value):
+                coefficient *= float(item.value) ** exponent  # type: ignore[arg-type]
+            elif isinstance(item, T.Variable) and item.name in self.statics and exponent == 1 and scalar is None:
+                scalar = item.name
+            else:
+                factors.append((self.normal(item), exponent))
+        merged: list[tuple[Normal, float]] = []
+        for normal, exponent in factors:
+            same = next((i for i, (n, _) in enumerate(merged) if _same(n, normal)), None)
+            if same is None:
+                merged.append((normal, exponent))
+            else:
+                merged[same] = (merged[same][0], merged[same][1] + exponent)
+        return Product(coefficient, tuple(merged), scalar, span)
+
+    def factors(self, term: T.Term, exponent: float) -> Iterator[tuple[T.Term, float]]:
+        """The factors of `term ** exponent`, nested products flattened."""
+        match term:
+            case T.Chain(operator="*", items=items) if float(exponent).is_integer():
+                for item, inverse in items:
+                    yield from self.factors(item, -exponent if inverse else exponent)
+            case T.Apply(arguments=arguments) if self.is_product(term):
+                match term.operators[0].name:
+                    case "Mul" if float(exponent).is_integer():
+                        yield from self.factors(arguments[0], exponent)
+                        yield from self.factors(arguments[1], exponent)
+                    case "Div" if float(exponent).is_integer():
+                        yield from self.factors(arguments[0], exponent)
+                        yield from self.factors(arguments[1], -exponent)
+                    case "Neg" if float(exponent).is_integer():
+                        yield T.Literal(-1.0), exponent
+                        yield from self.factors(arguments[0], exponent)
+                    case "Reciprocal":
+                        yield from self.factors(arguments[0], -exponent)
+                    case "Sqrt":
+                        yield from self.factors(arguments[0], exponent / 2)
+                    case "Pow" if isinstance(arguments[1], T.Literal):
+                        yield from self.factors(arguments[0], exponent * float(arguments[1].value))  # type: ignore[arg-type]
+                    case _:
+                        yield term, exponent
+            case T.Variable(name=name) if name in self.inlined:
+                found = self.pattern.match.definition(name)
+                if found is not None and (isinstance(found[0], T.Chain) or self.is_product(found[0])):
+                    yield from self.factors(found[0], exponent)
+                else:
+                    yield term, exponent
+            case _:
+                yield term, exponent
+
+    def sum(self, term: T.Term, span: Span | None) -> Normal:
+        constant, scalar, addends = 0.0, None, []
+        for item, sign in self.addends(term, 1.0):
+            if isinstance(item, T.Literal) and _is_number(item.value):
+                constant += sign * float(item.value)  # type: ignore[arg-type]
+            elif isinstance(item, T.Variable) and item.name in self.statics and sign == 1 and scalar is None:
+                scalar = item.name
+            else:
+                addends.append((self.normal(item), sign))
+        return Sum(constant, tuple(addends), scalar, span)
+
+    def addends(self, term: T.Term, sign: float) -> Iterator[tuple[T.Term, float]]:
+        """The addends of `sign * term`, nested sums flattened."""
+        match term:
+            case T.Chain(operator="+", items=items):
+                for item, inverse in items:
+                    yield from self.addends(item, -sign if inverse else sign)
+            case T.Apply(operators=(T.Operator(name="Neg", domain=""),), arguments=(argument,)):
+                yield from self.addends(argument, -sign)
+            case T.Variable(name=name) if name in self.inlined:
+                found = self.pattern.match.definition(name)
+                if found is not None and isinstance(found[0], T.Chain) and found[0].operator == "+":
+                    yield from self.addends(found[0], sign)
+                else:
+                    yield term, sign
+            case _:
+                yield term, sign
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _same(a: Normal, b: Normal) -> bool:
+    """Whether two factors are the same name, so that `x * x` is `x ** 2`."""
+    return isinstance(a, Name) and isinstance(b, Name) and a.name == b.name and a.name != "_"
+
+
+def _words(text: str) -> list[str]:
+    return [w for w in "".join(c if c.isalnum() or c == "_" else " " for c in text).split() if not w[0].isdigit()]

@@ -1,0 +1,43 @@
+"""How far a match has come: an immutable value, so that yielding is backtracking and nothing has to be undone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+
+class State:
+    """Bindings, matched nodes and chosen alternatives so far. Every method returns a new state; none changes this one."""
+
+    __slots__ = ("bindings", "chosen", "depth", "nodes")
+
+    def __init__(self, bindings: dict[Any, Any], nodes: Any, depth: int, chosen: dict[int, int]) -> None:
+        self.bindings = bindings
+        self.nodes = nodes
+        self.depth = depth
+        self.chosen = chosen
+
+    def bind(self, name: object, value: object) -> State:
+        """With `name` standing for `value`."""
+        return State({**self.bindings, name: value}, self.nodes, self.depth, self.chosen)
+
+    def visit(self, nodes: tuple[ir.Node, ...]) -> State:
+        """With `nodes` matched as well."""
+        return State(self.bindings, (nodes, self.nodes), self.depth + len(nodes), self.chosen) if nodes else self
+
+    def choose(self, key: int, alternative: int) -> State:
+        """With the alternative chosen for the `Either` whose id is `key`."""
+        return State(self.bindings, self.nodes, self.depth, {**self.chosen, key: alternative})
+
+    def matched(self) -> set[ir.Node]:
+        """All nodes matched so far."""
+        found: set[ir.Node] = set()
+        link = self.nodes
+        while link is not None:
+            nodes, link = link
+            found.update(nodes)
+        return found
+
+
+EMPTY = State({}, None, 0, {})

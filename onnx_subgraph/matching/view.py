@@ -1,0 +1,319 @@
+"""What the matcher asks of one graph, each answer computed once: sources, constants, congruence, expansions.
+
+A view never changes the graph, and is thrown away when the graph changes. Two values are *congruent* when they are the same
+computation of the same values (exporters compute a mean twice); the congruence number of a value stands for that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.operators import Schema, schema
+
+FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
+TOLERANCE = {ir.DataType.FLOAT16: 6e-4, ir.DataType.BFLOAT16: 5e-3}
+"""How far, relatively, a stored constant may be from the number that was meant: rounding to the type."""
+ROUNDED = 2e-5
+"""… and exporters' own rounding in wider types: 1.4142 for the root of two is 1e-5 off; 1.42 is another number."""
+
+LINEAR = frozenset({"MatMul", "Transpose"})
+"""Operators that a scalar factor of an operand moves through."""
+_IMPURE = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A one-element constant: its number, the rank it is stored with, and the relative error it may carry."""
+
+    number: float
+    rank: int
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Virtual:
+    """A value that no node of the graph computes by itself: the product inside a Gemm, or a MatMul without its scale."""
+
+    operator: str
+    inputs: tuple[ir.Value | Virtual, ...]
+    node: ir.Node
+
+
+Item = tuple[ir.Value | Virtual, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """One step of a sum or product: constant ∘ items, computed by `nodes`. scalars are the constants in `constant`, as items."""
+
+    nodes: tuple[ir.Node, ...]
+    items: tuple[Item, ...]
+    constant: float
+    scalars: tuple[tuple[ir.Value, float], ...]
+    tolerance: float
+
+
+class View:
+    """One graph (the main one, a nested body, or a function's), and the questions the matcher asks of it."""
+
+    def __init__(self, graph: ir.Graph, constants: Constants, opsets: dict[str, int], owner: ir.Graph | ir.Function) -> None:
+        self.graph = graph
+        self.owner = owner
+        self.constants = constants
+        self.opsets = opsets
+        self.nodes = tuple(graph)
+        self.position = {node: i for i, node in enumerate(self.nodes)}
+        self._scalars: dict[ir.Value, Scalar | None] = {}
+        self._products: dict[ir.Value, Expansion | None] = {}
+        self._sums: dict[ir.Value, Expansion | None] = {}
+        self._through: dict[ir.Value, tuple[ir.Value, tuple[ir.Node, ...]]] = {}
+        self._schemas: dict[tuple[str, str], Schema | None] = {}
+
+    @cached_property
+    def by_operator(self) -> dict[tuple[str, str], list[ir.Node]]:
+        """(domain, operator) → its nodes in topological order."""
+        index: dict[tuple[str, str], list[ir.Node]] = defaultdict(list)
+        for node in self.nodes:
+            index[node.domain, node.op_type].append(node)
+        return index
+
+    def schema(self, node: ir.Node) -> Schema | None:
+        """The schema of `node` at the opset of this graph, None for an unknown operator."""
+        key = node.domain, node.op_type
+        if key not in self._schemas:
+            self._schemas[key] = schema(node.op_type, node.domain, self.opsets.get(node.domain, 1))
+        return self._schemas[key]
+
+    def through(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
+        """The value behind Identity, inference Dropout and other transparent nodes, and those nodes of this graph."""
+        known = self._through.get(value)
+        if known is None:
+            source, passed = value, []
+            end = self.constants.see_through(value)
+            while source is not end:
+                node = source.producer()
+                if node is None or node.graph is not self.graph:
+                    break
+                passed.append(node)
+                inner = node.inputs[0]
+                assert inner is not None
+                source = inner
+            known = self._through[value] = (source, tuple(passed))
+        return known
+
+    def producer(self, value: ir.Value) -> ir.Node | None:
+        """The node of this graph that computes `value`; None for inputs, initializers and captured values."""
+        node = value.producer()
+        return node if node is not None and node.graph is self.graph else None
+
+    def scalar(self, value: ir.Value) -> Scalar | None:
+        """`value` as a one-element constant number, or None."""
+        if value not in self._scalars:
+            self._scalars[value] = self._read_scalar(value)
+        return self._scalars[value]
+
+    def _read_scalar(self, value: ir.Value) -> Scalar | None:
+        if not self.constants.is_constant(value) or (value.shape is not None and any(d != 1 for d in value.shape)):
+            return None
+        array = self.constants.array(value)
+        if array is None or array.size != 1 or array.dtype.kind in "SUO":
+            return None
+        tolerance = TOLERANCE.get(value.dtype, ROUNDED) if value.dtype is not None else ROUNDED
+        return Scalar(float(array.reshape(-1)[0]), array.ndim, tolerance)
+
+    def product(self, value: ir.Value) -> Expansion | None:
+        """`value` as one step of a product, or None."""
+        if value not in self._products:
+            self._products[value] = self._expand_product(value)
+        return self._products[value]
+
+    def sum(self, value: ir.Value) -> Expansion | None:
+        """`value` as one step of a sum, or None."""
+        if value not in self._sums:
+            self._sums[value] = self._expand_sum(value)
+        return self._sums[value]
+
+    def _expand_product(self, value: ir.Value) -> Expansion | None:
+        node = self.producer(value)
+        if node is None or node.domain:
+            return None
+        if node.op_type in LINEAR:
+            return self._pull_scalars(node)
+        match node.op_type, tuple(node.inputs):
+            case "Mul", (ir.Value() as a, ir.Value() as b):
+                return self._expansion(node, ((a, 1.0), (b, 1.0)), multiply=True)
+            case "Div", (ir.Value() as a, ir.Value() as b) if value.dtype in FLOATS:
+                return self._expansion(node, ((a, 1.0), (b, -1.0)), multiply=True)
+            case "Neg", (ir.Value() as a,):
+                return Expansion((node,), ((a, 1.0),), -1.0, (), 0.0)
+            case "Reciprocal", (ir.Value() as a,):
+                return Expansion((node,), ((a, -1.0),), 1.0, (), 0.0)
+            case "Sqrt", (ir.Value() as a,):
+                return Expansion((node,), ((a, 0.5),), 1.0, (), 0.0)
+            case "Pow", (ir.Value() as a, ir.Value() as b):
+                power = self.scalar(b)
+                if power is not None and power.number and self._rank_safe(power, a):
+                    return Expansion((node,), ((a, _exact(power.number)),), 1.0, (), 0.0)
+        return None
+
+    def _pull_scalars(self, node: ir.Node) -> Expansion | None:
+        """(s * a) @ (t * b) as s * t * (a @ b), and the same for the other linear operators."""
+        inputs: list[ir.Value | Virtual] = []
+        nodes, constant, tolerance = [node], 1.0, 0.0
+        for position, value in enumerate(node.inputs):
+            if value is None or (position and node.op_type != "MatMul"):
+                break
+            source, passed = self.through(value)
+            step = self.product(source)
+            if step is None or len(step.items) != 1 or step.items[0][1] != 1.0 or (not step.scalars and step.constant == 1.0):
+                inputs.append(value)
+                continue
+            constant *= step.constant
+            tolerance += step.tolerance
+            nodes += [*passed, *step.nodes]
+            inputs.append(step.items[0][0])
+        if len(nodes) == 1:
+            return None
+        return Expansion(tuple(nodes), ((Virtual(node.op_type, tuple(inputs), node), 1.0),), constant, (), tolerance)
+
+    def _expand_sum(self, value: ir.Value) -> Expansion | None:
+        node = self.producer(value)
+        if node is None or node.domain:
+            return None
+        match node.op_type, tuple(node.inputs):
+            case "Add", (ir.Value() as a, ir.Value() as b):
+                return self._expansion(node, ((a, 1.0), (b, 1.0)), multiply=False)
+            case "Sub", (ir.Value() as a, ir.Value() as b):
+                return self._expansion(node, ((a, 1.0), (b, -1.0)), multiply=False)
+            case "Neg", (ir.Value() as a,):
+                return Expansion((node,), ((a, -1.0),), 0.0, (), 0.0)
+            case "Gemm", (ir.Value() as a, ir.Value() as b, ir.Value() as c) if self.is_plain_gemm(node):
+                return Expansion((node,), ((Virtual("MatMul", (a, b), node), 1.0), (c, 1.0)), 0.0, (), 0.0)
+        return None
+
+    def is_plain_gemm(self, node: ir.Node) -> bool:
+        """Whether a Gemm is a @ b + c: no transposition, no scale."""
+        return all(
+            name in ("alpha", "beta") and attr.as_float() == 1.0 or name in ("transA", "transB") and attr.as_int() == 0
+            for name, attr in node.attributes.items()
+        )
+
+    def _expansion(self, node: ir.Node, items: tuple[tuple[ir.Value, float], ...], *, multiply: bool) -> Expansion:
+        kept: list[Item] = []
+        scalars: list[tuple[ir.Value, float]] = []
+        constant, tolerance = (1.0, 0.0) if multiply else (0.0, 0.0)
+        for position, (value, exponent) in enumerate(items):
+            other = items[1 - position][0]
+            number = self.scalar(value)
+            if number is None or not self._rank_safe(number, other) or (multiply and number.number == 0):
+                kept.append((value, exponent))
+                continue
+            constant = constant * number.number**exponent if multiply else constant + exponent * number.number
+            tolerance += number.tolerance
+            scalars.append((value, exponent))
+        return Expansion((node,), tuple(kept), constant, tuple(scalars), tolerance)
+
+    def _rank_safe(self, number: Scalar, other: ir.Value) -> bool:
+        """A constant may not raise the rank of the value that it meets."""
+        return number.rank == 0 or (other.shape is not None and number.rank <= other.shape.rank())
+
+    @cached_property
+    def numbers(self) -> dict[ir.Value, int]:
+        """value → congruence number, for every value that this graph computes or reads."""
+        numbers: dict[ir.Value, int] = {}
+        keys: dict[object, int] = {}
+
+        def number(value: ir.Value) -> int:
+            source = self.through(value)[0]
+            known = numbers.get(source)
+            if known is None:
+                key: object = source
+                array = self.constants.array(source) if _is_small(source) and self.constants.is_constant(source) else None
+                if array is not None:
+                    key = (array.dtype.str, array.shape, array.tobytes())
+                known = numbers[source] = keys.setdefault(key, len(keys))
+            numbers[value] = known
+            return known
+
+        for node in self.nodes:
+            inputs = tuple(-1 if v is None else number(v) for v in node.inputs)
+            attributes = _attribute_key(node)
+            if attributes is None or node.op_type in _IMPURE:
+                continue
+            for index, output in enumerate(node.outputs):
+                if output in numbers:
+                    continue
+                key = (node.domain, node.op_type, attributes, inputs, index)
+                if self.through(output)[0] is output and not _is_small(output):
+                    numbers[output] = keys.setdefault(key, len(keys))
+                elif self.through(output)[0] is output and not self.constants.is_constant(output):
+                    numbers[output] = keys.setdefault(key, len(keys))
+        return numbers
+
+    def same(self, a: ir.Value, b: ir.Value) -> bool:
+        """Whether `a` and `b` are congruent."""
+        if a is b:
+            return True
+        a, b = self.through(a)[0], self.through(b)[0]
+        if a is b:
+            return True
+        first = self.numbers.get(a)
+        return first is not None and first == self.numbers.get(b)
+
+    def consumers(self, value: ir.Value) -> Iterator[ir.Node]:
+        """The nodes of this graph that read `value`, directly or through transparent nodes, each once."""
+        seen: set[ir.Node] = set()
+        pending = [value]
+        while pending:
+            for usage in pending.pop().uses():
+                node = usage.node
+                if node.graph is not self.graph or node in seen:
+                    continue
+                seen.add(node)
+                if usage.idx == 0 and self.through(node.outputs[0])[0] is not node.outputs[0]:
+                    pending.append(node.outputs[0])
+                else:
+                    yield node
+
+
+def _exact(power: float) -> float:
+    """An exponent stored in a narrow type, as the simple number that it means: 0.5, 2, 3."""
+    simple = round(power * 2) / 2
+    return simple if abs(simple - power) < 1e-3 else power
+
+
+def _is_small(value: ir.Value) -> bool:
+    shape = value.shape
+    return shape is not None and all(isinstance(d, int) for d in shape) and int(np.prod([int(d) for d in shape])) <= 16  # type: ignore[arg-type]
+
+
+def _attribute_key(node: ir.Node) -> tuple[object, ...] | None:
+    """A hashable form of the attributes; None where they hold graphs, tensors or references."""
+    key: list[object] = []
+    for name, attr in sorted(node.attributes.items()):
+        if attr.is_ref() or attr.type in _OPAQUE:
+            return None
+        value = attr.value
+        key.append((name, tuple(value) if isinstance(value, list | tuple) else value))
+    return tuple(key)
+
+
+_OPAQUE = frozenset(
+    {
+        ir.AttributeType.GRAPH,
+        ir.AttributeType.GRAPHS,
+        ir.AttributeType.TENSOR,
+        ir.AttributeType.TENSORS,
+        ir.AttributeType.SPARSE_TENSOR,
+        ir.AttributeType.SPARSE_TENSORS,
+        ir.AttributeType.TYPE_PROTO,
+        ir.AttributeType.TYPE_PROTOS,
+    }
+)
