@@ -1,0 +1,269 @@
+"""Rules that make onnx-shape-inference sound and whole on real graphs.
+
+Every operator's rule is wrapped: an error leaves a gap instead of ending the inference, and an inferred dimension beats a
+declared one. Some rules are added or replaced: arithmetic on shapes as TorchScript writes it (`Where(Equal(shape, -1), 1,
+shape)`), and broadcasting and slicing, where the library guesses (two different symbols broadcast to the first of them).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+import sympy
+from onnx_shape_inference import ShapeInferenceContext, registry
+
+Dim = int | ir.SymbolicDim
+Rule = Callable[[ShapeInferenceContext, ir.Node], None]
+
+_BROADCASTING = frozenset(
+    "Add Sub Mul Div Mod Pow BitShift BitwiseAnd BitwiseOr BitwiseXor Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor "
+    "Max Min Sum Mean PRelu Where".split()
+)
+_LONGEST_SHAPE = 64
+"""Elements of an integer tensor that are followed one by one; shapes are short."""
+
+
+@functools.cache
+def install() -> None:
+    """Put the guard around every rule of the library and add ours, once in a process."""
+    registry.collect()
+    for domain, operator, versions in list(registry.iter_supported()):
+        for version in versions:
+            rule = registry.get(domain, operator, version)
+            if rule is None:
+                continue
+            extended = functools.partial(_extended, _AFTER[operator], rule) if not domain and operator in _AFTER else rule
+            registry.register(domain, operator, version)(functools.partial(_guarded, extended))
+
+
+def _extended(after: Rule, rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
+    """The library's rule, and then ours, which sees its results and may correct them; ours runs even where theirs fails."""
+    try:
+        rule(context, node)
+    finally:
+        after(context, node)
+
+
+def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
+    declared = [output.shape for output in node.outputs]
+    for output in node.outputs:
+        output.shape = None
+    try:
+        rule(context, node)
+    except Exception:  # Whatever a rule stumbles over in an odd node, the rest of the model is still worth inferring.
+        pass
+    for output, shape in zip(node.outputs, declared, strict=True):
+        output.shape = _merged(context, output.shape, shape)
+
+
+def _merged(context: ShapeInferenceContext, inferred: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
+    """Inferred where inference knows, declared where it had to invent a symbol."""
+    if inferred is None or declared is None:
+        return inferred if declared is None else context.name_anonymous_dims_in_shape(declared)
+    if len(inferred) != len(declared):
+        return inferred
+    return ir.Shape([_merged_dim(context, ours, theirs) for ours, theirs in zip(inferred, declared, strict=True)])
+
+
+def _merged_dim(context: ShapeInferenceContext, inferred: Dim, declared: Dim) -> Dim:
+    if isinstance(inferred, int) or not _invented(context, inferred):
+        return inferred
+    if isinstance(declared, int):
+        return declared
+    if declared.value is None:
+        return inferred
+    context.add_symbolic_equality(inferred, declared)
+    return declared
+
+
+def _invented(context: ShapeInferenceContext, dim: ir.SymbolicDim) -> bool:
+    """Whether a symbol of the expression stands for "unknown" (made by the library) and not for a dimension of the inputs."""
+    return any(context.is_generated_symbol(name) for name in _symbols(dim))
+
+
+def _symbols(dim: ir.SymbolicDim) -> frozenset[str]:
+    if dim.value is None:
+        return frozenset()
+    if dim.value.isidentifier():
+        return frozenset({dim.value})
+    try:
+        return frozenset(dim.free_symbols())
+    except Exception:  # A name that is no expression is one symbol.
+        return frozenset({dim.value})
+
+
+# Broadcasting and slicing
+
+
+def _expression(dim: Dim) -> sympy.Expr | None:
+    if isinstance(dim, int):
+        return sympy.Integer(dim)
+    try:
+        return (dim + 0)._expr if dim.value is not None else None
+    except Exception:
+        return None
+
+
+def _dim(expression: sympy.Expr) -> Dim:
+    return int(expression) if expression.is_Integer else ir.SymbolicDim(expression)
+
+
+def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
+    """The size that two dimensions broadcast to, None where they cannot. Two different symbols give their maximum."""
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        return None
+    if isinstance(a, int) or isinstance(b, int):
+        return a if isinstance(a, int) else b  # The other one is 1 or the same, else the model does not run.
+    left, right = _expression(a), _expression(b)
+    return context.new_symbolic_dim() if left is None or right is None else _dim(sympy.Max(left, right))
+
+
+def broadcast(context: ShapeInferenceContext, shapes: Sequence[Sequence[Dim]]) -> list[Dim] | None:
+    """The shape that shapes broadcast to by the rules of numpy, None where they cannot."""
+    rank = max(map(len, shapes))
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for axis, dim in enumerate(shape, rank - len(shape)):
+            size = broadcast_dim(context, result[axis], dim)
+            if size is None:
+                return None
+            result[axis] = size
+    return result
+
+
+def _after_broadcasting(context: ShapeInferenceContext, node: ir.Node) -> None:
+    shapes = [value.shape for value in node.inputs if value is not None]
+    known = [tuple(shape.dims) for shape in shapes if shape is not None]
+    if shapes and len(known) == len(shapes):
+        result = broadcast(context, known)
+        node.outputs[0].shape = None if result is None else ir.Shape(result)
+
+
+def _after_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
+    a, b, y = (value.shape if value is not None else None for value in (*node.inputs[:2], node.outputs[0]))
+    if a is None or b is None or y is None or len(a) < 3 or len(b) < 3:
+        return
+    batch = broadcast(context, [a.dims[:-2], b.dims[:-2]])
+    if batch is not None:
+        node.outputs[0].shape = ir.Shape([*batch, *y.dims[-2:]])
+
+
+def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """A slice of a symbolic dimension ends at the dimension's end, even if its own end lies beyond."""
+    data, result = node.inputs[0], node.outputs[0]
+    if data is None or data.shape is None or result.shape is None or len(node.inputs) < 3:
+        return
+    operands = [context.get_symbolic_value(value) if value is not None else None for value in node.inputs[1:]]
+    starts, ends = operands[0], operands[1]
+    axes = operands[2] if len(operands) > 2 and node.inputs[3] is not None else list(range(len(starts or ())))
+    steps = operands[3] if len(operands) > 3 and node.inputs[4] is not None else [1] * len(starts or ())
+    if starts is None or ends is None or axes is None or steps is None:
+        return
+    sizes = list(result.shape.dims)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if not isinstance(axis, int) or not isinstance(start, int) or not isinstance(end, int) or step != 1:
+            continue
+        size = data.shape[axis]
+        if isinstance(size, int) or end >= 2**31 - 1 or end < 0 or start < 0:
+            continue
+        whole = _expression(size)
+        sizes[axis] = (
+            context.new_symbolic_dim() if whole is None else _dim(sympy.Max(0, sympy.Min(whole, sympy.Integer(end)) - start))
+        )
+    result.shape = ir.Shape(sizes)
+
+
+# Arithmetic on shapes
+
+
+def _never_negative(context: ShapeInferenceContext, dim: Dim) -> bool:
+    expression = _expression(dim)
+    if expression is None:
+        return False
+    return bool(expression.is_nonnegative) and not any(context.is_generated_symbol(str(s)) for s in expression.free_symbols)
+
+
+def _after_equal(context: ShapeInferenceContext, node: ir.Node) -> None:
+    _after_broadcasting(context, node)
+    operands = _paired(context, node.inputs)
+    if operands is None:
+        return
+    results = [_equal(context, a, b) for a, b in operands]
+    if all(result is not None for result in results):
+        context._symbolic_values[node.outputs[0]] = [int(bool(result)) for result in results]
+
+
+def _equal(context: ShapeInferenceContext, a: Dim, b: Dim) -> bool | None:
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    if a == b and not isinstance(a, int) and a.value is not None:
+        return True
+    number, other = (a, b) if isinstance(a, int) else (b, a)
+    if isinstance(number, int) and number < 0 and _never_negative(context, other):
+        return False
+    return None
+
+
+def _paired(context: ShapeInferenceContext, inputs: Sequence[ir.Value | None]) -> list[tuple[Dim, ...]] | None:
+    """The known elements of several 0-D or 1-D integer values side by side, broadcast; None if some are unknown."""
+    columns = [context.get_symbolic_value(value) if value is not None else None for value in inputs]
+    known = [column for column in columns if column is not None]
+    if len(known) != len(columns) or not known:
+        return None
+    length = max(map(len, known))
+    if length > _LONGEST_SHAPE or any(len(column) not in (1, length) for column in known):
+        return None
+    return list(zip(*(column * length if len(column) == 1 else column for column in known), strict=True))
+
+
+def _after_where(context: ShapeInferenceContext, node: ir.Node) -> None:
+    _after_broadcasting(context, node)
+    operands = _paired(context, node.inputs)
+    if operands is None:
+        return
+    if all(isinstance(condition, int) or a == b for condition, a, b in operands):
+        chosen = [b if condition == 0 else a for condition, a, b in operands]
+        context.set_symbolic_value(node.outputs[0], chosen)
+
+
+def _after_constant_of_shape(context: ShapeInferenceContext, node: ir.Node) -> None:
+    shape, result = node.inputs[0], node.outputs[0]
+    sizes = context.get_symbolic_value(shape) if shape is not None else None
+    if sizes is None:
+        return
+    result.shape = ir.Shape(list(sizes))
+    attribute = node.attributes.get("value")
+    tensor = attribute.as_tensor() if attribute is not None else None
+    if tensor is not None and result.dtype in (ir.DataType.INT64, ir.DataType.INT32) and len(sizes) <= 1:
+        count = sizes[0] if sizes else 1
+        if isinstance(count, int) and 0 <= count <= _LONGEST_SHAPE:
+            context.set_symbolic_value(result, [int(tensor.numpy().reshape(-1)[0])] * count)
+
+
+def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
+    data, target = node.inputs[0], node.inputs[1]
+    if data is None or target is None or data.shape is None:
+        return
+    sizes = context.get_symbolic_value(target)
+    if sizes is None:
+        return
+    # A size of -1 is outside the standard; onnxruntime takes it as 1, and so do exporters who write it.
+    result = broadcast(context, [data.shape.dims, [1 if size == -1 else size for size in sizes]])
+    node.outputs[0].shape = None if result is None else ir.Shape(result)
+
+
+_AFTER: dict[str, Rule] = {
+    **dict.fromkeys(_BROADCASTING, _after_broadcasting),
+    "Equal": _after_equal,
+    "Where": _after_where,
+    "ConstantOfShape": _after_constant_of_shape,
+    "Expand": _after_expand,
+    "MatMul": _after_matmul,
+    "Slice": _after_slice,
+}

@@ -1,0 +1,168 @@
+"""Symbolic types and shapes for every value of a model, without changing what the file declares.
+
+onnx-shape-inference does the work; `inference_rules` guards and extends it. What a file declares about inner values is often
+stale (a batch size edited at the inputs alone), so an inferred dimension beats a declared one and a declared one fills what
+inference leaves open. Everything inferred lives on the values while we work and is put back by `declared_only` when a model is
+written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import onnx_ir as ir
+
+Dim = int | ir.SymbolicDim
+
+DECLARED = "onnx_subgraph.declared"
+"""Key in `Value.meta`: the (type, shape) that the file declares for the value."""
+
+SHAPE_DATA = "onnx_subgraph.shape_data"
+"""Key in `Value.meta`: the elements (int or SymbolicDim) of a small integer tensor that inference knows, as a flat tuple."""
+
+_INFERRED = "onnx_subgraph.inferred"
+
+
+def infer_shapes(model: ir.Model) -> None:
+    """Give every value of the graph and its nested bodies the dtype and symbolic shape that can be known.
+
+    Never raises on a model that loaded: what cannot be inferred stays as declared, or open. Calling it again after a rewrite is
+    fine. Bodies of model-local functions are inferred at their calls, generically they stay as declared.
+    """
+    import onnx_shape_inference
+
+    from onnx_subgraph.model import inference_rules
+
+    inference_rules.install()
+    remember_declared(model)
+    model.meta[_INFERRED] = True
+    constants = {id(value) for value in values(model) if value.const_value is not None}
+    log = logging.getLogger("onnx_shape_inference")
+    level, log.level = log.level, logging.CRITICAL
+    try:
+        onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
+    except Exception:  # An odd model must not stop us: what was inferred so far stays, the rest is open.
+        log.debug("shape inference gave up", exc_info=True)
+    finally:
+        log.level = level
+        _clean(model, constants)
+
+
+def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> None:
+    """Record the type and shape that each value has now as what its file declares; `undeclared` ones have none.
+
+    A value that has a record keeps it, and once a model was inferred no record is added: a value without one is new.
+    """
+    if model.meta.get(_INFERRED):
+        return
+    for value in undeclared:
+        value.meta.setdefault(DECLARED, (None, None))
+    for value in values(model):
+        if DECLARED not in value.meta:
+            value.meta[DECLARED] = (value.type, value.shape)
+    outputs = model.meta.setdefault(DECLARED, {})
+    for value in model.graph.outputs:
+        outputs.setdefault(value.name, value.meta[DECLARED])
+
+
+def restore_declared(model: ir.Model) -> None:
+    """Take back everything that inference put on the values, for good. New values keep nothing, new outputs what is declared."""
+    if not model.meta.get(_INFERRED):
+        # Initializers get a type and shape from their tensors when a model is loaded; those are not declarations either.
+        for value in values(model):
+            if DECLARED in value.meta:
+                value.type, value.shape = value.meta[DECLARED]
+        return
+    outputs = model.meta.get(DECLARED, {})
+    keep = {id(value) for graph in model.graphs() for value in (*graph.inputs, *graph.outputs)}
+    for value in values(model):
+        if DECLARED in value.meta:
+            value.type, value.shape = value.meta[DECLARED]
+        elif value.name in outputs and value.is_graph_output():
+            value.type, value.shape = outputs[value.name]
+        elif id(value) not in keep:
+            value.type = value.shape = None
+
+
+@contextmanager
+def declared_only(model: ir.Model) -> Iterator[None]:
+    """Within the block the model says what its file declared; afterwards what inference found is back."""
+    inferred = [(value, value.type, value.shape) for value in values(model)]
+    restore_declared(model)
+    try:
+        yield
+    finally:
+        for value, type_, shape in inferred:
+            value.type, value.shape = type_, shape
+
+
+def values(model: ir.Model) -> Iterator[ir.Value]:
+    """Every value of the main graph, nested bodies and functions, each once."""
+    seen: set[int] = set()
+    for graph in (*model.graphs(), *(subgraph for function in model.functions.values() for subgraph in _graphs(function))):
+        for value in _values(graph):
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield value
+
+
+def _graphs(function: ir.Function) -> Iterator[ir.Graph]:
+    yield function.graph
+    yield from function.subgraphs()
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+    yield from graph.outputs
+
+
+def _clean(model: ir.Model, constants: set[int]) -> None:
+    """Move what inference leaves on the values (metadata that would be written, constants on node outputs) out of the way."""
+    from onnx_shape_inference import SYM_DATA_KEY
+
+    import json
+
+    for value in values(model):
+        data = value.metadata_props.pop(SYM_DATA_KEY, None) if value.metadata_props else None
+        if data is not None:
+            value.meta[SHAPE_DATA] = tuple(item if isinstance(item, int) else ir.SymbolicDim(item) for item in json.loads(data))
+        if value.const_value is not None and id(value) not in constants and not value.is_initializer():
+            value.const_value = None
+
+
+def dims(value: ir.Value | None) -> tuple[Dim, ...] | None:
+    """The dimensions of a value, None when its rank is unknown. An unknown dimension is a SymbolicDim with value None."""
+    return None if value is None or value.shape is None else tuple(value.shape.dims)
+
+
+def same_dim(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions are provably equal: the same number, or symbolic expressions that simplify to the same."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    if a.value is None or b.value is None:
+        return False
+    return a.value == b.value or _same_expression(a, b)
+
+
+def _same_expression(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
+    name_a, name_b = str(a.value), str(b.value)
+    if name_a.isidentifier() and name_b.isidentifier():
+        return False
+    try:
+        return a.simplify() == b.simplify()
+    except Exception:  # A name that is no expression ("batch size") is equal to itself only.
+        return False
+
+
+def same_shape(a: ir.Value | ir.Shape | None, b: ir.Value | ir.Shape | None) -> bool:
+    """Whether two values (or shapes) provably have the same shape: same rank, every dimension the same."""
+    shape_a = a.shape if isinstance(a, ir.Value) else a
+    shape_b = b.shape if isinstance(b, ir.Value) else b
+    if shape_a is None or shape_b is None or len(shape_a) != len(shape_b):
+        return False
+    return all(same_dim(dim_a, dim_b) for dim_a, dim_b in zip(shape_a, shape_b, strict=True))
