@@ -1,7 +1,7 @@
 """Makes the sample models and the table in this folder's README: `python sample_models/make.py [NAME ...]`.
 
-Every model is written by a real exporter, torch's dynamo exporter or its older TorchScript exporter, from a network in
-`networks.py` with seeded random weights; nothing is edited afterwards except that stack traces and doc strings are dropped.
+Every model is written by a real exporter (torch's dynamo exporter, its older TorchScript exporter, or onnxscript) from a network
+in `networks.py` with seeded random weights; nothing is edited afterwards except that stack traces and doc strings are dropped.
 Needs torch, onnxscript, transformers and onnxruntime, which neither the project nor its tests need.
 """
 
@@ -13,15 +13,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import functions
 import networks
 import numpy as np
 import onnx
 import onnxruntime
+import onnxscript
 import torch
 from torch import nn
 
 HERE = Path(__file__).parent
 BATCH, SEQ = "batch", "seq"
+DYNAMO, TORCHSCRIPT, ONNXSCRIPT = "dynamo", "torchscript", "onnxscript"
 Axes = dict[str, dict[int, str]]
 
 
@@ -36,7 +39,7 @@ class Sample:
     network: Callable[[], nn.Module]
     inputs: dict[str, torch.Tensor]
     axes: Axes
-    dynamo: bool
+    exporter: str
     opset: int
     contents: str
     keywords: dict[str, object]
@@ -61,85 +64,51 @@ def rows() -> tuple[dict[str, torch.Tensor], Axes]:
 
 
 def latents() -> tuple[dict[str, torch.Tensor], Axes]:
-    """The inputs of a UNet block: sample float32[batch, 32, 8, 8], embedding float32[batch, 16], context float32[batch, seq, 24]."""
+    """The inputs of a UNet block: sample[batch, 32, 8, 8], embedding[batch, 16], context[batch, seq, 24], float32."""
     inputs = {"sample": torch.randn(2, 32, 8, 8), "embedding": torch.randn(2, 16), "context": torch.randn(2, 7, 24)}
     return inputs, {"sample": {0: BATCH}, "embedding": {0: BATCH}, "context": {0: BATCH, 1: SEQ}}
-
-
-def gelu_function() -> dict[object, object]:
-    """A translation of aten::gelu to a model-local function, as a user of the dynamo exporter may register one."""
-    import math
-
-    import onnxscript
-    from onnxscript import opset18 as op
-
-    custom = onnxscript.values.Opset("sample.functions", 1)
-    root_half = math.sqrt(0.5)
-
-    @onnxscript.script(custom)
-    def ErfGelu(x):  # type: ignore[no-untyped-def]  # noqa: N802
-        half = op.CastLike(0.5, x)
-        one = op.CastLike(1.0, x)
-        scale = op.CastLike(root_half, x)
-        return half * x * (one + op.Erf(x * scale))
-
-    def aten_gelu(self, approximate: str = "none"):  # type: ignore[no-untyped-def]
-        return ErfGelu(self)
-
-    return {torch.ops.aten.gelu.default: aten_gelu}
 
 
 def samples() -> Iterator[Sample]:
     """Every sample model, in the order of the table."""
 
     def both(name, network, make_inputs, dynamo, script, contents):  # type: ignore[no-untyped-def]
-        for exporter, opset, keywords in (("dynamo", *dynamo), ("torchscript", *script)):
+        for exporter, opset, keywords in ((DYNAMO, *dynamo), (TORCHSCRIPT, *script)):
             inputs, axes = make_inputs()
-            yield Sample(f"{name}_{exporter}", network, inputs, axes, exporter == "dynamo", opset, contents, keywords)
+            yield Sample(f"{name}_{exporter}", network, inputs, axes, exporter, opset, contents, keywords)
 
     kept = {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
     none: dict[str, object] = {}
     plain = {"optimize": False}
-    yield from both(
-        "bert", networks.bert, tokens, (18, none), (14, none),
-        "embeddings, 2 encoder layers: LayerNormalization (spelled out below opset 17) with residual adds, erf GELU with bias, attention",
-    )  # fmt: skip
-    yield from both(
-        "llama", networks.llama, tokens, (18, none), (17, none),
-        "1 decoder layer: RMSNorm, rotary embedding, grouped-query attention, SwiGLU",
-    )  # fmt: skip
-    inputs, axes = tokens()
-    yield Sample(
-        "llama_float16_dynamo", networks.llama, inputs, axes, True, 18, "the same in float16: RMSNorm computes in float32 between casts",
-        {}, torch.float16,
-    )  # fmt: skip
-    yield from both("gpt2", networks.gpt2, tokens, (18, none), (13, none), "1 block: pre-norm, Gemm projections, tanh GELU, eager attention")
-    yield from both("clip_text", networks.clip_text, tokens, (18, none), (17, none), "2 layers: pre-norm, causal attention, QuickGELU")
-    yield from both("t5", networks.t5_encoder, tokens, (20, none), (17, none), "2 layers: RMSNorm, relative position bias, gated tanh GELU")
-    yield from both(
-        "resnet", networks.resnet_stage, image, (18, plain), (13, kept),
-        "stem and 2 bottlenecks, BatchNormalization kept, residual adds, Relu",
-    )  # fmt: skip
-    yield from both(
-        "mobilenet_v3", networks.mobilenet_v3, image, (18, none), (13, kept),
-        "stem and 3 blocks: HardSwish, HardSigmoid gates, Relu, Relu6, depthwise convolutions (BatchNormalization kept by torchscript)",
-    )  # fmt: skip
-    yield from both(
-        "unet", networks.UNetBlock, latents, (18, none), (17, none),
-        "GroupNorm, SiLU, cross attention, LayerNormalization, GEGLU, as in Stable Diffusion",
-    )  # fmt: skip
-    yield from both("yolo_c2f", networks.yolo_c2f, image, (18, plain), (13, kept), "Conv, BatchNormalization, SiLU; Split and Concat")
-    inputs, axes = rows()
-    yield Sample("branches_dynamo", networks.CondBranches, inputs, axes, True, 18, "If (torch.cond): GELU and SiLU inside its bodies", {})
-    yield Sample(
-        "branches_torchscript", networks.ScriptBranches, inputs, axes, False, 14,
-        "If (a scripted module): LayerNormalization spelled out, GELU and SiLU inside its bodies", {}, script=True,
-    )  # fmt: skip
-    yield Sample(
-        "functions_dynamo", networks.Stack, inputs, axes, True, 18,
-        "GELU as a model-local function (registered with the exporter's custom_translation_table), LayerNormalization",
-        {"optimize": False, "custom_translation_table": gelu_function()},
-    )  # fmt: skip
+    text = (
+        "embeddings, 2 encoder layers: LayerNormalization (spelled out below opset 17) with residual adds, "
+        "erf GELU with bias, attention"
+    )
+    yield from both("bert", networks.bert, tokens, (18, none), (14, none), text)
+    text = "1 decoder layer: RMSNorm, rotary embedding, grouped-query attention, SwiGLU"
+    yield from both("llama", networks.llama, tokens, (18, none), (17, none), text)
+    text = "the same in float16: RMSNorm computes in float32 between casts"
+    yield Sample("llama_float16_dynamo", networks.llama, *tokens(), DYNAMO, 18, text, none, torch.float16)
+    text = "1 block: pre-norm, Gemm projections, tanh GELU, eager attention"
+    yield from both("gpt2", networks.gpt2, tokens, (18, none), (13, none), text)
+    text = "2 layers: pre-norm, causal attention, QuickGELU"
+    yield from both("clip_text", networks.clip_text, tokens, (18, none), (17, none), text)
+    text = "2 layers: RMSNorm, relative position bias, gated tanh GELU"
+    yield from both("t5", networks.t5_encoder, tokens, (20, none), (17, none), text)
+    text = "stem and 2 bottlenecks, BatchNormalization kept, residual adds, Relu"
+    yield from both("resnet", networks.resnet_stage, image, (18, plain), (13, kept), text)
+    text = "stem and 3 blocks: HardSwish, HardSigmoid gates, Relu, Relu6, depthwise; torchscript keeps BatchNormalization"
+    yield from both("mobilenet_v3", networks.mobilenet_v3, image, (18, none), (13, kept), text)
+    text = "GroupNorm, SiLU, cross attention, LayerNormalization, GEGLU, as in Stable Diffusion"
+    yield from both("unet", networks.UNetBlock, latents, (18, none), (17, none), text)
+    text = "convolution and SiLU, split and concatenated; torchscript keeps BatchNormalization"
+    yield from both("yolo_c2f", networks.yolo_c2f, image, (18, none), (13, kept), text)
+    text = "If (torch.cond): GELU and SiLU inside its bodies"
+    yield Sample("branches_dynamo", networks.CondBranches, *rows(), DYNAMO, 18, text, none)
+    text = "If (a scripted module): LayerNormalization spelled out, GELU and SiLU inside its bodies"
+    yield Sample("branches_torchscript", networks.ScriptBranches, *rows(), TORCHSCRIPT, 14, text, none, script=True)
+    text = "model-local functions that call each other, one with an attribute: RMSNorm and GELU inside their bodies"
+    yield Sample("functions_onnxscript", networks.Scripted, *rows(), ONNXSCRIPT, 18, text, none)
 
 
 def seed_weights(network: nn.Module) -> None:
@@ -166,13 +135,12 @@ def export(sample: Sample, path: Path) -> None:
     common = {"input_names": list(sample.inputs), "output_names": ["output"], "opset_version": sample.opset}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        if sample.dynamo:
-            dims = {d: torch.export.Dim.DYNAMIC for axes in sample.axes.values() for d in axes.values()}
-            shapes = tuple({i: dims[d] for i, d in sample.axes[name].items()} for name in sample.inputs)
-            named = tuple({i: d for i, d in sample.axes[name].items()} for name in sample.inputs)
-            del shapes, dims
+        if sample.exporter == ONNXSCRIPT:
+            onnx.save(functions.model(network), path)
+        elif sample.exporter == DYNAMO:
+            dims = tuple(sample.axes[name] for name in sample.inputs)
             torch.onnx.export(
-                exported, arguments, str(path), dynamo=True, external_data=False, verbose=False, dynamic_shapes=named,
+                exported, arguments, str(path), dynamo=True, external_data=False, verbose=False, dynamic_shapes=dims,
                 **common, **sample.keywords,
             )  # fmt: skip
         else:
@@ -234,10 +202,10 @@ def table(rows: list[Sample]) -> str:
             continue
         model = onnx.load(path)
         nodes = sum(len(g.node) for g in graphs(model))
-        exporter = f"{'dynamo' if sample.dynamo else 'TorchScript'}, torch {torch.__version__.split('+')[0]}"
+        version = onnxscript.__version__ if sample.exporter == ONNXSCRIPT else f"torch {torch.__version__.split('+')[0]}"
         size = round(path.stat().st_size / 1000)
         lines.append(
-            f"| `{path.name}` | `networks.{sample.network.__name__}` | {exporter} | {sample.opset} | {nodes} "
+            f"| `{path.name}` | `networks.{sample.network.__name__}` | {sample.exporter}, {version} | {sample.opset} | {nodes} "
             f"| {len(model.functions)} | {size} | {sample.contents} |"
         )
     return "\n".join(lines)

@@ -7,7 +7,7 @@ networks are written out here in the form their papers and reference implementat
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 import transformers
 from torch import Tensor, nn
 
@@ -150,14 +150,15 @@ class CrossAttention(nn.Module):
 
 
 class UNetBlock(nn.Module):
-    """A down block of Stable Diffusion's UNet: residual block (GroupNorm, SiLU, time embedding), then a transformer with GEGLU."""
+    """A block of Stable Diffusion's UNet: residual block (GroupNorm, SiLU, time embedding), then a transformer with GEGLU."""
 
     def __init__(self, channels: int = 32, context: int = 24, time: int = 16) -> None:
         super().__init__()
         self.norm1, self.conv1 = nn.GroupNorm(8, channels), nn.Conv2d(channels, channels, 3, padding=1)
         self.norm2, self.conv2 = nn.GroupNorm(8, channels), nn.Conv2d(channels, channels, 3, padding=1)
         self.time = nn.Linear(time, channels)
-        self.norm, self.proj_in, self.proj_out = nn.GroupNorm(8, channels), nn.Linear(channels, channels), nn.Linear(channels, channels)
+        self.norm = nn.GroupNorm(8, channels)
+        self.proj_in, self.proj_out = nn.Linear(channels, channels), nn.Linear(channels, channels)
         self.norm3, self.norm4 = nn.LayerNorm(channels), nn.LayerNorm(channels)
         self.attention = CrossAttention(channels, context, 4)
         self.geglu, self.out = nn.Linear(channels, 8 * channels), nn.Linear(4 * channels, channels)
@@ -254,15 +255,24 @@ class ScriptBranches(nn.Module):
         return y + z
 
 
-class Stack(nn.Module):
-    """Two feed-forward layers with module calls to nn.GELU, for the export that keeps functions."""
+class RmsFeedForward(nn.Module):
+    """RMSNorm (Zhang and Sennrich 2019), a linear layer, GELU, residual."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale, self.linear = nn.Parameter(torch.randn(width)), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+        return x + F.gelu(self.linear(y))
+
+
+class Scripted(nn.Module):
+    """Two feed-forward layers, the truth for the model that `functions.py` writes in onnxscript."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width), nn.LayerNorm(width),
-            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width),
-        )  # fmt: skip
+        self.layers = nn.Sequential(RmsFeedForward(width), RmsFeedForward(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.layers(x)
+        return self.layers(x)
