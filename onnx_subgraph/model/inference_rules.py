@@ -7,6 +7,7 @@ shape)`), and broadcasting and slicing, where the library guesses (two different
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 
@@ -18,8 +19,24 @@ Dim = int | ir.SymbolicDim
 Rule = Callable[[ShapeInferenceContext, ir.Node], None]
 
 _BROADCASTING = frozenset(
-    "Add Sub Mul Div Mod Pow BitShift BitwiseAnd BitwiseOr BitwiseXor Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor "
-    "Max Min Sum Mean PRelu Where".split()
+    {
+        *(
+            "Add",
+            "Sub",
+            "Mul",
+            "Div",
+            "Mod",
+            "Pow",
+            "BitShift",
+            "BitwiseAnd",
+            "BitwiseOr",
+            "BitwiseXor",
+            "Equal",
+            "Less",
+            "Greater",
+        ),
+        *("LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Max", "Min", "Sum", "Mean", "Where"),
+    }
 )
 _LONGEST_SHAPE = 64
 """Elements of an integer tensor that are followed one by one; shapes are short."""
@@ -50,10 +67,8 @@ def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
     declared = [output.shape for output in node.outputs]
     for output in node.outputs:
         output.shape = None
-    try:
+    with contextlib.suppress(Exception):  # Whatever a rule stumbles over in an odd node, the rest is still worth inferring.
         rule(context, node)
-    except Exception:  # Whatever a rule stumbles over in an odd node, the rest of the model is still worth inferring.
-        pass
     for output, shape in zip(node.outputs, declared, strict=True):
         output.shape = _merged(context, output.shape, shape)
 

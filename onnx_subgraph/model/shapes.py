@@ -8,6 +8,7 @@ written.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -124,8 +125,6 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 def _clean(model: ir.Model, constants: set[int]) -> None:
     """Move what inference leaves on the values (metadata that would be written, constants on node outputs) out of the way."""
     from onnx_shape_inference import SYM_DATA_KEY
-
-    import json
 
     for value in values(model):
         data = value.metadata_props.pop(SYM_DATA_KEY, None) if value.metadata_props else None

@@ -1,0 +1,331 @@
+"""What is constant in a model, and what value it has, without changing the model.
+
+A constant is an initializer that no caller can override, a `Constant` node, or what deterministic operators compute from
+constants alone; it is folded on demand by onnx's reference evaluator, one node at a time, and only while it is small. The other
+half is `see_through`: the value behind operators that hand their input on unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
+
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
+)
+
+_GROWING = frozenset(
+    {
+        *(
+            "ConstantOfShape",
+            "Expand",
+            "Tile",
+            "Range",
+            "Resize",
+            "Upsample",
+            "Pad",
+            "OneHot",
+            "EyeLike",
+            "Einsum",
+            "CenterCropPad",
+        ),
+        *("MaxUnpool", "AffineGrid", "BlackmanWindow", "HannWindow", "HammingWindow", "MelWeightMatrix", "STFT", "DFT", "Col2Im"),
+        *("StringSplit", "ImageDecoder", "ConvTranspose"),
+    }
+)
+"""Operators whose result can be much larger than their operands: folded only where the inferred shape bounds the result."""
+
+
+class Constants:
+    """The constants of one model, for as long as the model is not changed: everything is remembered.
+
+    limit: the most bytes a folded result may have. operands: the most bytes that all operands of a folded node may have together.
+    Arrays that were stored in the model are handed out at any size, memory-mapped where they are external.
+    """
+
+    def __init__(self, model: ir.Model, *, limit: int = 1 << 20, operands: int = 1 << 24) -> None:
+        self._overridable = model.ir_version >= 4  # Before IR version 4 every initializer had to be an input too.
+        self._default_opset = model.opset_imports.get("", 1)
+        self._opsets = {
+            id(graph): function.opset_imports.get("", self._default_opset)
+            for function in model.functions.values()
+            for graph in (function, function.graph, *function.subgraphs())
+        }
+        self._limit = limit
+        self._operands = operands
+        self._constant: dict[ir.Value, bool] = {}
+        self._arrays: dict[ir.Value, np.ndarray | None] = {}
+        self._behind: dict[ir.Value, ir.Value] = {}
+
+    def is_constant(self, value: ir.Value) -> bool:
+        """Whether the value is the same in every run. Reads no weights."""
+        known = self._constant.get(value)
+        if known is not None:
+            return known
+        for pending in _inputs_first(value, self._constant):
+            self._constant[pending] = self._decide(pending)
+        return self._constant[value]
+
+    def array(self, value: ir.Value) -> np.ndarray | None:
+        """The constant's elements, read-only; None when the value is not constant or its folding would exceed the limits."""
+        if value in self._arrays:
+            return self._arrays[value]
+        if not self.is_constant(value):
+            return None
+        for pending in _inputs_first(value, self._arrays):
+            self._arrays[pending] = self._compute(pending) if self._constant.get(pending, False) else None
+        return self._arrays[value]
+
+    def scalar(self, value: ir.Value) -> float | int | bool | None:
+        """The single element of a constant with one element, of whatever rank; None for everything else."""
+        array = self.array(value)
+        if array is None or array.size != 1 or array.dtype.kind in "OSUc":
+            return None
+        element = array.reshape(-1)[0]
+        if array.dtype.kind == "b":
+            return bool(element)
+        return int(element) if array.dtype.kind in "iu" else float(element)
+
+    def see_through(self, value: ir.Value) -> ir.Value:
+        """The value behind operators that hand on their input unchanged (Identity, inference Dropout, a Cast to the same type).
+
+        It is only analysis: nothing is said about who else reads the values in between, or whether one is a graph output.
+        """
+        try:
+            return self._behind[value]
+        except KeyError:
+            pass
+        path = []
+        behind: ir.Value | None = value
+        while behind is not None and behind not in self._behind:
+            path.append(behind)
+            behind = self._handed_on(behind)
+        end = path[-1] if behind is None else self._behind[behind]
+        for passed in path:
+            self._behind[passed] = end
+        return end
+
+    # What is constant
+
+    def _decide(self, value: ir.Value) -> bool:
+        if value.is_initializer():
+            return value.const_value is not None and not (self._overridable and value.is_graph_input())
+        node = value.producer()
+        if node is None or node.domain:
+            return False
+        if any(attribute.is_ref() for attribute in node.attributes.values()):
+            return False
+        if node.op_type == "Constant":
+            return "sparse_value" not in node.attributes
+        if _shape_data(value) is not None:
+            return True
+        if node.op_type in _RANDOM or any(
+            attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for attribute in node.attributes.values()
+        ):
+            return False
+        if value.type is not None and not isinstance(value.type, ir.TensorType):
+            return False
+        return bool(node.inputs) and all(operand is None or self._constant.get(operand, False) for operand in node.inputs)
+
+    # What it is
+
+    def _compute(self, value: ir.Value) -> np.ndarray | None:
+        if value.is_initializer():
+            return None if value.const_value is None else value.const_value.numpy()
+        node = value.producer()
+        assert node is not None
+        array = _constant_node(node) if node.op_type == "Constant" else None
+        if array is None:
+            array = _shape_data(value)
+        if array is None and node.op_type != "Constant":
+            source = self._handed_on(value)
+            array = self._fold(node, value) if source is None else self._arrays.get(source)
+            array = None if array is None else array.view()
+        if array is not None:
+            array.flags.writeable = False
+        return array
+
+    def _fold(self, node: ir.Node, value: ir.Value) -> np.ndarray | None:
+        operands = [None if operand is None else self._arrays.get(operand) for operand in node.inputs]
+        if any(array is None and operand is not None for array, operand in zip(operands, node.inputs, strict=True)):
+            return None
+        if sum(array.nbytes for array in operands if array is not None) > self._operands:
+            return None
+        size = _static_bytes(value)
+        if size is None and node.op_type == "ConstantOfShape" and operands[0] is not None:
+            size = 8 * _product(operands[0].tolist())
+        if size is None and (node.op_type in _GROWING or sum(array.nbytes for array in operands if array is not None) > 4096):
+            return None
+        if size is not None and size > self._limit:
+            return None
+        results = _evaluate(node, operands, self._opset(node))
+        result = results[value.index() or 0] if results is not None else None
+        return result if isinstance(result, np.ndarray) and result.nbytes <= self._limit else None
+
+    # What hands its input on
+
+    def _handed_on(self, value: ir.Value) -> ir.Value | None:
+        node = value.producer()
+        if node is None or node.domain or not node.inputs:
+            return None
+        rule = _TRANSPARENT.get(node.op_type)
+        source = node.inputs[0]
+        if rule is None or source is None or value is not node.outputs[0] or value is source:
+            return None
+        return source if rule(self, node, source, value) else None
+
+    def _opset(self, node: ir.Node) -> int:
+        """The version of the default domain that the node is written in: its function's, or the model's."""
+        return self._opsets.get(id(node.graph), self._default_opset)
+
+    def _is_inference_dropout(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+        opset = self._opset(node)
+        if opset < 7:
+            is_test = node.attributes.get("is_test")
+            return is_test is not None and not is_test.is_ref() and is_test.as_int() != 0
+        if opset < 12 or len(node.inputs) < 3 or node.inputs[2] is None:
+            return True
+        return self.scalar(node.inputs[2]) == False  # noqa: E712 - None, an unknown mode, is not False.
+
+    def _is_same_type(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+        return source.dtype is not None and source.dtype == value.dtype
+
+    def _is_same_order(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+        permutation = node.attributes.get("perm")
+        if permutation is None:
+            return source.shape is not None and len(source.shape) <= 1
+        if permutation.is_ref():
+            return False
+        axes = list(permutation.as_ints())
+        return axes == list(range(len(axes)))
+
+    def _is_same_shape(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+        return same_shape(source, value)
+
+    def _is_whole_slice(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+        if not same_shape(source, value):
+            return False
+        if len(node.inputs) < 5 or node.inputs[4] is None:
+            return True
+        steps = self.array(node.inputs[4])
+        return steps is not None and bool((steps == 1).all())
+
+    def _is_only_input(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+        return len(node.inputs) == 1
+
+
+def _always(constants: Constants, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+    return True
+
+
+_Rule = Callable[[Constants, ir.Node, ir.Value, ir.Value], bool]
+
+_TRANSPARENT: dict[str, _Rule] = {
+    "Identity": _always,
+    "Dropout": Constants._is_inference_dropout,
+    "Cast": Constants._is_same_type,
+    "CastLike": Constants._is_same_type,
+    "Transpose": Constants._is_same_order,
+    "Slice": Constants._is_whole_slice,
+    **dict.fromkeys(("Reshape", "Expand", "Squeeze", "Unsqueeze", "Flatten", "Tile"), Constants._is_same_shape),
+    **dict.fromkeys(("Concat", "Sum", "Mean", "Max", "Min"), Constants._is_only_input),
+}
+
+
+def _inputs_first(value: ir.Value, known: dict[ir.Value, bool] | dict[ir.Value, np.ndarray | None]) -> list[ir.Value]:
+    """The value and everything it is computed from that is not yet known, operands before results.
+
+    Not recursive: chains are longer than the stack is deep.
+    """
+    order: list[ir.Value] = []
+    seen: set[ir.Value] = set()
+    stack: list[tuple[ir.Value, bool]] = [(value, False)]
+    while stack:
+        current, expanded = stack.pop()
+        if expanded:
+            order.append(current)
+            continue
+        if current in seen or current in known:
+            continue
+        seen.add(current)
+        stack.append((current, True))
+        node = current.producer()
+        if node is not None and not node.domain and not current.is_initializer():
+            stack.extend((operand, False) for operand in node.inputs if operand is not None)
+    return order
+
+
+def _constant_node(node: ir.Node) -> np.ndarray | None:
+    """The elements of a `Constant` node in each of its forms but the sparse one."""
+    for name, attribute in node.attributes.items():
+        if name == "value":
+            return np.asarray(attribute.as_tensor().numpy()).view()
+        if name == "value_float":
+            return np.array(attribute.as_float(), dtype=np.float32)
+        if name == "value_int":
+            return np.array(attribute.as_int(), dtype=np.int64)
+        if name == "value_floats":
+            return np.array(attribute.as_floats(), dtype=np.float32)
+        if name == "value_ints":
+            return np.array(attribute.as_ints(), dtype=np.int64)
+        if name == "value_string":
+            return np.array(attribute.as_string(), dtype=object)
+        if name == "value_strings":
+            return np.array(list(attribute.as_strings()), dtype=object)
+    return None
+
+
+def _shape_data(value: ir.Value) -> np.ndarray | None:
+    """Elements that shape inference followed (the Shape of a value with static dimensions and what is computed from it)."""
+    data = value.meta.get(SHAPE_DATA) if value.meta else None
+    if data is None or value.shape is None or len(value.shape) > 1 or not all(isinstance(item, int) for item in data):
+        return None
+    if value.dtype not in (ir.DataType.INT64, ir.DataType.INT32) or (len(value.shape) == 1 and value.shape[0] != len(data)):
+        return None
+    return np.array(data, dtype=value.dtype.numpy()).reshape([len(data)] if len(value.shape) else [])
+
+
+def _static_bytes(value: ir.Value) -> int | None:
+    if value.shape is None or not all(isinstance(dim, int) for dim in value.shape):
+        return None
+    return _product([int(dim) for dim in value.shape]) * 8  # type: ignore[arg-type]  # all are int
+
+
+def _product(sizes: list[int]) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
+
+
+def _evaluate(node: ir.Node, operands: list[np.ndarray | None], opset: int) -> list[object] | None:
+    """What one node computes, by onnx's reference evaluator; None where that does not know the operator or stumbles."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    inputs = ["" if array is None else f"i{index}" for index, array in enumerate(operands)]
+    feeds = {name: array for name, array in zip(inputs, operands, strict=True) if array is not None}
+    outputs = [f"o{index}" for index in range(len(node.outputs))]
+    proto = ir.to_proto(node)
+    call = onnx.helper.make_node(node.op_type, inputs, outputs)
+    call.attribute.extend(proto.attribute)
+    graph = onnx.helper.make_graph(
+        [call],
+        "fold",
+        [onnx.helper.make_tensor_value_info(name, _element_type(array), None) for name, array in feeds.items()],
+        [onnx.helper.make_tensor_value_info(name, 0, None) for name in outputs],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    try:
+        with np.errstate(all="ignore"):
+            return list(ReferenceEvaluator(model).run(None, feeds))
+    except Exception:  # The evaluator lacks an operator or a type, or the node is wrong: it is simply not folded.
+        return None
+
+
+def _element_type(array: np.ndarray) -> int:
+    return int(ir.DataType.STRING if array.dtype.kind in "OSU" else ir.DataType.from_numpy(array.dtype))
