@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 HASH := $(shell cksum < pyproject.toml | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(HASH)
 INSTALLED_DEV := $(VENV)/installed-dev-$(HASH)
-MODEL ?= sample_models/bert.onnx
+MODEL ?= sample_models/bert_torchscript.onnx
 
 .PHONY: help demo install test lint types tests format clean
 
@@ -42,7 +42,7 @@ format: $(INSTALLED_DEV)
 
 $(BIN)/python:
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3'; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 2; }
 
 $(INSTALLED): | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .

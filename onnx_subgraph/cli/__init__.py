@@ -1,0 +1,79 @@
+"""The command line: a group that loads a command when it is asked for, and `main`, which turns every outcome into an exit code.
+
+0 is yes, 1 is no (not equivalent, a pattern failed its proof), 2 is could not tell (usage, unreadable model, bad pattern, ^C).
+Standard output carries the answer, standard error progress and errors. Nothing here imports onnx or onnxruntime at module
+level, because `--help` and `list-patterns` answer in under 0.3 s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from onnx_subgraph import __version__
+
+COMMANDS = ("fuse", "list-patterns", "explain", "verify", "test-patterns")
+"""In the order of the help text. A command lives in the module of its name, with `_` for `-`, as the function of that name."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run, not when the group is made."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, in the order of the help text."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, imported now; None where there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"onnx_subgraph.cli.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110},
+    epilog="Exit codes: 0 yes; 1 no (not equivalent, a proof failed); 2 could not tell (usage, unreadable model, bad pattern).",
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def commands() -> None:
+    """Finds subgraphs of ONNX models that have a fused form, replaces them, and checks that the model still computes the same."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line on `arguments` (`sys.argv[1:]` by default) and gives its exit code: 0, 1 or 2. Raises nothing."""
+    try:
+        code = commands.main(arguments, prog_name="onnx-subgraph", standalone_mode=False) or 0
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except BrokenPipeError:
+        return _reader_left()
+    except SystemExit:
+        # click's answer to a closed pipe in places that it handles itself. It would be 1, which here says "no".
+        return _reader_left()
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted: nothing more was written.", err=True)
+        return 2
+    except Exception as error:
+        from onnx_subgraph.cli.failure import describe
+
+        click.echo(f"Error: {describe(error)}", err=True)
+        return 2
+    return int(code)
+
+
+def _reader_left() -> int:
+    """The exit code when whoever read our output is gone (`| head`); keeps Python from complaining at its own last flush."""
+    with contextlib.suppress(OSError):  # where standard output is no file of the system, nothing will be flushed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 2

@@ -1,0 +1,136 @@
+"""Fuses many models: one after another in this process, or several at a time in processes of their own.
+
+A process takes one model, so that one that crashes or runs out of memory takes no other model with it. Results come in the
+order of the models. When the run is broken off, the processes are ended and clean up after themselves.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnx_subgraph.cli.failure import describe
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnProcess
+
+    from onnx_subgraph.language.library import Library
+    from onnx_subgraph.pipeline import FuseResult, Options
+
+GRACE = 10.0
+"""Seconds that a process has to clean up before it is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One model to fuse. patterns: the folders and files given beside the built-in ones."""
+
+    model: Path
+    output: Path
+    patterns: tuple[Path, ...]
+    options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a model could not be fused, in words for a person."""
+
+    message: str
+
+
+def run(tasks: Sequence[Task], library: Library, jobs: int, say: Callable[[str], None]) -> Generator[FuseResult | Failure, None, None]:
+    """The outcome of every task, in order; `say` is told what is being done. Close the iterator to break the run off."""
+    if jobs == 1 or len(tasks) == 1:
+        for task in tasks:
+            yield _fuse(task, library, lambda stage, model=task.model: say(f"{model}: {stage}"))  # type: ignore[misc]
+        return
+    yield from _run_processes(tasks, jobs, say)
+
+
+def _fuse(task: Task, library: Library, progress: Callable[[str], None]) -> FuseResult | Failure:
+    from onnx_subgraph.pipeline import fuse
+
+    try:
+        return fuse(task.model, task.output, library, task.options, progress)
+    except Exception as error:
+        return Failure(describe(error))
+
+
+def _run_processes(tasks: Sequence[Task], jobs: int, say: Callable[[str], None]) -> Generator[FuseResult | Failure, None, None]:
+    waiting = deque(range(len(tasks)))
+    running: dict[Connection, tuple[int, SpawnProcess]] = {}
+    stages: dict[int, str] = {}
+    done: dict[int, FuseResult | Failure] = {}
+    try:
+        for index in range(len(tasks)):
+            while index not in done:
+                while waiting and len(running) < jobs:
+                    start = waiting.popleft()
+                    reader, process = _start(tasks[start])
+                    running[reader] = (start, process)
+                ready = connection.wait(list(running))
+                for reader in [reader for reader in running if reader in ready]:
+                    number, process = running[reader]
+                    message = _receive(reader, process)
+                    if isinstance(message, str):
+                        stages[number] = message
+                        continue
+                    done[number] = message
+                    stages.pop(number, None)
+                    del running[reader]
+                    reader.close()
+                    process.join()
+                now = "; ".join(f"{tasks[number].model.name}: {stage}" for number, stage in sorted(stages.items()))
+                say(f"{index + len(done)} of {len(tasks)} done. {now}")
+            yield done.pop(index)
+    finally:
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.join(GRACE)
+            process.kill()
+
+
+def _start(task: Task) -> tuple[Connection, SpawnProcess]:
+    context = multiprocessing.get_context("spawn")
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(task, writer), daemon=True)
+    # ^C at a terminal reaches every process of the group. Only this one answers it; the children inherit that they don't.
+    answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process.start()
+    finally:
+        signal.signal(signal.SIGINT, answer)
+    writer.close()
+    return reader, process
+
+
+def _receive(reader: Connection, process: SpawnProcess) -> str | FuseResult | Failure:
+    """The stage that a process has come to, or its outcome."""
+    try:
+        message: str | FuseResult | Failure = reader.recv()
+    except EOFError:
+        process.join()
+        return Failure(f"the process that fused it ended with code {process.exitcode}; it may have run out of memory")
+    return message
+
+
+def _work(task: Task, writer: Connection) -> None:
+    """What a process does: fuse one model and send what came of it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        from onnx_subgraph.language.library import load_patterns
+
+        writer.send(_fuse(task, load_patterns(task.patterns), writer.send))
+    except KeyboardInterrupt:
+        sys.exit(2)
+    finally:
+        writer.close()

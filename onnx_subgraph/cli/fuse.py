@@ -1,0 +1,208 @@
+"""`onnx-subgraph fuse`: fuses models, verifies them, and writes them.
+
+Several models are independent: one that fails doesn't stop the others, and the exit code is the worst of all. What is
+written where is settled before the first model is read, so that a mistake in the options costs no time.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from onnx_subgraph.cli.options import (
+    check_ids,
+    feeds_options,
+    flat,
+    identifiers,
+    json_option,
+    opset_choice,
+    patterns_option,
+    provider_option,
+    shapes,
+)
+from onnx_subgraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnx_subgraph.cli.batch import Failure
+    from onnx_subgraph.pipeline import FuseResult
+
+
+@click.command(short_help="Fuse models, verify them, and write them.")
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    show_default="MODEL.fused.onnx beside MODEL.onnx",
+    help="The file to write, for one model.",
+)
+@click.option(
+    "--output-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The folder to write to; files keep their names. Made if it is missing.",
+)
+@patterns_option
+@click.option(
+    "--only", type=identifiers, multiple=True, metavar="ID,…", help="Use these patterns and no others. May be repeated."
+)
+@click.option("--skip", type=identifiers, multiple=True, metavar="ID,…", help="Do not use these patterns. May be repeated.")
+@click.option(
+    "--target",
+    type=click.Choice(["onnxruntime", "standard", "function"]),
+    default="onnxruntime",
+    help="What to fuse into: onnxruntime's own operators, operators of the ONNX standard, or functions that the model carries.",
+)
+@provider_option
+@click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
+@feeds_options
+@click.option(
+    "--opset",
+    type=opset_choice,
+    default="auto",
+    metavar="auto|keep|N",
+    help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
+)
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to fuse at a time.")
+@click.option("--dry-run", is_flag=True, help="Do everything but write.")
+@json_option
+def fuse(
+    models: tuple[Path, ...],
+    output: Path | None,
+    output_dir: Path | None,
+    patterns: tuple[Path, ...],
+    only: tuple[tuple[str, ...], ...],
+    skip: tuple[tuple[str, ...], ...],
+    target: str,
+    providers: tuple[str, ...],
+    no_verify: bool,
+    opset: str,
+    jobs: int,
+    dry_run: bool,
+    as_json: bool,
+    shape: tuple[tuple[str, tuple[int, ...]], ...],
+    **feeds: Any,
+) -> int:
+    """Fuse MODELs, verify them against the originals, and write them.
+
+    MODEL.onnx becomes MODEL.fused.onnx beside it. A model in which nothing fuses is copied as it is. Where the fused model is not
+    equivalent to the original, nothing is written and the exit code is 1.
+    """
+    outputs = plan_outputs(models, output, output_dir)
+    given_shapes = shapes(shape)
+
+    from onnx_subgraph.cli.batch import Task, run
+    from onnx_subgraph.language.library import load_patterns
+    from onnx_subgraph.pipeline import Options
+
+    library = load_patterns(patterns)
+    check_ids((*flat(only), *flat(skip)), library)
+    options = Options(
+        target=target,
+        providers=providers,
+        only=flat(only),
+        skip=flat(skip),
+        verify=not no_verify,
+        shapes=given_shapes,
+        opset=opset,
+        dry_run=dry_run,
+        **feeds,
+    )
+    tasks = [Task(model, path, patterns, options) for model, path in zip(models, outputs, strict=True)]
+    # A CI system ends a job with SIGTERM: like ^C, it leaves no half-written file behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    from onnx_subgraph.cli.terminal import progress
+
+    outcomes: list[FuseResult | Failure] = []
+    with _folder(None if dry_run else output_dir), progress() as say, closing(run(tasks, library, jobs, say)) as results:
+        for task, outcome in zip(tasks, results, strict=True):
+            outcomes.append(outcome)
+            _tell(task.model, outcome, as_json=as_json)
+    if as_json:
+        _print_json(models, outcomes)
+    return max(exit_code(outcome, options.verify) for outcome in outcomes)
+
+
+def plan_outputs(models: tuple[Path, ...], output: Path | None, output_dir: Path | None) -> list[Path]:
+    """The file to write for each model. Raises UsageError where options exclude each other or one file would be overwritten."""
+    if output is not None and output_dir is not None:
+        raise UsageError("-o and --output-dir exclude each other", hint="give one of them")
+    if output is not None and len(models) > 1:
+        raise UsageError(f"-o names one file, but there are {len(models)} models", hint="use --output-dir")
+    if output is not None and output.is_dir():
+        raise UsageError(f"{output} is a folder, and -o names a file", hint=f"use --output-dir {output}")
+    if output is not None:
+        outputs = [output]
+    elif output_dir is not None:
+        outputs = [output_dir / model.name for model in models]
+    else:
+        outputs = [model.with_name(f"{model.stem}.fused{model.suffix or '.onnx'}") for model in models]
+    sources = {model.resolve() for model in models}
+    written: dict[Path, Path] = {}
+    for model, path in zip(models, outputs, strict=True):
+        if path.resolve() in sources:
+            raise UsageError(f"{path} is read, so it can't be written", hint="name another file or folder for the output")
+        if (other := written.setdefault(path.resolve(), model)) is not model:
+            raise UsageError(f"{other} and {model} would both be written to {path}", hint="fuse them with two commands")
+    return outputs
+
+
+def exit_code(outcome: FuseResult | Failure, verify: bool) -> int:
+    """0 when the model was fused (or nothing was to be fused), 1 when it was not equivalent, 2 when that could not be told."""
+    from onnx_subgraph.cli.batch import Failure
+
+    if isinstance(outcome, Failure):
+        return 2
+    match outcome.verdict.verdict:
+        case "different":
+            return 1
+        case "not-run" if verify and outcome.rewrites:
+            return 2
+        case _:
+            return 0
+
+
+def _tell(model: Path, outcome: FuseResult | Failure, *, as_json: bool) -> None:
+    from onnx_subgraph.cli.batch import Failure
+    from onnx_subgraph.cli.terminal import show, warn
+
+    if isinstance(outcome, Failure):
+        prefix = "" if str(model) in outcome.message else f"{model}: "
+        warn(f"Error: {prefix}{outcome.message}")
+    elif not as_json:
+        from onnx_subgraph.report import text
+
+        show(text.fusion(outcome))
+
+
+def _print_json(models: tuple[Path, ...], outcomes: list[FuseResult | Failure]) -> None:
+    from onnx_subgraph.cli.batch import Failure
+    from onnx_subgraph.cli.terminal import show_json
+    from onnx_subgraph.report import json
+
+    objects = [
+        json.failure(model, outcome.message) if isinstance(outcome, Failure) else json.fusion(outcome)
+        for model, outcome in zip(models, outcomes, strict=True)
+    ]
+    show_json(objects[0] if len(objects) == 1 else {"models": objects})
+
+
+@contextmanager
+def _folder(path: Path | None) -> Iterator[None]:
+    """The output folder exists meanwhile, and afterwards where something was written to it."""
+    if path is None or path.exists():
+        yield
+        return
+    path.mkdir(parents=True)
+    try:
+        yield
+    finally:
+        if not any(path.iterdir()):
+            path.rmdir()

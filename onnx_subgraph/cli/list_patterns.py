@@ -1,0 +1,48 @@
+"""`onnx-subgraph list-patterns`: which patterns there are, or what one of them says.
+
+It reads the pattern files without checking them against the operator schemas, because that would import onnx: the list is there
+in under 0.3 s. Mistakes in a pattern file are found by the commands that use it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from onnx_subgraph.cli.options import json_option, patterns_option, unknown_pattern
+
+
+@click.command("list-patterns", short_help="List all patterns, or show one.")
+@click.argument("pattern", required=False)
+@patterns_option
+@json_option
+def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool) -> int:
+    """List all patterns, or show one: its formula, what it becomes, and where that is written."""
+    from onnx_subgraph.cli.terminal import show, show_json
+    from onnx_subgraph.language.library import headers
+
+    known = headers(patterns)
+    if pattern is None:
+        if as_json:
+            from onnx_subgraph.report import json
+
+            show_json({"patterns": [json.header(header) for header in known]})
+        else:
+            from onnx_subgraph.report import text
+
+            show(text.pattern_list(known))
+        return 0
+    header = next((header for header in known if header.id == pattern), None)
+    if header is None:
+        raise unknown_pattern(pattern, (header.id for header in known))
+    source = Path(header.file).read_text(encoding="utf-8")
+    if as_json:
+        from onnx_subgraph.report import json
+
+        show_json({**json.header(header), "source": source})
+    else:
+        from onnx_subgraph.report import text
+
+        show(text.pattern(header, source))
+    return 0

@@ -1,0 +1,139 @@
+"""Options that several commands share, and the functions that read their values.
+
+An option means the same wherever it appears, so it is written once, here. A value that can't be read is a usage error: click
+names the option and we say what was expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from onnx_subgraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnx_subgraph.language.library import Library
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def identifiers(text: str) -> tuple[str, ...]:
+    """Pattern ids, separated by commas: `gelu,layer-normalization`."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """An input's name and its shape from `input_ids=1x128`; a scalar is `step=`. Raises click.BadParameter."""
+    name, equals, sizes = text.rpartition("=")
+    parts = sizes.split("x") if sizes else []
+    if not equals or not name or not all(part.isdecimal() for part in parts):
+        raise click.BadParameter(f"{text!r} is no INPUT=SHAPE; write for example input_ids=1x128")
+    return name, tuple(map(int, parts))
+
+
+def opset_choice(text: str) -> str:
+    """`auto`, `keep`, or the number of an opset, in digits. Raises click.BadParameter."""
+    if text in {"auto", "keep"} or (text.isdecimal() and int(text) > 0):
+        return text
+    raise click.BadParameter(f"{text!r} is neither auto, keep, nor the number of an opset")
+
+
+def shapes(values: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
+    """Input → shape from the values of `--shape`. Raises UsageError where an input is given two shapes."""
+    result: dict[str, tuple[int, ...]] = {}
+    for name, shape in values:
+        if result.setdefault(name, shape) != shape:
+            raise UsageError(f"--shape gives two shapes for the input {name!r}", hint="give each input once")
+    return result
+
+
+def flat(values: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The ids of an option that takes several and may be repeated."""
+    return tuple(part for value in values for part in value)
+
+
+def check_ids(ids: Iterable[str], library: Library) -> None:
+    """Raises UsageError, with the nearest id as a hint, where `library` has no pattern of one of the `ids`."""
+    known = [pattern.id for pattern in library.patterns]
+    for unknown in (name for name in ids if name not in known):
+        raise unknown_pattern(unknown, known)
+
+
+def unknown_pattern(name: str, known: Iterable[str]) -> UsageError:
+    """The error for a pattern id that nobody has loaded."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`onnx-subgraph list-patterns` shows all ids"
+    return UsageError(f"there is no pattern {name!r}", hint=hint)
+
+
+def patterns_option(command: Command) -> Command:
+    """`--patterns`: folders or files of patterns beside the built-in ones."""
+    return click.option(
+        "--patterns",
+        "patterns",
+        type=click.Path(exists=True, path_type=Path),
+        multiple=True,
+        metavar="PATH",
+        help="A folder or file of patterns to use beside the built-in ones. May be repeated.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """`--json`: the answer as one JSON object."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a report.")(command)
+
+
+def provider_option(command: Command) -> Command:
+    """`--provider`: execution providers of onnxruntime."""
+    return click.option(
+        "--provider",
+        "providers",
+        multiple=True,
+        default=("CPUExecutionProvider",),
+        metavar="EP",
+        help="An execution provider that the model is to run on. May be repeated; each is verified by itself.",
+    )(command)
+
+
+def feeds_options(command: Command) -> Command:
+    """`--rtol`, `--atol`, `--seed`, `--shape` and `--inputs`: with what, and how strictly, two models are compared."""
+    for option in reversed(
+        (
+            click.option(
+                "--rtol",
+                type=click.FloatRange(min=0),
+                metavar="X",
+                show_default="the model's own measured noise",
+                help="Allowed difference, relative to the reference's value.",
+            ),
+            click.option(
+                "--atol",
+                type=click.FloatRange(min=0),
+                metavar="X",
+                show_default="the model's own measured noise",
+                help="Allowed difference, absolute.",
+            ),
+            click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Seed of the inputs that are drawn."),
+            click.option(
+                "--shape",
+                "shape",
+                type=input_shape,
+                multiple=True,
+                metavar="INPUT=1x128",
+                help="The shape of an input, for the inputs that are drawn. May be repeated.",
+            ),
+            click.option(
+                "--inputs",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                metavar="FEEDS.npz",
+                help="Inputs to compare on, by name, in a NumPy .npz file.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command

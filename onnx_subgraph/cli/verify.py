@@ -1,0 +1,43 @@
+"""`onnx-subgraph verify`: does one model compute the same as another?
+
+The judge of `fuse`, for any two models: the reference runs with onnxruntime's optimisation off, the candidate with it off and on,
+on inputs that fit the model, and a difference is held against the measured noise of the reference itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnx_subgraph.cli.options import feeds_options, json_option, provider_option, shapes
+
+
+@click.command(short_help="Say whether one model computes the same as another.")
+@click.argument("reference", type=click.Path(path_type=Path))
+@click.argument("candidate", type=click.Path(path_type=Path))
+@provider_option
+@feeds_options
+@json_option
+def verify(
+    reference: Path,
+    candidate: Path,
+    providers: tuple[str, ...],
+    shape: tuple[tuple[str, tuple[int, ...]], ...],
+    as_json: bool,
+    **feeds: Any,
+) -> int:
+    """Say whether CANDIDATE computes the same as REFERENCE: exit code 0 if it does, 1 if not, 2 if that can't be told."""
+    from onnx_subgraph import verification
+    from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.report import json, text
+
+    with progress() as say:
+        say(f"verify {candidate} against {reference}")
+        verdict = verification.verify(reference, candidate, providers=providers, shapes=shapes(shape), **feeds)
+    if as_json:
+        show_json({"reference": str(reference), "candidate": str(candidate), **json.verdict(verdict)})
+    else:
+        show(text.comparison(reference, candidate, verdict))
+    return {"equivalent": 0, "different": 1, "not-run": 2}[verdict.verdict]

@@ -1,0 +1,120 @@
+"""Results put together as a person thinks of them: one entry for what happened in the same way at many places.
+
+A model of 24 equal layers has 24 equal fusions, 24 equal skips and 24 equal near misses. Each becomes one group with the names of
+all its nodes; names in a reason are compared without their numbers: `/layer.0/Add` and `/layer.1/Add` differ in nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from onnx_subgraph.errors import Span
+    from onnx_subgraph.matching.match import NearMiss
+    from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+
+Item = TypeVar("Item")
+
+_NAME = re.compile(r"[\w./:-]*[/_:][\w./:-]*|\b[A-Za-z]\w*(?:\.\w+)+")
+"""A word that is a name of a model (`/layer.0/Add`, `val_12`, `encoder.layer.0.weight`), not a number or a type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """All rewrites of one pattern into one operator, in the order of the graph."""
+
+    pattern: str
+    op: str
+    sites: tuple[Rewrite, ...]
+
+    @property
+    def removed(self) -> int:
+        """How many nodes went."""
+        return sum(len(site.replaces) for site in self.sites)
+
+    @property
+    def added(self) -> int:
+        """How many nodes came."""
+        return sum(site.added for site in self.sites)
+
+    @property
+    def assumes(self) -> frozenset[str]:
+        """What was assumed at one site at least."""
+        return frozenset().union(*(site.assumes for site in self.sites))
+
+    @property
+    def body(self) -> bool:
+        """Whether the operator is a function that the model carries."""
+        return any(site.body for site in self.sites)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """All matches of one pattern that were not replaced for one reason. opset: what it would need, or None."""
+
+    pattern: str
+    reason: str
+    opset: int | None
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NearlyMatched:
+    """All candidates of one pattern that failed at one place of it in one way.
+
+    span: the place in the pattern file. matched: how many nodes had matched. nodes: the names of those where it failed.
+    anchors: the names of the nodes that the candidates started from, in the same order.
+    """
+
+    pattern: str
+    span: Span | None
+    expected: str
+    found: str
+    matched: int
+    nodes: tuple[str, ...]
+    anchors: tuple[str, ...]
+
+
+def fusions(rewrites: Iterable[Rewrite]) -> tuple[Fusion, ...]:
+    """`rewrites` by pattern and operator, in the order of their first one."""
+    groups = _grouped(rewrites, lambda r: (r.pattern, r.op))
+    return tuple(Fusion(sites[0].pattern, sites[0].op, tuple(sites)) for sites in groups)
+
+
+def skipped(skips: Iterable[Skip]) -> tuple[Skipped, ...]:
+    """`skips` by pattern and reason, in the order of their first one."""
+    groups = _grouped(skips, lambda s: (s.pattern, anonymous(s.reason), s.opset))
+    return tuple(Skipped(g[0].pattern, g[0].reason, g[0].opset, tuple(s.node for s in g)) for g in groups)
+
+
+def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]:
+    """`near_misses` by what failed, those that came furthest first."""
+    groups = _grouped(near_misses, lambda n: (n.pattern, n.span, anonymous(n.expected), anonymous(n.found)))
+    result = (
+        NearlyMatched(
+            pattern=group[0].pattern,
+            span=group[0].span,
+            expected=group[0].expected,
+            found=group[0].found,
+            matched=max(n.matched for n in group),
+            nodes=tuple(n.node for n in group),
+            anchors=tuple(n.anchor for n in group),
+        )
+        for group in groups
+    )
+    return tuple(sorted(result, key=lambda g: (-g.matched, -len(g.nodes), g.pattern)))
+
+
+def anonymous(words: str) -> str:
+    """`words` with the numbers in names left out: equal for the same reason in equal layers."""
+    return _NAME.sub(lambda name: re.sub(r"\d+", "#", name.group()), words)
+
+
+def _grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
+    groups: dict[Hashable, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.values())

@@ -1,0 +1,143 @@
+"""Results as JSON objects, for programs. README.md documents them; keys are added, not renamed or removed.
+
+Every function gives plain dictionaries, lists, strings, numbers and None. A number that JSON can't hold (an infinite error) is
+None, and the `problem` beside it says why.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx_subgraph.report import grouping
+
+if TYPE_CHECKING:
+    from onnx_subgraph.errors import Span
+    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.report.protocols import Header, Proof
+    from onnx_subgraph.verification.verdict import Run, Verdict
+
+Object = dict[str, Any]
+
+
+def fusion(result: FuseResult) -> Object:
+    """What `fuse --json` prints for one model."""
+    return {
+        "model": str(result.model),
+        "output": None if result.output is None else str(result.output),
+        "unchanged": result.unchanged,
+        "nodes": {"before": result.nodes_before, "after": result.nodes_after},
+        "opset": {"before": result.opset_before, "after": result.opset_after},
+        "target": result.target,
+        "providers": list(result.providers),
+        **_found(result),
+        "verification": verdict(result.verdict),
+        "seconds": {stage: round(seconds, 6) for stage, seconds in result.seconds.items()},
+    }
+
+
+def failure(model: Path, message: str) -> Object:
+    """What `fuse --json` prints for a model that could not be fused."""
+    return {"model": str(model), "output": None, "error": message}
+
+
+def explanation(result: FuseResult) -> Object:
+    """What `explain --json` prints."""
+    return {
+        "model": str(result.model),
+        "nodes": result.nodes_before,
+        "opset": result.opset_before,
+        "target": result.target,
+        "providers": list(result.providers),
+        **_found(result),
+    }
+
+
+def verdict(verdict: Verdict) -> Object:
+    """The verdict and every run that it rests on."""
+    return {
+        "verdict": verdict.verdict,
+        "strength": verdict.strength,
+        "reason": verdict.reason,
+        "runs": [_run(run) for run in verdict.runs],
+    }
+
+
+def header(header: Header) -> Object:
+    """What `list-patterns --json` prints for one pattern."""
+    return {
+        "id": header.id,
+        "group": header.group,
+        "summary": header.summary,
+        "targets": list(header.targets),
+        "file": str(header.file),
+    }
+
+
+def proof(proof: Proof) -> Object:
+    """What `test-patterns --json` prints for one pattern."""
+    return {"pattern": proof.pattern, "cases": proof.cases, "failures": list(proof.failures)}
+
+
+def _found(result: FuseResult) -> Object:
+    return {
+        "fusions": [
+            {
+                "pattern": group.pattern,
+                "op": group.op,
+                "count": len(group.sites),
+                "function": group.body,
+                "assumes": sorted(group.assumes),
+                "sites": [{"node": site.node, "replaces": list(site.replaces)} for site in group.sites],
+            }
+            for group in grouping.fusions(result.rewrites)
+        ],
+        "near_misses": [
+            {
+                "pattern": group.pattern,
+                "place": _place(group.span),
+                "expected": group.expected,
+                "found": group.found,
+                "matched": group.matched,
+                "count": len(group.nodes),
+                "nodes": list(group.nodes),
+            }
+            for group in grouping.nearly_matched(result.near_misses)
+        ],
+        "skipped": [
+            {
+                "pattern": group.pattern,
+                "reason": group.reason,
+                "opset": group.opset,
+                "count": len(group.nodes),
+                "nodes": list(group.nodes),
+            }
+            for group in grouping.skipped(result.skipped)
+        ],
+    }
+
+
+def _place(span: Span | None) -> Object | None:
+    if span is None:
+        return None
+    return {"file": span.file, "line": span.line, "column": span.column, "text": span.text.strip()}
+
+
+def _run(run: Run) -> Object:
+    return {
+        "provider": run.provider,
+        "optimised": run.optimised,
+        "sizes": {name: int(size) for name, size in run.sizes.items()},
+        "seed": run.seed,
+        "output": run.output,
+        "equal": bool(run.equal),
+        "error": _number(run.error),
+        "bound": _number(run.bound),
+        "worst": [int(index) for index in run.worst],
+        "problem": run.problem,
+    }
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

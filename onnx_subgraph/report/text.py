@@ -1,0 +1,256 @@
+"""Results for a person: rich renderables, which `cli` prints.
+
+Tables have no frames and one entry a line, so that what is read on a terminal can be searched in a CI log. A report leads with
+what was done and whether it is right, and ends with what was not done and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from onnx_subgraph.report import grouping
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from onnx_subgraph.errors import Span
+    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.report.protocols import Header, Proof
+    from onnx_subgraph.verification.verdict import Run, Verdict
+
+NEAR_MISSES = 5
+"""How many near misses a fusion report shows; `explain` shows all."""
+
+
+def fusion(result: FuseResult) -> RenderableType:
+    """What became of one model."""
+    groups = grouping.fusions(result.rewrites)
+    parts: list[RenderableType] = [_heading(result), _facts(result, len(result.rewrites))]
+    if groups:
+        parts += ["", _fusions(groups)]
+    if result.skipped:
+        parts += ["", Text("Matched, not replaced", "bold"), _skipped(grouping.skipped(result.skipped))]
+    if near := grouping.nearly_matched(result.near_misses):
+        parts += ["", Text("Nearly matched", "bold"), _near_misses(near[:NEAR_MISSES])]
+        parts.append(Text(f"`onnx-subgraph explain {result.model}` shows {_the_rest(near)} where they failed", "dim"))
+    return Group(*parts, "")
+
+
+def explanation(result: FuseResult) -> RenderableType:
+    """What matched in one model, what nearly did, and why not."""
+    parts: list[RenderableType] = [Text(str(result.model), "bold")]
+    if not (result.rewrites or result.skipped or result.near_misses):
+        return Group(*parts, "No pattern got past its first operator here: there is nothing to explain.", "")
+    if groups := grouping.fusions(result.rewrites):
+        parts += ["", Text("Matched", "bold"), _fusions(groups)]
+    if result.skipped:
+        parts += ["", Text("Matched, not replaced", "bold"), _skipped(grouping.skipped(result.skipped))]
+    if near := grouping.nearly_matched(result.near_misses):
+        parts += ["", Text("Nearly matched, the furthest first", "bold")]
+        parts += [_near_miss(group) for group in near]
+    return Group(*parts)
+
+
+def comparison(reference: Path, candidate: Path, verdict: Verdict) -> RenderableType:
+    """Whether one model computes the same as another, output by output."""
+    facts = _grid()
+    facts.add_row("reference", str(reference))
+    facts.add_row("candidate", str(candidate))
+    facts.add_row("verdict", _verdict(verdict))
+    parts: list[RenderableType] = [facts]
+    if verdict.runs:
+        parts += ["", _outputs(verdict.runs)]
+    return Group(*parts, "")
+
+
+def pattern_list(headers: Sequence[Header]) -> RenderableType:
+    """All patterns, by group."""
+    table = _table("pattern", "summary", "targets")
+    for group, members in groupby(headers, key=lambda header: header.group):
+        table.add_row(Text(group, "bold"))
+        for header in members:
+            table.add_row(f"  {header.id}", header.summary, ", ".join(header.targets))
+    return Group(table, Text(f"\n{_count(len(headers), 'pattern')}; `onnx-subgraph list-patterns PATTERN` shows one", "dim"))
+
+
+def pattern(header: Header, source: str) -> RenderableType:
+    """One pattern: its file, which is written to be read."""
+    facts = _grid()
+    facts.add_row("pattern", Text(header.id, "bold"))
+    facts.add_row("group", header.group)
+    facts.add_row("targets", ", ".join(header.targets))
+    facts.add_row("file", str(header.file))
+    return Group(facts, "", Text(source.rstrip("\n")))
+
+
+def proofs(proofs: Sequence[Proof]) -> RenderableType:
+    """Which patterns proved themselves, and what went wrong in the others."""
+    table = _table("pattern", "models", "proof")
+    table.columns[1].justify = "right"
+    for proof in proofs:
+        ok = not proof.failures
+        word = Text("holds", "green") if ok else Text(f"fails {len(proof.failures)} times", "red")
+        table.add_row(proof.pattern, str(proof.cases), word)
+    parts: list[RenderableType] = [table]
+    for proof in proofs:
+        parts += [Text(f"\n{proof.pattern}: {failure}", "red") for failure in proof.failures]
+    failed = sum(bool(proof.failures) for proof in proofs)
+    total = f"{_count(len(proofs), 'pattern')}, {_count(sum(proof.cases for proof in proofs), 'model')}"
+    return Group(*parts, "", f"{total}: {_count(failed, 'pattern')} failed" if failed else f"{total}: all hold")
+
+
+def _heading(result: FuseResult) -> Text:
+    if result.output is None:
+        return Text.assemble((str(result.model), "bold"), ": nothing written")
+    what = " (nothing fused: an unchanged copy)" if result.unchanged else ""
+    return Text.assemble((str(result.model), "bold"), " → ", (str(result.output), "bold"), what)
+
+
+def _facts(result: FuseResult, fused: int) -> Table:
+    facts = _grid()
+    before, after = result.nodes_before, result.nodes_after
+    fewer = f" ({(before - after) / before:.0%} fewer), {_count(fused, 'fusion')}" if before and after < before else ""
+    facts.add_row("nodes", f"{before} → {after}{fewer}")
+    opset = str(result.opset_before)
+    facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
+    facts.add_row("target", f"{result.target} on {', '.join(result.providers)}")
+    facts.add_row("verdict", _verdict(result.verdict))
+    stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in result.seconds.items())
+    facts.add_row("seconds", f"{sum(result.seconds.values()):.2f} ({stages})")
+    return facts
+
+
+def _verdict(verdict: Verdict) -> Text:
+    words = {"equivalent": ("equivalent", "bold green"), "different": ("different", "bold red"), "not-run": ("not run", "yellow")}
+    text = Text.assemble(words[verdict.verdict])
+    if verdict.verdict == "not-run":
+        return text.append(f": {verdict.reason}" if verdict.reason else "")
+    how = {
+        "kernel": "every fused operator ran as a kernel",
+        "body": "some fused operators ran by their definition, not by a kernel",
+    }
+    text.append(f" ({verdict.strength}: {how[verdict.strength]})")
+    if verdict.reason:
+        text.append(f"; {verdict.reason}")
+    if verdict.runs:
+        text.append(f"\n{_tried(verdict.runs)}")
+    if (worst := verdict.worst) is not None:
+        text.append(f"\nworst: {_run(worst)}")
+    return text
+
+
+def _tried(runs: Sequence[Run]) -> str:
+    sizes = sorted({_sizes(run) for run in runs} - {""})
+    seeds = sorted({run.seed for run in runs if run.seed is not None})
+    parts = [_count(len(runs), "comparison"), f"of {_count(len({run.output for run in runs}), 'output')}"]
+    if sizes:
+        shown = "; ".join(sizes[:4]) + (f"; … {len(sizes)} in all" if len(sizes) > 4 else "")
+        parts.append(f"at {shown}")
+    if seeds:
+        parts.append(f"with {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
+    return " ".join(parts)
+
+
+def _run(run: Run) -> str:
+    what = (
+        f"{run.output}: {run.problem}" if run.problem else f"{run.output} differs by {run.error:.2g} of {run.bound:.2g} allowed"
+    )
+    where = f" at {list(run.worst)}" if run.worst else ""
+    feeds = "given inputs" if run.seed is None else f"seed {run.seed}"
+    level = "optimised" if run.optimised else "not optimised"
+    return f"{what}{where} ({', '.join(filter(None, (run.provider, level, _sizes(run), feeds)))})"
+
+
+def _sizes(run: Run) -> str:
+    return " ".join(f"{name}={size}" for name, size in run.sizes.items())
+
+
+def _outputs(runs: Sequence[Run]) -> Table:
+    table = _table("output", "provider", "optimised", "runs", "worst error", "allowed", "equal")
+    by_output: dict[tuple[str, str, bool], list[Run]] = {}
+    for run in runs:
+        by_output.setdefault((run.output, run.provider, run.optimised), []).append(run)
+    for (output, provider, optimised), members in by_output.items():
+        worst = max(members, key=lambda run: (bool(run.problem), run.error / run.bound if run.bound else run.error))
+        equal = Text("yes", "green") if all(run.equal for run in members) else Text(worst.problem or "no", "red")
+        level = "yes" if optimised else "no"
+        table.add_row(output, provider, level, str(len(members)), f"{worst.error:.2g}", f"{worst.bound:.2g}", equal)
+    return table
+
+
+def _fusions(groups: Sequence[grouping.Fusion]) -> Table:
+    table = _table("fused by", "into", "count", "nodes", "first at")
+    table.columns[2].justify = "right"
+    for group in groups:
+        into = group.op + (" (function)" if group.body else "")
+        if group.assumes:
+            into += f" assuming {', '.join(sorted(group.assumes))}"
+        table.add_row(group.pattern, into, str(len(group.sites)), f"{group.removed} → {group.added}", group.sites[0].node)
+    return table
+
+
+def _skipped(groups: Sequence[grouping.Skipped]) -> Table:
+    table = _table("pattern", "count", "why", "first at")
+    table.columns[1].justify = "right"
+    for group in groups:
+        table.add_row(group.pattern, str(len(group.nodes)), group.reason, group.nodes[0])
+    return table
+
+
+def _near_misses(groups: Sequence[grouping.NearlyMatched]) -> Table:
+    table = _table("pattern", "count", "expected", "found", "first at")
+    table.columns[1].justify = "right"
+    for group in groups:
+        table.add_row(group.pattern, str(len(group.nodes)), group.expected, group.found, group.nodes[0])
+    return table
+
+
+def _near_miss(group: grouping.NearlyMatched) -> RenderableType:
+    facts = _grid()
+    facts.add_row("node", _names(group.nodes))
+    facts.add_row("expected", group.expected)
+    facts.add_row("found", group.found)
+    places = _count(len(group.nodes), "place")
+    title = Text.assemble("\n", (group.pattern, "bold"), f": {_count(group.matched, 'node')} matched, at {places}")
+    return Group(title, *_line(group.span), facts)
+
+
+def _line(span: Span | None) -> list[RenderableType]:
+    if span is None:
+        return []
+    place = Text(str(span), "cyan")
+    return [place, Text(span.caret(), no_wrap=True)] if span.text else [place]
+
+
+def _names(names: Sequence[str], limit: int = 3) -> str:
+    shown = ", ".join(dict.fromkeys(names[:limit]))
+    return f"{shown}, and {len(names) - limit} more" if len(names) > limit else shown
+
+
+def _the_rest(near: Sequence[grouping.NearlyMatched]) -> str:
+    return "the place in the pattern" if len(near) <= NEAR_MISSES else f"all {len(near)} and the places in the patterns"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _grid() -> Table:
+    grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    return grid
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
