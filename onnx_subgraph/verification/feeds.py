@@ -1,0 +1,238 @@
+"""Feeds that fit a model: drawn from what its inputs are for, or read from the user's .npz.
+
+Equal model, sizes and seed give equal feeds. Integers stay within what they index, masks have at least one 1 in each row, floats are
+standard normal; an overridable initializer keeps its default in even seeds and gets another value of its dtype and shape in odd
+ones, which exposes a fusion that took it for a constant.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.verification.ranges import Purpose, purpose
+from onnx_subgraph.verification.sizes import dimension, resolve
+
+Array = npt.NDArray[Any]
+Feeds = dict[str, Any]
+"""Input name → array; for a sequence input, a list of arrays."""
+
+MAX_OVERRIDE = 1 << 22
+"""Overridable initializers of more elements keep their default: old exporters declare every weight so."""
+
+_IR_VERSION_OF_OVERRIDES = 4
+"""Before it, initializers had to be inputs, and onnxruntime takes them for constants."""
+
+
+def required_inputs(model: ir.Model) -> list[ir.Value]:
+    """The graph inputs that have no default, in order."""
+    return [value for value in model.graph.inputs if not value.is_initializer()]
+
+
+def unfeedable(model: ir.Model) -> str:
+    """Why no feeds can be drawn for this model; "" when they can."""
+    for value in required_inputs(model):
+        if isinstance(value.type, (ir.OptionalType, ir.SparseTensorType)):
+            return f"input {value.name} is {value.type}, for which no feeds can be made"
+        if _element_type(value) is None:
+            return f"input {value.name} has no type"
+        if (dtype := _element_type(value)) is not None and dtype.bitwidth < 8:
+            return f"input {value.name} is of {dtype.name.lower()}, which onnxruntime takes from no numpy array"
+    return ""
+
+
+def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feeds:
+    """Feeds for all inputs without a default and, in odd seeds, for those with one.
+
+    sizes: symbolic dimension → size, complete (see `sizes`). Raises UsageError for an input that no feed can be made for.
+    """
+    if reason := unfeedable(model):
+        raise UsageError(reason)
+    feeds: Feeds = {}
+    for value in required_inputs(model):
+        rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
+        shape = _shape(value, sizes)
+        if isinstance(value.type, ir.SequenceType):
+            feeds[str(value.name)] = [_draw(value, Purpose("number"), shape, sizes, seed, rng) for _ in range(2)]
+        else:
+            feeds[str(value.name)] = _draw(value, purpose(model, value), shape, sizes, seed, rng)
+    if seed % 2 and model.ir_version >= _IR_VERSION_OF_OVERRIDES:
+        for value in model.graph.inputs:
+            if value.is_initializer() and value.const_value is not None and value.const_value.size <= MAX_OVERRIDE:
+                rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
+                feeds |= _override(value, rng)
+    return feeds
+
+
+def read_feeds(path: Path, inputs: Sequence[ir.Value]) -> Feeds:
+    """The user's feeds. Raises UsageError that names every array that does not fit the model."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not hasattr(archive, "files"):
+                raise UsageError(f"{path} holds one array, not an archive of arrays", hint="write it with numpy.savez")
+            feeds = {name: archive[name] for name in archive.files}
+    except UsageError:
+        raise
+    except Exception as error:  # numpy raises OSError, ValueError, zipfile's and zlib's own
+        raise UsageError(
+            f"{path} can't be read as an .npz of arrays: {error}", hint="write it with numpy.savez, one array an input"
+        ) from error
+    faults = [f"{name} is no input of the model" for name in feeds if name not in {value.name for value in inputs}]
+    sizes: dict[str, int] = {}
+    for value in inputs:
+        name = str(value.name)
+        if name in feeds:
+            feeds[name] = _reinterpreted(feeds[name], value)
+            faults += _misfits(feeds[name], value, sizes)
+        elif not value.is_initializer():
+            faults.append(f"{name} is missing")
+    if faults:
+        raise UsageError(f"{path} does not fit the model: {'; '.join(faults)}")
+    return feeds
+
+
+def sizes_of(feeds: Mapping[str, Any], inputs: Sequence[ir.Value]) -> dict[str, int]:
+    """Symbolic dimension → size, as these feeds have it."""
+    sizes: dict[str, int] = {}
+    for value in inputs:
+        array = feeds.get(str(value.name))
+        if array is None or isinstance(array, list) or value.shape is None:
+            continue
+        for axis, size in enumerate(array.shape):
+            if isinstance(name := dimension(value, axis), str):
+                sizes.setdefault(name, int(size))
+    return sizes
+
+
+def _misfits(array: Array, value: ir.Value, sizes: dict[str, int]) -> list[str]:
+    faults = []
+    expected = _element_type(value)
+    if expected is not None and expected is not ir.DataType.STRING and array.dtype != expected.numpy():
+        faults.append(f"{value.name} is {array.dtype}, the model takes {expected.numpy()}")
+    if value.shape is None:
+        return faults
+    if array.ndim != len(value.shape):
+        return [*faults, f"{value.name} has {array.ndim} dimensions, the model declares {len(value.shape)}"]
+    for axis, size in enumerate(array.shape):
+        dim = dimension(value, axis)
+        if isinstance(dim, int) and dim != size:
+            faults.append(f"{value.name} has size {size} in dimension {axis}, the model declares {dim}")
+        elif isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+            faults.append(f"{value.name} has size {size} in dimension {axis}, but {dim} is {sizes[dim]} elsewhere")
+    return faults
+
+
+def _reinterpreted(array: Array, value: ir.Value) -> Array:
+    """numpy writes bfloat16 and float8 as raw bytes (void); the model's dtype says what they are."""
+    expected = _element_type(value)
+    if expected is ir.DataType.STRING:
+        return array.astype(object)
+    if array.dtype.kind == "V" and expected is not None and array.dtype.itemsize == expected.numpy().itemsize:
+        return array.view(expected.numpy())
+    return array
+
+
+def _element_type(value: ir.Value) -> ir.DataType | None:
+    kind = value.type
+    while isinstance(kind, ir.SequenceType):
+        kind = kind.elem_type
+    return kind.dtype if isinstance(kind, ir.TensorType) else None
+
+
+def _shape(value: ir.Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    shape = []
+    for axis in range(0 if value.shape is None else len(value.shape)):
+        dim = dimension(value, axis)
+        size = dim if isinstance(dim, int) else resolve(sizes, dim)
+        shape.append(1 if size is None else max(0, size))
+    return tuple(shape)
+
+
+def _draw(
+    value: ir.Value, meant: Purpose, shape: tuple[int, ...], sizes: Mapping[str, int], seed: int, rng: np.random.Generator
+) -> Array:
+    dtype = _element_type(value)
+    assert dtype is not None
+    if dtype is ir.DataType.STRING:
+        return np.asarray([f"text {n}" for n in rng.integers(0, 100, int(np.prod(shape, dtype=int)))], object).reshape(shape)
+    numpy_dtype = np.dtype(dtype.numpy())
+    name = (value.name or "").lower()
+    if meant.kind == "mask":
+        return _mask(shape, seed, rng, numpy_dtype)
+    if meant.kind == "index":
+        low, high = _interval(meant, sizes)
+        if "position" in name and shape and high - low >= shape[-1]:
+            start = int(rng.integers(low, high - shape[-1] + 1))
+            return np.broadcast_to(np.arange(start, start + shape[-1]), shape).astype(numpy_dtype)
+        return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
+    if meant.kind == "length":
+        return np.asarray(rng.integers(1, 5, shape)).astype(numpy_dtype)
+    if dtype.is_integer():
+        information = np.iinfo(numpy_dtype)
+        if "position" in name and shape:
+            return np.broadcast_to(np.arange(shape[-1]), shape).astype(numpy_dtype)
+        # all of int8 and uint8 (quantized values, images); small numbers for the wider ones (timesteps, counts)
+        low, high = (information.min, information.max + 1) if information.bits == 8 else (0, 100)
+        return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
+    if dtype.is_floating_point():
+        return np.asarray(rng.standard_normal(shape)).astype(numpy_dtype)
+    if numpy_dtype.kind == "c":
+        return np.asarray(rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(numpy_dtype)
+    raise UsageError(
+        f"input {value.name} is of {dtype.name.lower()}, for which no feeds can be made", hint="give them with --inputs"
+    )
+
+
+def _interval(meant: Purpose, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """[low, high): indices that every table which they reach has, whatever is added on the way; never an empty interval."""
+    low, high = 0, 1 << 31
+    for limit, shift in meant.limits:
+        rows = limit if isinstance(limit, int) else (resolve(sizes, limit) or 1)
+        high = min(high, rows - shift)
+        low = max(low, -shift)
+    return (low, high) if high > low else (low, low + 1)
+
+
+def _mask(shape: tuple[int, ...], seed: int, rng: np.random.Generator, dtype: np.dtype[Any]) -> Array:
+    """Zeros and ones: the first of each row is 1; padded at the right in even seeds, with holes in odd ones.
+
+    The first row of even seeds is all ones, but a boolean mask has a False in every row that is longer than one: some models
+    mean by True what is to be left out, and a row left out altogether is NaN.
+    """
+    if not shape:
+        return np.asarray(seed % 2 == 0).astype(dtype)
+    length = shape[-1]
+    if seed % 2:
+        mask = rng.random(shape) < 0.7
+    else:
+        kept = rng.integers((length + 1) // 2, length + 1, (*shape[:-1], 1))
+        mask = np.arange(length) < kept
+        if mask.size:
+            mask.reshape(-1, length)[0] = True
+    if length:
+        mask[..., 0] = True
+    if dtype == np.bool_ and length > 1:
+        mask[..., -1] = False
+    return mask.astype(dtype)
+
+
+def _override(value: ir.Value, rng: np.random.Generator) -> Feeds:
+    """Another value for an overridable float initializer: each element times 0.5 to 1.5, small normals where all are zero.
+
+    Signs stay (a variance may not be negative); integers stay altogether: they are shapes and indices.
+    """
+    tensor = value.const_value
+    if tensor is None or not tensor.dtype.is_floating_point() or tensor.dtype.bitwidth < 16:
+        return {}
+    default = tensor.numpy()
+    factor = rng.uniform(0.5, 1.5, default.shape)
+    wide = default.astype(np.float64)
+    changed = wide * factor if np.any(wide) else (factor - 1.0) * 0.2
+    return {str(value.name): changed.astype(default.dtype)}

@@ -1,0 +1,220 @@
+"""The judgement on numbers: two sets of outputs, a bound for each element, and whether the one is the other.
+
+The bound comes from the model: what its outputs move when every float result inside it is moved by a rounding (`noise`).
+Nothing here knows onnxruntime: arrays in, findings out, so that the judge itself can be put to the test.
+
+For an output r of the reference, with noise draws n_k = |r_k - r| (k = 1…K, see `noise`), element i may differ by
+
+    bound_i = ELEMENT * (max_k n_ik + rms(n)) + FLOOR * eps(dtype) * (|r_i| + rms(r))
+
+and the root mean square of all its differences may be no more than
+
+    AGGREGATE * rms(n) + FLOOR * eps(dtype) * rms(r).
+
+The first catches the error that sits in a few elements, the second the small error that sits in all: the mean of many
+differences is known far better than any one of them, so its bound can be several times tighter. An output of integers, booleans
+or strings is equal only where it is the same; where the noise itself flips elements (ties of an argmax), as many may flip again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+ELEMENT = 8.0
+"""How often the largest noise seen at an element, and the typical noise of its output, an element may differ."""
+AGGREGATE = 4.0
+"""How often the noise's root mean square the candidate's may be."""
+FLOOR = 4.0
+"""Units in the last place that any fused kernel may differ, noise or none: exp, tanh and erf are rounded so."""
+FLIPS = 2.0
+"""How often the largest fraction of flipped integers that the noise showed may flip."""
+
+
+@dataclass(slots=True)
+class Noise:
+    """What K draws of noise did to one float output: the sum of squares and, element by element, the largest difference.
+
+    flips: for an output that is not of floats, the largest fraction of its elements that one draw changed.
+    """
+
+    largest: Array | None = None
+    squares: float = 0.0
+    count: int = 0
+    flips: float = 0.0
+
+    def add(self, reference: Array, other: Array) -> None:
+        """Takes in one draw: the same output, once as it is, once with noise inside the model."""
+        if reference.shape != other.shape or reference.size == 0:
+            return  # a shape that depends on the data moved: nothing can be said element by element
+        if not is_float(reference):
+            self.flips = max(self.flips, float(np.mean(reference != other)))
+            return
+        difference = _difference(reference, other)
+        finite = np.isfinite(difference)
+        difference = np.where(finite, difference, 0.0)
+        self.largest = difference if self.largest is None else np.maximum(self.largest, difference)
+        self.squares += float(np.sum(difference**2))
+        self.count += int(finite.sum())
+
+    @property
+    def rms(self) -> float:
+        """Root mean square over all elements and draws; 0 without draws."""
+        return float(np.sqrt(self.squares / self.count)) if self.count else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The largest difference allowed. element: for each element (float64, the output's shape; a scalar for integers, then
+    a fraction of elements). aggregate: for the root mean square over the output; infinite when the user set rtol or atol."""
+
+    element: Array
+    aggregate: float = np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One output compared. error, bound: at the element `worst`, the one furthest over or nearest to its bound.
+    problem: "" or what is wrong besides. compared: how many finite or discrete elements were held against each other."""
+
+    error: float
+    bound: float
+    worst: tuple[int, ...] = ()
+    problem: str = ""
+    compared: int = 0
+
+    @property
+    def equal(self) -> bool:
+        return not self.problem and self.error <= self.bound
+
+
+NOTHING = Noise()
+
+
+def is_float(array: Array) -> bool:
+    """Whether the array holds real or complex floating-point numbers; ml_dtypes' bfloat16 and float8 among them."""
+    return array.dtype.kind in "fc" or array.dtype.name.startswith(("bfloat16", "float8"))
+
+
+def epsilon(array: Array) -> float:
+    """The relative spacing of the array's dtype: 2^-23 for float32, 2^-10 for float16, 2^-7 for bfloat16."""
+    if array.dtype.kind in "fc":
+        return float(np.finfo(array.dtype).eps)
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(array.dtype).eps)
+
+
+def bound(reference: Array, noise: Noise = NOTHING, *, rtol: float | None = None, atol: float | None = None) -> Bound:
+    """The bound for one output, from its noise; with rtol or atol, atol + rtol * |reference| and nothing else."""
+    if not is_float(reference):
+        return Bound(np.asarray(min(1.0, FLIPS * noise.flips)))
+    magnitude = np.abs(_wide(reference))
+    magnitude = np.where(np.isfinite(magnitude), magnitude, 0.0)
+    if rtol is not None or atol is not None:
+        return Bound(np.asarray((atol or 0.0) + (rtol or 0.0) * magnitude))
+    scale = float(np.sqrt(np.mean(magnitude**2))) if magnitude.size else 0.0
+    floor = FLOOR * epsilon(reference)
+    local = noise.largest if noise.largest is not None and noise.largest.shape == reference.shape else 0.0
+    return Bound(np.asarray(ELEMENT * (local + noise.rms) + floor * (magnitude + scale)), AGGREGATE * noise.rms + floor * scale)
+
+
+def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
+    """Holds one output of the candidate against the reference's."""
+    if reference.dtype != candidate.dtype:
+        return _refused(f"dtype is {candidate.dtype}, the reference's is {reference.dtype}")
+    if reference.shape != candidate.shape:
+        return _refused(f"shape is {list(candidate.shape)}, the reference's is {list(reference.shape)}")
+    if reference.size == 0:
+        return Finding(0.0, 0.0)
+    if not is_float(reference):
+        return _compare_exactly(reference, candidate, float(allowed.element))
+    problem = _misplaced(_wide(reference), _wide(candidate))
+    difference = _difference(reference, candidate)
+    finite = np.isfinite(difference)
+    difference = np.where(finite, difference, 0.0)
+    limits = np.broadcast_to(allowed.element, reference.shape)
+    # the element furthest over its bound; where a bound is 0, any difference is infinitely far over
+    with np.errstate(divide="ignore", invalid="ignore"):
+        excess = np.where(difference > 0.0, difference / limits, 0.0)
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), reference.shape))
+    error, limit, compared = float(difference[worst]), float(limits[worst]), int(finite.sum())
+    if not problem and error <= limit and compared:
+        rms = float(np.sqrt(np.sum(difference**2) / compared))
+        if rms > allowed.aggregate:
+            problem = f"differs by {rms:.3g} in root mean square over {compared} elements, {allowed.aggregate:.3g} is allowed"
+    return Finding(error, limit, worst, problem, compared)
+
+
+def compare_all(reference: Mapping[str, Any], candidate: Mapping[str, Any], bounds: Mapping[str, Bound]) -> dict[str, Finding]:
+    """Every output of the reference, sequences and maps element by element: name, or name[key], → finding."""
+    mine, theirs = flatten(reference), flatten(candidate)
+    findings = {}
+    for name in mine.keys() | theirs.keys():
+        if name not in theirs:
+            findings[name] = _refused("the candidate does not yield it")
+        elif name not in mine:
+            findings[name] = _refused("the reference does not yield it")
+        else:
+            findings[name] = compare(mine[name], theirs[name], bounds[name])
+    return {name: findings[name] for name in (*mine, *(name for name in theirs if name not in mine))}
+
+
+def flatten(outputs: Mapping[str, Any]) -> dict[str, Array]:
+    """Outputs as arrays: sequences and maps by element (`name[0]`, `name[key]`), absent optionals left out."""
+    flat: dict[str, Array] = {}
+    for name, value in outputs.items():
+        if isinstance(value, list):
+            flat |= flatten({f"{name}[{i}]": item for i, item in enumerate(value)})
+        elif isinstance(value, Mapping):
+            flat |= flatten({f"{name}[{key}]": item for key, item in value.items()})
+        elif value is not None:
+            flat[name] = np.asarray(value)
+    return flat
+
+
+def _refused(problem: str) -> Finding:
+    return Finding(float("inf"), 0.0, (), problem)
+
+
+def _wide(array: Array) -> Array:
+    return array if array.dtype.kind == "c" else array.astype(np.float64)
+
+
+def _difference(reference: Array, other: Array) -> Array:
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.abs(_wide(other) - _wide(reference)), np.float64)
+
+
+def _misplaced(reference: Array, candidate: Array) -> str:
+    """Where the one is NaN or infinite and the other is not the same; "" when nowhere."""
+    if reference.dtype.kind == "c":
+        return _misplaced(reference.real, candidate.real) or _misplaced(reference.imag, candidate.imag)
+    wrong = (
+        (~np.isfinite(reference) | ~np.isfinite(candidate))
+        & ~(np.isnan(reference) & np.isnan(candidate))
+        & (reference != candidate)
+    )
+    if not wrong.any():
+        return ""
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"is {candidate[index]} at {list(index)}, where the reference is {reference[index]} ({int(wrong.sum())} such elements)"
+
+
+def _compare_exactly(reference: Array, candidate: Array, allowed: float) -> Finding:
+    unequal = np.asarray(reference != candidate)
+    fraction = float(np.mean(unequal))
+    if fraction <= allowed:
+        return Finding(fraction, allowed, (), "", reference.size)
+    index = tuple(int(i) for i in np.argwhere(unequal)[0])
+    problem = (
+        f"is {candidate[index]!r} at {list(index)}, where the reference is {reference[index]!r}; "
+        f"{int(unequal.sum())} of {reference.size} elements differ, {int(allowed * reference.size)} may"
+    )
+    return Finding(fraction, allowed, index, problem, reference.size)

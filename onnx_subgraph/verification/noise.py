@@ -1,0 +1,144 @@
+"""The noise of a model: how far its own outputs move when the roundings inside it fall otherwise.
+
+A fused operator computes the same formula in another order and rounds at other places, so every float result inside the model may
+move by a unit in the last place or two, and what that does to the outputs is what a fusion is allowed to do. It is measured
+by Monte Carlo arithmetic (D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997): a copy of the model in which results are
+multiplied by 1 - u * eps, u drawn anew from [0, 2] for each element and run, beside the model itself run with optimisation on.
+
+Only results that depend on a float input or on a learned table or product are moved. The positions, masks and bucket numbers that a model
+computes from shapes and integers are rounded the same way in every spelling of it, and moving them would push exact
+values (log(16) / log(128) * 8) across the integer they are cut to, and call the damage noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+
+_EPSILON = {
+    ir.DataType.FLOAT: 2.0**-23,
+    ir.DataType.FLOAT16: 2.0**-10,
+    ir.DataType.BFLOAT16: 2.0**-7,
+    ir.DataType.DOUBLE: 2.0**-52,
+}
+
+_PRODUCTS = frozenset(
+    "MatMul Gemm Conv ConvTranspose Einsum LSTM GRU RNN Attention MultiHeadAttention FusedMatMul LayerNormalization "
+    "SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization RMSNormalization GroupNormalization "
+    "InstanceNormalization BatchNormalization EmbedLayerNormalization GroupQueryAttention".split()
+)
+"""Sums of many terms: where the order of rounding differs from kernel to kernel, whatever the operands come from."""
+
+_EXACT = frozenset(
+    "Identity Cast CastLike Reshape Transpose Unsqueeze Squeeze Flatten Slice Split Concat Expand Tile Pad Gather GatherElements "
+    "GatherND ScatterND ScatterElements Scatter Neg Abs Relu Max Min Clip Where Floor Ceil Round Sign Constant ConstantOfShape Shape Size Range "
+    "MaxPool GlobalMaxPool DepthToSpace SpaceToDepth TopK OneHot Trilu EyeLike Dropout ReduceMax ReduceMin QuantizeLinear "
+    "DequantizeLinear If Loop Scan SequenceAt SequenceConstruct SplitToSequence ConcatFromSequence Optional NonZero "
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial Not And Or Equal Greater Less".split()
+)
+"""Operators that move, choose or cut values and round nothing."""
+
+
+def add_noise(model: ir.Model, seed: int) -> int:
+    """Puts noise on the float results of the main graph, in place; returns on how many.
+
+    Every run of the changed model draws anew; a session made of it anew repeats the draws. Results inside the
+    bodies of If, Loop, Scan and of functions are left alone, what comes out of them is moved.
+    """
+    graph = model.graph
+    depends = _dependent(graph)
+    outputs = set(graph.outputs)
+    moved = 0
+    for value in [value for value in graph.inputs if value in depends]:
+        moved += _move(graph, value, seed + moved, value in outputs)
+    for node in list(graph):
+        if node.op_type in _EXACT and node.op_type not in ("If", "Loop", "Scan") and not _looks_up(node):
+            continue
+        for value in node.outputs:
+            if value in depends and value.dtype in _EPSILON:
+                moved += _move(graph, value, seed + moved, value in outputs)
+    return moved
+
+
+def _dependent(graph: ir.Graph) -> set[ir.Value]:
+    """The float values that come from a float input, from a lookup in a table, or from a sum of products."""
+    depends = {value for value in graph.inputs if value.dtype in _EPSILON and not value.is_initializer()}
+    tainted: set[ir.Value] = set(depends)
+    for node in graph:
+        starts = node.op_type in _PRODUCTS or _looks_up(node)
+        if starts or any(value in tainted for value in _read_by(node)):
+            tainted.update(node.outputs)
+    return {value for value in tainted if value.dtype in _EPSILON}
+
+
+def _looks_up(node: ir.Node) -> bool:
+    """Whether the node reads rows of a float table at places that are computed: an embedding."""
+    if node.op_type != "Gather" or node.inputs[0] is None or node.inputs[1] is None:
+        return False
+    return node.inputs[0].is_initializer() and not node.inputs[1].is_initializer() and node.inputs[0].dtype in _EPSILON
+
+
+def _read_by(node: ir.Node) -> Iterable[ir.Value]:
+    yield from (value for value in node.inputs if value is not None)
+    for attribute in node.attributes.values():
+        bodies: Iterable[ir.Graph] = ()
+        if attribute.type is ir.AttributeType.GRAPH:
+            bodies = (attribute.as_graph(),)
+        elif attribute.type is ir.AttributeType.GRAPHS:
+            bodies = attribute.as_graphs()
+        for body in bodies:
+            for inner in body:
+                yield from _read_by(inner)
+
+
+def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:
+    """value → value * Cast(1 - eps * u), for all its uses; returns 1, or 0 where nothing uses it."""
+    uses = list(value.uses())
+    if (not uses and not is_output) or value.dtype is None:
+        return 0
+    # drawn in float32 (onnxruntime draws no float16), so that 1 - eps * u is rounded once, to the value's dtype; but a float64's
+    # 1 - eps is no float32, and the attributes of a node are, so there u comes first and 1 - u is its own node
+    double = value.dtype is ir.DataType.DOUBLE
+    spread = 2.0 * _EPSILON[value.dtype]
+    low, high = (0.0, spread) if double else (1.0 - spread, 1.0)
+    wide = int(ir.DataType.DOUBLE if double else ir.DataType.FLOAT)
+    nodes = [ir.node("RandomUniformLike", [value], {"dtype": wide, "low": low, "high": high, "seed": float(seed)})]
+    if double:
+        nodes.append(ir.node("Constant", [], {"value": ir.tensor(np.float64(1.0))}))
+        nodes.append(ir.node("Sub", [nodes[1].outputs[0], nodes[0].outputs[0]]))
+    nodes.append(ir.node("Cast", [nodes[-1].outputs[0]], {"to": int(value.dtype)}))
+    nodes.append(ir.node("Mul", [value, nodes[-1].outputs[0]]))
+    moved = nodes[-1].outputs[0]
+    moved.dtype, moved.shape = value.dtype, value.shape
+    for number, node in enumerate(nodes):
+        node.name = f"{value.name}__noise_{number}"
+        node.outputs[0].name = f"{value.name}__noise_{number}"
+    for user, index in uses:
+        user.replace_input_with(index, moved)
+    producer = value.producer()
+    if producer is None:
+        first = next(iter(graph), None)
+        if first is None:
+            graph.extend(nodes)
+        else:
+            graph.insert_before(first, nodes)
+    else:
+        graph.insert_after(producer, nodes)
+    if is_output:
+        _rename_output(graph, value, moved)
+    return 1
+
+
+def _rename_output(graph: ir.Graph, value: ir.Value, moved: ir.Value) -> None:
+    """The moved value takes the output's place and name; the plain one gets another. A graph input stays what it is."""
+    if value.is_graph_input():
+        return
+    name = value.name
+    value.name = f"{name}__plain"
+    moved.name = name
+    moved.type = value.type
+    for index, output in enumerate(graph.outputs):
+        if output is value:
+            graph.outputs[index] = moved

@@ -1,0 +1,189 @@
+"""Sessions of onnxruntime: made quietly, with graph optimisation off or on, and run to a value.
+
+onnxruntime is imported when the first session is wanted and not before; no custom-op library is loaded unless it is
+named. What a session has to say against a model or its feeds comes back as a `Failure`, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_subgraph.errors import UsageError
+
+Array = npt.NDArray[Any]
+Outputs = dict[str, Any]
+"""Output name → array, or a list, a mapping or None where the model yields a sequence, a map or an absent optional."""
+
+_WHEELS: Mapping[str, str] = {
+    "CUDAExecutionProvider": "onnxruntime-gpu",
+    "TensorrtExecutionProvider": "onnxruntime-gpu",
+    "NvTensorRTRTXExecutionProvider": "onnxruntime-gpu",
+    "DmlExecutionProvider": "onnxruntime-directml",
+    "OpenVINOExecutionProvider": "onnxruntime-openvino",
+    "ROCMExecutionProvider": "onnxruntime-rocm",
+    "MIGraphXExecutionProvider": "onnxruntime-migraphx",
+    "QNNExecutionProvider": "onnxruntime-qnn",
+    "CANNExecutionProvider": "onnxruntime-cann",
+    "VitisAIExecutionProvider": "onnxruntime-vitisai",
+    "CoreMLExecutionProvider": "onnxruntime, on macOS",
+    "WebGpuExecutionProvider": "onnxruntime-webgpu",
+    "DnnlExecutionProvider": "a build of onnxruntime with --use_dnnl",
+    "XnnpackExecutionProvider": "a build of onnxruntime with --use_xnnpack",
+    "ACLExecutionProvider": "a build of onnxruntime with --use_acl",
+    "NnapiExecutionProvider": "a build of onnxruntime for Android",
+}
+"""The wheel that brings a provider, as onnxruntime's installation page lists them."""
+
+_EXOTIC: Mapping[str, tuple[int, str]] = {
+    "tensor(bfloat16)": (16, "bfloat16"),
+    "tensor(float8e4m3fn)": (17, "float8_e4m3fn"),
+    "tensor(float8e4m3fnuz)": (18, "float8_e4m3fnuz"),
+    "tensor(float8e5m2)": (19, "float8_e5m2"),
+    "tensor(float8e5m2fnuz)": (20, "float8_e5m2fnuz"),
+}
+"""Types that onnxruntime's numpy bridge does not carry: ONNX's number of the type and ml_dtypes' name for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What onnxruntime said when it could not make or run a session: its own first lines, without its preamble."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session that stands. `outputs`: the names, in the model's order."""
+
+    handle: Any
+    outputs: tuple[str, ...]
+
+
+@cache
+def onnxruntime() -> ModuleType:
+    """The onnxruntime at hand, told to keep its warnings to itself. Raises UsageError when it can't be imported."""
+    try:
+        import onnxruntime as runtime
+    except ImportError as error:
+        raise UsageError(f"onnxruntime can't be imported: {error}", hint="pip install onnxruntime, or use --no-verify") from error
+    runtime.set_default_logger_severity(4)
+    return runtime
+
+
+def check_providers(providers: Sequence[str]) -> None:
+    """Raises UsageError when one of these execution providers is not in the onnxruntime at hand."""
+    available = onnxruntime().get_available_providers()
+    for provider in providers:
+        if provider in available:
+            continue
+        near = [
+            name
+            for name in (*available, *_WHEELS)
+            if provider.lower() in (name.lower(), name.lower()[: -len("ExecutionProvider")])
+        ]
+        if near and near[0] != provider:
+            hint = f"did you mean {near[0]}?"
+        elif provider in _WHEELS:
+            hint = f"{provider} comes with {_WHEELS[provider]}"
+        else:
+            hint = "execution providers are named as onnxruntime names them, CPUExecutionProvider for one"
+        raise UsageError(f"execution provider {provider} is not in this onnxruntime; it has {', '.join(available)}", hint=hint)
+
+
+def open_session(
+    model: Path | bytes,
+    provider: str,
+    *,
+    optimised: bool,
+    folder: Path | None = None,
+    custom_op_libraries: Sequence[Path] = (),
+) -> Session | Failure:
+    """A session for a model file, or for a serialized model whose external data lies in `folder`.
+
+    Raises UsageError when the provider is in the wheel but does not start on this machine.
+    """
+    runtime = onnxruntime()
+    options = runtime.SessionOptions()
+    level = runtime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.use_deterministic_compute = True
+    options.intra_op_num_threads = max(1, min(4, os.cpu_count() or 1))
+    options.inter_op_num_threads = 1
+    if folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    try:
+        for library in custom_op_libraries:
+            options.register_custom_ops_library(str(library))
+        source = model if isinstance(model, bytes) else str(model)
+        handle = runtime.InferenceSession(source, options, providers=[provider])
+    except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
+        return Failure(_first_lines(error))
+    if provider not in handle.get_providers():
+        raise UsageError(
+            f"execution provider {provider} is in this onnxruntime but does not start on this machine",
+            hint="its driver or libraries are missing; onnxruntime's own log says which",
+        )
+    return Session(handle, tuple(output.name for output in handle.get_outputs()))
+
+
+def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
+    """The outputs for these feeds (input name → array, or a list of arrays for a sequence)."""
+    handle = session.handle
+    options = onnxruntime().RunOptions()
+    options.log_severity_level = 4
+    exotic = any(argument.type in _EXOTIC for argument in (*handle.get_inputs(), *handle.get_outputs()))
+    try:
+        if exotic:
+            return _run_as_values(handle, feeds, options)
+        return dict(zip(session.outputs, handle.run(None, dict(feeds), options), strict=True))
+    except Exception as error:  # as above
+        return Failure(_first_lines(error))
+
+
+def _run_as_values(handle: Any, feeds: Mapping[str, Any], options: Any) -> Outputs:
+    values = onnxruntime().OrtValue
+    types = {argument.name: argument.type for argument in handle.get_inputs()}
+    given = {}
+    for name, array in feeds.items():
+        if types.get(name) in _EXOTIC:
+            raw = np.ascontiguousarray(array)
+            bits = raw.view(np.uint8 if raw.itemsize == 1 else np.uint16)
+            given[name] = values.ortvalue_from_numpy_with_onnx_type(bits, _EXOTIC[types[name]][0])
+        else:
+            given[name] = values.ortvalue_from_numpy(np.ascontiguousarray(array))
+    names = [argument.name for argument in handle.get_outputs()]
+    return dict(zip(names, map(_array_of, handle.run_with_ort_values(names, given, options)), strict=True))
+
+
+def _array_of(value: Any) -> Any:
+    if value is None or not value.has_value():
+        return None
+    if value.data_type() not in _EXOTIC:
+        return value.numpy()
+    import ml_dtypes
+
+    dtype = np.dtype(getattr(ml_dtypes, _EXOTIC[value.data_type()][1]))
+    shape = tuple(value.shape())
+    raw = ctypes.string_at(value.data_ptr(), int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+    return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def _first_lines(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    # "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running Add node. Name:'…' …"
+    if text.startswith("[ONNXRuntimeError]"):
+        text = text.split(" : ", 3)[-1]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    short = " ".join(lines[:3])
+    return short if len(short) <= 600 else short[:597] + "..."

@@ -1,0 +1,185 @@
+"""Sizes for the symbolic dimensions of a model's inputs, the likely ones first.
+
+Equal names get equal sizes, different names different ones, so that a swap of two axes shows; a name that is a sum of others
+("past_length + seq_length", "past_plus_seq") gets the sum. What a model demands besides (a constant that an exporter baked into a
+Reshape, an image that a network halves five times) is not declared anywhere, so `assignments` offers many, and a run tells.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.verification.ranges import constant
+
+Sizes = dict[str, int]
+
+_BATCH = re.compile(r"batch|^n$|^b$|^bs$", re.I)
+_IMAGE = re.compile(r"height|width|^h$|^w$|image|pixel", re.I)
+_PAST = re.compile(r"past|cache", re.I)
+_FIRST = {"batch": (2,), "image": (64, 96), "past": (5, 3), "length": (7, 11, 13, 9, 6)}
+_SECOND = {"batch": (1, 3), "image": (96, 64), "past": (8, 6), "length": (12, 8, 10, 14, 5)}
+_UNIFORM = (8, 16, 32, 64, 4, 128, 224, 1, 2, 256, 512, 77)
+
+
+def symbols(inputs: Sequence[ir.Value]) -> dict[str, str]:
+    """Symbolic dimension → its role ("batch", "image", "past", "length"), in the order of the inputs; a dimension without
+    a name is called `input[axis]`. Sums of other dimensions are not listed: `resolve` computes them."""
+    found: dict[str, str] = {}
+    for value in inputs:
+        rank = 0 if value.shape is None else len(value.shape)
+        for axis in range(rank):
+            name = dimension(value, axis)
+            if isinstance(name, str) and name not in found:
+                found[name] = _role(name, axis, rank, value)
+    return {name: role for name, role in found.items() if not _terms(name, found)}
+
+
+def dimension(value: ir.Value, axis: int) -> int | str:
+    """The declared size, or the name, of one dimension of an input."""
+    assert value.shape is not None
+    dim = value.shape[axis]
+    return dim if isinstance(dim, int) else (dim.value or f"{value.name}[{axis}]")
+
+
+def resolve(sizes: Mapping[str, int], name: str) -> int | None:
+    """The size of a dimension: its own, or that of the sum, difference, product or quotient that its name is; else None."""
+    if name in sizes:
+        return sizes[name]
+    try:
+        tree = ast.parse(name.replace("_plus_", "+"), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    return _value(tree, sizes)
+
+
+def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], second: bool = False) -> Iterator[Sizes]:
+    """Sizes for all symbolic dimensions, the likeliest first; what `shapes` (input → shape) fixes is the same in all.
+
+    second: other sizes than the first ones, where they are free. Raises UsageError for a shape that doesn't fit its input.
+    """
+    roles = symbols(inputs)
+    fixed = fixed_by(inputs, shapes)
+    roles = {name: role for name, role in roles.items() if name not in fixed}
+    yield _by_role(roles, _SECOND if second else _FIRST) | fixed
+    if not roles:
+        return
+    named = {name: re.sub(r"^.*\[(\d+)\]$", r"axis \1 of \1", name) for name in roles}
+    if len(set(named.values())) < len(named):  # dimensions without names: equal axes may be equal sizes
+        table = _by_role({named[name]: role for name, role in roles.items()}, _SECOND if second else _FIRST)
+        yield {name: table[named[name]] for name in roles} | fixed
+    # "total_length" is a sum that no expression says
+    totals = [name for name in roles if re.search(r"total|mask|kv|key", name, re.I) and roles[name] != "batch"]
+    lengths = [name for name in roles if roles[name] in ("length", "past") and name not in totals]
+    if totals and len(lengths) >= 2:
+        sizes = _by_role(roles, _SECOND if second else _FIRST)
+        yield sizes | dict.fromkeys(totals, sum(sizes[name] for name in lengths[:2])) | fixed
+    for batch in (1, 3) if second else (2, 1):
+        for size in _UNIFORM:
+            yield {name: batch if role == "batch" else size for name, role in roles.items()} | fixed
+
+
+def baked(model: ir.Model) -> list[int]:
+    """Sizes that constants of the model's Reshape and Expand shapes name: what an exporter may have baked, the rarest last."""
+    counts: dict[int, int] = {}
+    for node in model.graph.all_nodes():
+        if node.op_type in ("Reshape", "Expand") and len(node.inputs) > 1:
+            shape = constant(node.inputs[1])
+            for size in [] if shape is None else np.unique(shape[shape > 1]).tolist():
+                counts[int(size)] = counts.get(int(size), 0) + 1
+    return sorted(counts, key=lambda size: -counts[size])[:12]
+
+
+def fixed_by(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]) -> Sizes:
+    """What the user's shapes say about the symbolic dimensions. Raises UsageError where they don't fit the inputs or each other."""
+    by_name = {value.name: value for value in inputs}
+    fixed: Sizes = {}
+    for name, shape in shapes.items():
+        value = by_name.get(name)
+        if value is None:
+            raise UsageError(
+                f"--shape names {name}, which is no input of the model", hint=f"inputs: {', '.join(map(str, by_name))}"
+            )
+        if value.shape is None:
+            continue
+        if len(shape) != len(value.shape):
+            raise UsageError(f"--shape gives {name} {len(shape)} dimensions, the model declares {_shape_text(value)}")
+        for axis, size in enumerate(shape):
+            dim = dimension(value, axis)
+            if isinstance(dim, int) and dim != size or isinstance(dim, str) and fixed.get(dim, size) != size:
+                raise UsageError(
+                    f"--shape gives dimension {axis} of {name} the size {size}, "
+                    + (
+                        f"the model declares {_shape_text(value)}"
+                        if isinstance(dim, int)
+                        else f"but {dim} is {fixed[dim]} elsewhere"
+                    )
+                )
+            if isinstance(dim, str):
+                fixed[dim] = size
+    return fixed
+
+
+def _shape_text(value: ir.Value) -> str:
+    return "x".join(str(dimension(value, axis)) for axis in range(len(value.shape or ())))
+
+
+def _role(name: str, axis: int, rank: int, value: ir.Value) -> str:
+    if _BATCH.search(name):
+        return "batch"
+    if _PAST.search(name) and "[" not in name:
+        return "past"
+    if _IMAGE.search(name) and "[" not in name:
+        return "image"
+    if axis == 0 and ("[" in name or rank > 1) and not re.search(r"seq|len|token|time", name, re.I):
+        return "batch"
+    floats = value.dtype is not None and value.dtype.is_floating_point()
+    if rank == 4 and axis >= 2 and floats and not _PAST.search(value.name or ""):
+        return "image"
+    return "length"
+
+
+def _by_role(roles: Mapping[str, str], table: Mapping[str, tuple[int, ...]]) -> Sizes:
+    taken: dict[str, int] = {}
+    sizes = {}
+    for name, role in roles.items():
+        choices, index = table[role], taken.get(role, 0)
+        taken[role] = index + 1
+        # several batches are most likely one; the sides of an image may differ; further lengths go on beyond the list
+        sizes[name] = choices[0] if role == "batch" else choices[index % len(choices)] + index // len(choices)
+    return sizes
+
+
+def _terms(name: str, known: Mapping[str, str]) -> bool:
+    """Whether the name is an expression of at least one other known name."""
+    if name in known and name.isidentifier() and "_plus_" not in name:
+        return False
+    others = dict.fromkeys((other for other in known if other != name), 1)
+    return resolve(others, name) is not None
+
+
+def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int | None:
+    match tree:
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.Name(id=name):
+            return sizes.get(name)
+        case ast.BinOp(left=left, op=operator, right=right):
+            a, b = _value(left, sizes), _value(right, sizes)
+            if a is None or b is None:
+                return None
+            match operator:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv() | ast.Div() if b:
+                    return a // b
+    return None

@@ -1,0 +1,289 @@
+"""verify(): does this model compute what that one does, within the noise of the computation?
+
+The reference is the original with graph optimisation off; the candidate runs with it off and on, on every provider, on feeds
+of several sizes and seeds. First everything is asked of the reference and its sessions are freed, then of the candidate: two
+sessions never stand at the same time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from onnx_subgraph.errors import ModelError, OnnxSubgraphError
+from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
+from onnx_subgraph.verification.judge import Bound, Noise, bound, compare_all, flatten
+from onnx_subgraph.verification.noise import add_noise
+from onnx_subgraph.verification.sessions import Failure, Outputs, Session, check_providers, open_session, run
+from onnx_subgraph.verification.sizes import Sizes, assignments, baked, symbols
+from onnx_subgraph.verification.verdict import Run, Verdict
+
+DRAWS = 3
+"""Runs with noise inside, for each case; the run with optimisation on is one more."""
+SECONDS = 20.0
+"""What the runs of one provider may take together, by the first run's time, before cases are left out."""
+SEARCH_SECONDS = 60.0
+"""How long sizes are tried before the search is given up."""
+FUNCTION_DOMAIN = "onnx_subgraph"
+
+
+@dataclass(slots=True)
+class _Case:
+    """One set of feeds and, once the reference has run, its outputs and their bounds."""
+
+    sizes: Sizes
+    seed: int | None
+    feeds: Feeds
+    outputs: Outputs = field(default_factory=dict)
+    bounds: dict[str, Bound] = field(default_factory=dict)
+
+
+def verify(
+    reference: Path,
+    candidate: Path,
+    *,
+    providers: Sequence[str] = ("CPUExecutionProvider",),
+    seed: int = 0,
+    rtol: float | None = None,
+    atol: float | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    inputs: Path | None = None,
+    custom_op_libraries: Sequence[Path] = (),
+    progress: Callable[[str], None] | None = None,
+) -> Verdict:
+    """Holds the candidate against the reference. Both are model files; neither is written to.
+
+    seed: of the first feeds. rtol, atol: instead of the measured bound, atol + rtol * |reference|. shapes: input → shape.
+    inputs: an .npz of feeds, then the only ones. custom_op_libraries: loaded into every session, and none besides.
+    Raises UsageError for a provider that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
+    """
+    check_providers(providers)
+    tell = progress or (lambda stage: None)
+    original, fused = _read(reference), _read(candidate)
+    strength = _strength(fused, custom_op_libraries)
+    if problems := _interface_problems(original, fused):
+        return Verdict("different", strength, problems)
+    if inputs is None and (reason := unfeedable(original)):
+        return Verdict("not-run", strength, reason=f"{reason}; give them with --inputs")
+    runs: list[Run] = []
+    remarks: dict[str, None] = {}
+    for provider in providers:
+        tell(f"reference on {provider}")
+        asked = _Reference(reference, original, provider, tuple(custom_op_libraries), rtol, atol)
+        cases = asked.cases(seed, shapes or {}, None if inputs is None else read_feeds(inputs, original.graph.inputs), tell)
+        if isinstance(cases, Failure):
+            return Verdict("not-run", strength, tuple(runs), cases.message)
+        remarks |= dict.fromkeys(asked.remarks)
+        for optimised in (False, True):
+            tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
+            runs += _candidate_runs(candidate, provider, optimised, cases, custom_op_libraries)
+    if all(run.equal for run in runs) and not runs:
+        return Verdict("not-run", strength, reason="the model has no output that could be compared")
+    verdict = "equivalent" if all(run.equal for run in runs) else "different"
+    return Verdict(verdict, strength, tuple(runs), "; ".join(remarks))  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class _Reference:
+    """The original on one provider: finds cases that run on it, and fills in their outputs and bounds."""
+
+    path: Path
+    model: ir.Model
+    provider: str
+    libraries: tuple[Path, ...]
+    rtol: float | None
+    atol: float | None
+    remarks: list[str] = field(default_factory=list)
+
+    def cases(
+        self, seed: int, shapes: Mapping[str, tuple[int, ...]], given: Feeds | None, tell: Callable[[str], None]
+    ) -> list[_Case] | Failure:
+        """The cases, judged and ready for the candidate; a Failure that says what to do when the reference does not run."""
+        session = self._open(self.path, optimised=False)
+        if isinstance(session, Failure):
+            return Failure(f"onnxruntime does not load the original model: {session.message}")
+        if given is not None:
+            cases = self._given(session, given)
+        else:
+            cases = self._drawn(session, seed, shapes)
+        del session
+        if isinstance(cases, Failure):
+            return cases
+        if all(not flatten(case.outputs) for case in cases):
+            return Failure("the model has no output that could be compared")
+        tell(f"noise on {self.provider}")
+        self._bound(cases)
+        return cases
+
+    def _open(self, model: Path | bytes, *, optimised: bool) -> Session | Failure:
+        folder = self.path.resolve().parent if isinstance(model, bytes) else None
+        return open_session(model, self.provider, optimised=optimised, folder=folder, custom_op_libraries=self.libraries)
+
+    def _given(self, session: Session, given: Feeds) -> list[_Case] | Failure:
+        outputs = run(session, given)
+        if isinstance(outputs, Failure):
+            return Failure(f"the original model does not run on the feeds given: {outputs.message}")
+        return [_Case(sizes_of(given, self.model.graph.inputs), None, given, outputs)]
+
+    def _drawn(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]]) -> list[_Case] | Failure:
+        inputs = required_inputs(self.model)
+        first, seconds = self._first_that_runs(session, self._trials(inputs, shapes, second=False), seed, {})
+        if isinstance(first, Failure):
+            return first
+        cases = [first]
+        # a case costs one run of the reference, DRAWS + 1 of noise, two of the candidate
+        affordable = int(SECONDS / max(1e-3, seconds * (DRAWS + 4)))
+        if affordable < 4:
+            self.remarks.append(f"{max(1, affordable)} of 4 sets of feeds were run, because one run takes {seconds:.1f} s")
+        if affordable >= 2:
+            other, _ = self._first_that_runs(session, self._trials(inputs, shapes, second=True), seed + 1, first.sizes)
+            if not isinstance(other, Failure):
+                cases.append(other)
+        for sizes, at in [(case.sizes, (case.seed or 0) + 2) for case in cases]:
+            if len(cases) < min(4, affordable):
+                feeds = draw_feeds(self.model, sizes, at if len(cases) % 2 == 0 else at)
+                outputs = run(session, feeds)
+                if not isinstance(outputs, Failure):
+                    cases.append(_Case(dict(sizes), at, feeds, outputs))
+        return cases
+
+    def _trials(self, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], second: bool) -> Iterator[Sizes]:
+        yield from assignments(inputs, shapes, second)
+        roles, start = symbols(inputs), next(assignments(inputs, shapes, second))
+        fixed = {name for value in inputs if value.name in shapes for name in symbols([value])}
+        free = [name for name in roles if name not in fixed]
+        # then the sizes that the model's own constants name, for one dimension and for all but the batch
+        for size in baked(self.model):
+            yield {name: (size if name in free and roles[name] != "batch" else start[name]) for name in start}
+            for name in free:
+                yield start | {name: size}
+
+    def _first_that_runs(
+        self, session: Session, trials: Iterator[Sizes], seed: int, other_than: Sizes
+    ) -> tuple[_Case | Failure, float]:
+        said = ""
+        tried: list[Sizes] = []
+        begun = time.monotonic()
+        for sizes in itertools.islice(trials, 120):
+            if sizes in tried or (other_than and sizes == other_than):
+                continue
+            if time.monotonic() - begun > (SEARCH_SECONDS if not other_than else SECONDS / 2):
+                break
+            tried.append(sizes)
+            feeds = draw_feeds(self.model, sizes, seed)
+            at = time.monotonic()
+            outputs = run(session, feeds)
+            seconds = time.monotonic() - at
+            if not isinstance(outputs, Failure):
+                return _Case(sizes, seed, feeds, outputs), seconds
+            said = said or outputs.message
+        return Failure(
+            f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried; give its shapes with --shape "
+            f"INPUT=1x128 or its feeds with --inputs FEEDS.npz). onnxruntime says: {said}"
+        ), 0.0
+
+    def _bound(self, cases: list[_Case]) -> None:
+        """Sets the bounds of all cases from rtol and atol or from the noise."""
+        noises: list[dict[str, Noise]] = [{name: Noise() for name in flatten(case.outputs)} for case in cases]
+        if self.rtol is None and self.atol is None:
+            optimised = self._open(self.path, optimised=True)
+            self._listen(optimised, cases, noises, 1)
+            del optimised
+            noisy = self._open_noisy()
+            if isinstance(noisy, Failure):
+                self.remarks.append("the noise was measured between optimisation levels only")
+            self._listen(noisy, cases, noises, DRAWS)
+        for case, noise in zip(cases, noises, strict=True):
+            flat = flatten(case.outputs)
+            case.bounds = {name: bound(array, noise[name], rtol=self.rtol, atol=self.atol) for name, array in flat.items()}
+
+    def _listen(self, session: Session | Failure, cases: list[_Case], noises: list[dict[str, Noise]], draws: int) -> None:
+        if isinstance(session, Failure):
+            return
+        for (case, noise), _ in itertools.product(zip(cases, noises, strict=True), range(draws)):
+            outputs = run(session, case.feeds)
+            if isinstance(outputs, Failure):
+                continue
+            theirs = flatten(outputs)
+            for name, array in flatten(case.outputs).items():
+                if name in theirs and theirs[name].dtype == array.dtype:
+                    noise[name].add(array, theirs[name])
+
+    def _open_noisy(self) -> Session | Failure:
+        try:
+            model = _read(self.path)
+            model.graph.sort()
+            ir.passes.common.ShapeInferencePass()(model)
+            if not add_noise(model, seed=1):
+                return Failure("no result of the model is of floats")
+            serialized = ir.serde.serialize_model(model).SerializeToString()
+        except Exception as error:  # protobuf's limit of 2 GB, or a model that onnx can't infer: the noise is measured otherwise
+            return Failure(str(error))
+        return self._open(serialized, optimised=False)
+
+
+def _candidate_runs(
+    path: Path, provider: str, optimised: bool, cases: Sequence[_Case], libraries: Sequence[Path]
+) -> Iterator[Run]:
+    session = open_session(path, provider, optimised=optimised, custom_op_libraries=libraries)
+    for case in cases:
+        outputs = session if isinstance(session, Failure) else run(session, case.feeds)
+        if isinstance(outputs, Failure):
+            what = "does not load" if isinstance(session, Failure) else "does not run"
+            yield Run(provider, optimised, case.sizes, case.seed, "", float("inf"), 0.0, (), f"{what}: {outputs.message}")
+            continue
+        for name, finding in compare_all(case.outputs, outputs, case.bounds).items():
+            yield Run(
+                provider, optimised, case.sizes, case.seed, name, finding.error, finding.bound, finding.worst, finding.problem
+            )
+
+
+def _read(path: Path) -> ir.Model:
+    try:
+        return ir.load(path)
+    except OnnxSubgraphError:
+        raise
+    except Exception as error:  # protobuf's, the file system's, onnx-ir's
+        raise ModelError(f"{path} can't be read as an ONNX model: {error}") from error
+
+
+def _strength(model: ir.Model, libraries: Sequence[Path]) -> Any:
+    """ "body" when a fused operator of ours is in the model with its definition, and no library is there to bring a kernel."""
+    if libraries:
+        return "kernel"
+    nodes = itertools.chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
+    ours = (node for node in nodes if node.domain == FUNCTION_DOMAIN and node.op_identifier() in model.functions)
+    return "body" if next(ours, None) is not None else "kernel"
+
+
+def _interface_problems(reference: ir.Model, candidate: ir.Model) -> tuple[Run, ...]:
+    """Inputs and outputs that are not what they were: names, order, types, declared dimensions."""
+    problems = []
+    for what, mine, theirs in (
+        ("inputs", reference.graph.inputs, candidate.graph.inputs),
+        ("outputs", reference.graph.outputs, candidate.graph.outputs),
+    ):
+        if [value.name for value in mine] != [value.name for value in theirs]:
+            problems.append(("", f"its {what} are {_names(theirs)}, the reference's are {_names(mine)}"))
+            continue
+        for one, other in zip(mine, theirs, strict=True):
+            if (before := _declared(one)) != (after := _declared(other)):
+                problems.append((str(one.name), f"is declared {after}, in the reference {before}"))
+            elif one.is_initializer() != other.is_initializer():
+                problems.append((str(one.name), "has a default in one model and none in the other"))
+    return tuple(Run("", False, {}, None, name, float("inf"), 0.0, (), problem) for name, problem in problems)
+
+
+def _names(values: Sequence[ir.Value]) -> str:
+    return ", ".join(str(value.name) for value in values)
+
+
+def _declared(value: ir.Value) -> str:
+    shape = "" if value.shape is None else f"[{', '.join(str(d if isinstance(d, int) else d.value or '?') for d in value.shape)}]"
+    return f"{value.type}{shape}"
