@@ -1,0 +1,164 @@
+"""Where matching starts: the rarest operator that a pattern cannot do without, and the way from there up to its root.
+
+A pattern offers anchors, one set for each operator that every one of its alternatives needs; for a given graph the set with the fewest nodes
+is taken. So the cost of a pattern follows how often its rarest operator occurs, and a pattern whose operators are absent costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching import layout
+from onnx_subgraph.matching.normal import (
+    PRODUCT_OPERATORS,
+    SUM_OPERATORS,
+    Choice,
+    Constant,
+    Layout,
+    Name,
+    Normal,
+    Operation,
+    Product,
+    Sum,
+)
+
+Identity = tuple[str, str]
+_CHAINS = {
+    "product": frozenset(("", o) for o in PRODUCT_OPERATORS),
+    "sum": frozenset(("", o) for o in SUM_OPERATORS),
+    "layout": frozenset(("", o) for o in layout.OPERATORS),
+    "split": frozenset({("", "Split"), ("", "Slice")}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One step up from an anchor: through one operator (`steps` = 1), or through up to `steps` operators of a chain.
+
+    optional: the chain may have no node at all, as a product of one factor and a scale of 1.
+    """
+
+    operators: frozenset[Identity]
+    steps: int
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """Start at any node of `operators`, climb through `path`. own: the anchor's own chain, when it is a chain."""
+
+    operators: frozenset[Identity]
+    path: tuple[Level, ...]
+    own: Level | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The anchors chosen for one graph, and how many nodes they start from."""
+
+    cost: int
+    anchors: tuple[Anchor, ...]
+
+
+def choose(root: Normal, counts: Callable[[Identity], int]) -> Start:
+    """The cheapest set of anchors of a pattern for a graph with these operator counts."""
+    return _choose(root, (), counts)
+
+
+def paths_to(root: Normal, name: str) -> Iterator[tuple[Level, ...]]:
+    """The ways up from a value named `name` to the root."""
+
+    def walk(term: Normal, path: tuple[Level, ...]) -> Iterator[tuple[Level, ...]]:
+        if isinstance(term, Name) and term.name == name:
+            yield path
+        level = _level(term)
+        for child in _children(term):
+            yield from walk(child, path if level is None else (*path, level))
+
+    yield from walk(root, ())
+
+
+def _choose(term: Normal, path: tuple[Level, ...], counts: Callable[[Identity], int]) -> Start:
+    level = _level(term)
+    below = path if level is None else (*path, level)
+    if isinstance(term, Choice):
+        starts = [_choose(a, path, counts) for a in term.alternatives]
+        return Start(sum(s.cost for s in starts), tuple(a for s in starts for a in s.anchors))
+    candidates = [] if isinstance(term, Name | Constant) else [_own(term, path, level, counts)]
+    candidates += [_choose(child, below, counts) for child in _children(term) if not _is_free(child)]
+    return min(candidates, key=lambda s: s.cost, default=Start(0, ()))
+
+
+def _own(term: Normal, path: tuple[Level, ...], level: Level | None, counts: Callable[[Identity], int]) -> Start:
+    assert level is not None
+    cost = sum(map(counts, level.operators))
+    if isinstance(term, Operation):
+        return Start(cost, (Anchor(level.operators, path),))
+    return Start(cost * 2 + 1, (Anchor(level.operators, path, level),))
+
+
+def _level(term: Normal) -> Level | None:
+    match term:
+        case Operation(operators=operators):
+            extra = frozenset({("", "Gemm")}) if ("", "MatMul") in operators else frozenset()
+            return Level(operators | extra, 1, False)
+        case Product(factors=factors):
+            steps = sum(max(1, ceil(abs(p))) for _, p in factors) + 2
+            return Level(_CHAINS["product"], steps, len(factors) == 1)
+        case Sum(addends=addends):
+            return Level(_CHAINS["sum"], len(addends) + 1, len(addends) == 1)
+        case Layout(term=word):
+            return Level(_CHAINS["split"], 1, False) if word.word == "split" else Level(_CHAINS["layout"], layout.LONGEST, False)
+        case _:
+            return None
+
+
+def _children(term: Normal) -> Iterable[Normal]:
+    match term:
+        case Name(definition=definition) if definition is not None:
+            return (definition,)
+        case Operation(arguments=arguments):
+            return arguments
+        case Product(factors=items) | Sum(addends=items):
+            return tuple(t for t, _ in items)
+        case Choice(alternatives=alternatives):
+            return alternatives
+        case Layout(source=source):
+            return (source,)
+        case _:
+            return ()
+
+
+def _is_free(term: Normal) -> bool:
+    return isinstance(term, Constant) or (isinstance(term, Name) and term.definition is None)
+
+
+def climb(
+    values: Iterable[ir.Value], path: tuple[Level, ...], consumers: Callable[[ir.Value], Iterable[ir.Node]]
+) -> dict[ir.Value, None]:
+    """The values that can be the root when `values` stand at the end of `path`, nearest first."""
+    current = dict.fromkeys(values)
+    for level in reversed(path):
+        reached: dict[ir.Value, None] = dict(current) if level.optional else {}
+        frontier = list(current)
+        for _ in range(level.steps):
+            found = [
+                output
+                for value in frontier
+                for node in consumers(value)
+                if (node.domain, node.op_type) in level.operators
+                for output in node.outputs
+                if output not in reached
+            ]
+            reached.update(dict.fromkeys(found))
+            frontier = found
+            if not found:
+                break
+        current = reached
+        if not current:
+            break
+    return current

@@ -1,0 +1,224 @@
+"""What is static about a node: its attributes, its constant inputs, and what it leaves at its defaults.
+
+A keyword of a pattern is an attribute or a constant input of that formal name, whichever the node's opset has. What a pattern
+does not mention must be absent or at its schema default. Axes count from the front or the back, and are the same axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.errors import Span
+from onnx_subgraph.language import term as T
+from onnx_subgraph.matching.state import State
+from onnx_subgraph.matching.view import View, Virtual
+
+_AXES = frozenset({"axis", "axes"})
+_RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value", ("Split", "split"): "split"}
+_UNSET = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why the static part of a node is not what the pattern says."""
+
+    expected: str
+    found: str
+    span: Span | None = None
+
+
+Inputs = tuple["ir.Value | Virtual | None", ...]
+
+
+def match_static(
+    view: View, term: T.Apply, node: ir.Node, identity: tuple[str, str], inputs: Inputs, state: State, *, virtual: bool
+) -> tuple[State, Inputs] | Mismatch:
+    """The state with all keywords bound and the inputs left for positional arguments, or why not."""
+    schema = view.schema(node) if identity[1] == node.op_type else None
+    given: dict[str, Any] = {} if identity[1] != node.op_type else dict(node.attributes.items())
+    formals = [f.name for f in schema.inputs] if schema else []
+    variadic = bool(schema and schema.inputs and schema.inputs[-1].variadic)
+    taken: set[int] = set()
+    mentioned: set[str] = set()
+    if identity in (("", "Softmax"), ("", "LogSoftmax")) and view.opsets.get("", 1) < 13:
+        if not _is_last_axis(given.get("axis"), inputs, default=1):
+            return Mismatch("a softmax over the last axis", "Softmax over several axes, as before opset 13")
+        given = {**given, "axis": ir.AttrInt64("axis", -1)}
+    for key, wanted in term.keywords:
+        name = key if key in given or key in formals or (schema and key in schema.attributes) else _RENAMED.get((identity[1], key), key)
+        mentioned.add(name)
+        actual: Any = _UNSET
+        if name in given:
+            actual = read_attribute(given[name])
+        elif schema is not None and name in schema.attributes:
+            actual = _default(view, node, name, schema.attributes[name].default)
+        elif name in formals:
+            index = formals.index(name)
+            taken.add(index)
+            value = inputs[index] if index < len(inputs) else None
+            if value is not None:
+                if isinstance(value, Virtual) or not view.constants.is_constant(value):
+                    return Mismatch(f"a constant {name}", "a computed value", wanted.span)
+                actual = _read_constant(view, value)
+                if isinstance(wanted, T.Variable) and isinstance(actual, ir.Value):
+                    state = state.bind(wanted.name, actual)
+                    continue
+        if actual is _UNSET:
+            actual = None
+        outcome = _match_keyword(name, wanted, actual, _rank(inputs, node), state)
+        if isinstance(outcome, Mismatch):
+            return outcome
+        state = outcome
+    rest: dict[str, ir.Attr] = {}
+    for name, attribute in given.items():
+        if name in mentioned:
+            continue
+        default = schema.attributes[name].default if schema and name in schema.attributes else None
+        if term.rest is not None:
+            rest[name] = attribute
+        elif not _equal(name, read_attribute(attribute), _default(view, node, name, default), _rank(inputs, node)):
+            return Mismatch(f"{name} at its default {default}" if default is not None else f"no {name}", f"{name}={_show(attribute)}")
+    if term.rest is not None:
+        state = state.bind(("rest", term.rest), rest)
+    return state, _positional(view, identity, inputs, taken, formals, variadic, len(term.arguments))
+
+
+def _positional(
+    view: View, identity: tuple[str, str], inputs: Inputs, taken: set[int], formals: list[str], variadic: bool, wanted: int
+) -> Inputs:
+    """The inputs that are left for positional arguments; trailing omitted ones, and ones at their meaning's default, go."""
+    left = [v for i, v in enumerate(inputs) if i not in taken]
+    while len(left) > wanted and not variadic:
+        last = left[-1]
+        index = len(inputs) - 1 - [*reversed(inputs)].index(last)
+        name = formals[index] if index < len(formals) else ""
+        if last is not None and not (isinstance(last, ir.Value) and _is_neutral(view, identity[1], name, last)):
+            break
+        left.pop()
+    return tuple(left)
+
+
+def _is_neutral(view: View, operator: str, formal: str, value: ir.Value) -> bool:
+    """Whether an optional input says what its absence says."""
+    if (operator, formal) != ("Slice", "steps"):
+        return False
+    steps = view.constants.array(value)
+    return steps is not None and bool((steps == 1).all())
+
+
+def _match_keyword(name: str, wanted: T.Term, actual: Any, rank: int | None, state: State) -> State | Mismatch:
+    match wanted:
+        case T.Variable(name="_"):
+            return state
+        case T.Variable(name=variable, span=span):
+            if variable in state.bindings:
+                bound = state.bindings[variable]
+                return state if _equal(name, bound, actual, rank) else Mismatch(f"{name}={bound} again", f"{name}={actual}", span)
+            return state.bind(variable, actual)
+        case T.Literal(value=value, span=span):
+            return state if _equal(name, value, actual, rank) else Mismatch(f"{name}={T.Literal(value)}", f"{name}={actual}", span)
+        case T.Either(alternatives=alternatives, span=span):
+            for index, alternative in enumerate(alternatives):
+                outcome = _match_keyword(name, alternative, actual, rank, state)
+                if isinstance(outcome, State):
+                    return outcome.choose(id(wanted), index)
+            return Mismatch(f"{name}={wanted}", f"{name}={actual}", span)
+        case _:
+            return Mismatch(f"{name}={wanted}", f"{name}={actual}", wanted.span)
+
+
+def read_attribute(attribute: ir.Attr) -> Any:
+    """An attribute as a static value; tensors, graphs and references stay attributes."""
+    if attribute.is_ref():
+        return attribute
+    match attribute.type:
+        case ir.AttributeType.INT | ir.AttributeType.FLOAT | ir.AttributeType.STRING:
+            return attribute.value
+        case ir.AttributeType.INTS | ir.AttributeType.FLOATS | ir.AttributeType.STRINGS:
+            return tuple(attribute.value)
+        case _:
+            return attribute
+
+
+def _read_constant(view: View, value: ir.Value) -> Any:
+    """A constant input as a static value, or the value itself where it is not a scalar or a short list."""
+    array = view.constants.array(value)
+    if array is None or array.ndim > 1 or array.size > 64:
+        return value
+    return array.item() if array.ndim == 0 else tuple(array.tolist())
+
+
+def _default(view: View, node: ir.Node, name: str, default: Any) -> Any:
+    if node.op_type == "Transpose" and name == "perm":
+        rank = _rank(tuple(node.inputs), node)
+        return None if rank is None else tuple(reversed(range(rank)))
+    return tuple(default) if isinstance(default, list) else default
+
+
+def _rank(inputs: Inputs, node: ir.Node) -> int | None:
+    """The rank that axes of `node` count in: of its result for Unsqueeze, else of its first input."""
+    value = node.outputs[0] if node.op_type == "Unsqueeze" else (inputs[0] if inputs else None)
+    if isinstance(value, Virtual):
+        value = node.inputs[0]
+    return value.shape.rank() if value is not None and value.shape is not None else None
+
+
+def _equal(name: str, a: Any, b: Any, rank: int | None) -> bool:
+    if name in _AXES:
+        a, b = (_count_axes(x, rank, ordered=name == "axis") for x in (a, b))
+    if isinstance(a, str | bytes) or isinstance(b, str | bytes):
+        return _text(a) == _text(b)
+    if a is None or b is None:
+        return a is b
+    if isinstance(a, ir.Attr) or isinstance(b, ir.Attr) or isinstance(a, ir.Value) or isinstance(b, ir.Value):
+        return a is b
+    first, second = np.asarray(a), np.asarray(b)
+    if first.shape != second.shape:
+        first, second = first.reshape(-1), second.reshape(-1)
+        if first.shape != second.shape or first.size != 1:
+            return False
+    if first.dtype.kind in "iub" and second.dtype.kind in "iub":
+        return bool((first == second).all())
+    return bool(np.allclose(first.astype(np.float64), second.astype(np.float64), rtol=2e-5, atol=0))
+
+
+def _count_axes(value: Any, rank: int | None, *, ordered: bool) -> Any:
+    """Axes counted from the front where the rank is known; a set of axes has no order."""
+    if value is None or isinstance(value, ir.Attr | ir.Value | str):
+        return value
+    axes = (value,) if isinstance(value, int | float) else tuple(value)
+    counted = tuple(int(a) % rank if rank else int(a) for a in axes)
+    return counted if ordered else tuple(sorted(counted))
+
+
+def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) -> bool:
+    axis = default if attribute is None else attribute.as_int()
+    value = inputs[0] if inputs else None
+    rank = value.shape.rank() if isinstance(value, ir.Value) and value.shape is not None else None
+    return axis == -1 or (rank is not None and axis % rank == rank - 1)
+
+
+def equals_literal(view: View, literal: T.Static, value: ir.Value) -> bool:
+    """Whether a constant of the graph is the literal; a list is a constant of rank 1."""
+    if not view.constants.is_constant(value):
+        return False
+    if not isinstance(literal, tuple):
+        number = view.scalar(value)
+        if number is None or isinstance(literal, str):
+            return False
+        return abs(number.number - float(literal)) <= max(number.tolerance, 1e-6) * max(abs(number.number), abs(float(literal)))
+    array = view.constants.array(value)
+    return array is not None and array.ndim == 1 and _equal("", tuple(literal), tuple(array.tolist()), None)
+
+
+def _text(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _show(attribute: ir.Attr) -> str:
+    value = read_attribute(attribute)
+    return str(_text(value)) if not isinstance(value, ir.Attr) else attribute.type.name.lower()

@@ -1,0 +1,85 @@
+"""What a `where` sentence may ask of a name: dtype, shape, rank, whether it is constant, and its value.
+
+Thin views over a binding; nothing is computed before it is asked for. A fact that is not known is None, and a sentence that needs it fails
+with that reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.matching.view import View
+
+
+class Facts:
+    """The facts of one value of the graph, under the names that the language gives them."""
+
+    __slots__ = ("_value", "_view")
+
+    def __init__(self, view: View, value: ir.Value) -> None:
+        self._view = view
+        self._value = value
+
+    @property
+    def dtype(self) -> str | None:
+        """The element type as onnx writes it in text, `float`, `float16`, …, in numpy's words: `float32`."""
+        dtype = self._value.dtype
+        return None if dtype is None else {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower())
+
+    @property
+    def shape(self) -> tuple[Any, ...] | None:
+        """The dimensions: an int, a symbolic dimension, or None for one that is not known."""
+        shape = self._value.shape
+        if shape is None:
+            return None
+        return tuple(d if isinstance(d, int) else (d if d.value is not None else None) for d in shape)
+
+    @property
+    def rank(self) -> int | None:
+        """The number of dimensions."""
+        return None if self._value.shape is None else self._value.shape.rank()
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the value is known before the model runs."""
+        return self._view.constants.is_constant(self._value)
+
+    @property
+    def is_scalar(self) -> bool | None:
+        """Whether the value has one element."""
+        shape = self._value.shape
+        if shape is None:
+            return None
+        return all(d == 1 for d in shape)
+
+    @property
+    def value(self) -> Any:
+        """The number of a one-element constant, nested tuples of a larger one."""
+        array = self._view.constants.array(self._value)
+        return None if array is None else static(array)
+
+
+class Number:
+    """The facts of a constant that is no value of the graph: a number found as the rest of a product or sum."""
+
+    __slots__ = ("value",)
+    dtype: str | None = None
+    shape: tuple[int, ...] = ()
+    rank = 0
+    is_constant = True
+    is_scalar = True
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def static(array: np.ndarray) -> Any:
+    """An array as a number or nested tuples."""
+    return array.item() if array.size == 1 else _tuples(array.tolist())
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

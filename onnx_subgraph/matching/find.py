@@ -1,0 +1,252 @@
+"""find(): every match of every pattern in a model, and for every candidate that failed how far it got.
+
+All graphs are searched: the main one, the bodies of If, Loop and Scan, and model-local functions. Each pattern starts from its
+anchors, climbs to the values that could be its root, and matches from there down. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.errors import Span
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.sentence import UnknownFact, evaluate
+from onnx_subgraph.matching.anchors import Anchor, choose, climb, paths_to
+from onnx_subgraph.matching.facts import Facts, Number, static
+from onnx_subgraph.matching.match import Match, NearMiss
+from onnx_subgraph.matching.matcher import Failure, Matcher, is_float_cast
+from onnx_subgraph.matching.normal import Name, NormalPattern, normalise
+from onnx_subgraph.matching.state import EMPTY, State
+from onnx_subgraph.matching.view import View, Virtual
+from onnx_subgraph.model.constants import Constants
+
+ENOUGH = 2
+"""A candidate that matched this many nodes got past its anchor, and leaves a near miss."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawMiss:
+    """A near miss before it is put into words."""
+
+    pattern: Pattern
+    anchor: ir.Node
+    failure: Failure
+
+
+class Found:
+    """What `find` found: `matches` in the order of patterns and of the graph, and `near_misses`, worded when first read."""
+
+    def __init__(self, matches: tuple[Match, ...], misses: tuple[RawMiss, ...]) -> None:
+        self.matches = matches
+        self._misses = misses
+
+    @cached_property
+    def near_misses(self) -> tuple[NearMiss, ...]:
+        """The furthest failure of each candidate that got past its anchor and is part of no match of its pattern."""
+        return tuple(_worded(m) for m in self._misses)
+
+
+_NORMAL: dict[int, tuple[Pattern, NormalPattern]] = {}
+
+
+def normal_of(pattern: Pattern) -> NormalPattern:
+    """The normal form of a pattern, made once for each pattern object."""
+    known = _NORMAL.get(id(pattern))
+    if known is None or known[0] is not pattern:
+        known = _NORMAL[id(pattern)] = (pattern, normalise(pattern))
+    return known[1]
+
+
+def find(model: ir.Model, patterns: Sequence[Pattern], *, constants: Constants | None = None) -> Found:
+    """All matches and near misses of `patterns` in `model`, whose values have inferred shapes (`infer_shapes`)."""
+    constants = constants or Constants(model)
+    normals = [normal_of(p) for p in patterns]
+    matches: list[Match] = []
+    misses: list[RawMiss] = []
+    for graph, owner, opsets in searched(model):
+        view = View(graph, constants, opsets, owner)
+        counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
+        for normal in normals:
+            _search(view, normal, counts, matches, misses)
+    return Found(tuple(matches), tuple(misses))
+
+
+def searched(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
+    """Every graph of the model that is searched, who owns it, and the opsets that hold in it."""
+    for owner in (model.graph, *(f for f in model.functions.values() if f.domain != "onnx_subgraph")):
+        outer = owner.graph if isinstance(owner, ir.Function) else owner
+        opsets = dict(owner.opset_imports) or dict(model.opset_imports)
+        for graph in (outer, *outer.subgraphs()):
+            yield graph, owner if graph is outer else graph, opsets
+
+
+def _search(view: View, normal: NormalPattern, counts: Mapping[Any, int], matches: list[Match], misses: list[RawMiss]) -> None:
+    assert normal.primary.definition is not None
+    start = choose(normal.primary, lambda identity: counts.get(identity, 0))
+    if not start.cost:
+        return
+    matcher = Matcher(view, normal)
+    consumers = _mixed_consumers(view) if normal.pattern.mixed_precision else view.consumers
+    roots_done: dict[ir.Value, bool] = {}
+    failed: list[RawMiss] = []
+    covered: set[ir.Node] = set()
+    for anchor in start.anchors:
+        for node in _anchored(view, anchor):
+            matcher.furthest = None
+            found_any = False
+            for root in _candidates(view, anchor, node, normal, consumers):
+                if root in roots_done:
+                    found_any |= roots_done[root]
+                    continue
+                match = first_match(matcher, root, consumers)
+                roots_done[root] = match is not None
+                if match is not None:
+                    found_any = True
+                    matches.append(match)
+                    covered.update(match.nodes)
+            failure = matcher.furthest
+            if not found_any and failure is not None and failure.depth >= ENOUGH:
+                failed.append(RawMiss(normal.pattern, node, failure))
+    misses.extend(m for m in failed if m.anchor not in covered)
+
+
+def _anchored(view: View, anchor: Anchor) -> Iterator[ir.Node]:
+    for identity in sorted(anchor.operators):
+        yield from view.by_operator.get(identity, ())
+
+
+def _candidates(
+    view: View, anchor: Anchor, node: ir.Node, normal: NormalPattern, consumers: Callable[[ir.Value], Iterable[ir.Node]]
+) -> Iterable[ir.Value]:
+    outputs: Iterable[ir.Value] = node.outputs
+    if anchor.own is not None and anchor.own.steps > 1:
+        outputs = (*outputs, *climb(outputs, (anchor.own,), consumers))
+    roots = climb(outputs, anchor.path, consumers)
+    if not normal.pattern.mixed_precision:
+        return roots
+    casts = [u.node.outputs[0] for r in roots for u in r.uses() if u.node.graph is view.graph and _is_cast(u.node)]
+    return (*roots, *(c for c in casts if c not in roots))
+
+
+def _is_cast(node: ir.Node) -> bool:
+    return node.op_type == "Cast" and not node.domain and is_float_cast(node)
+
+
+def _mixed_consumers(view: View) -> Callable[[ir.Value], Iterator[ir.Node]]:
+    """The consumers of a value, those behind casts between float types included."""
+
+    def consumers(value: ir.Value) -> Iterator[ir.Node]:
+        pending = [value]
+        while pending:
+            for node in view.consumers(pending.pop()):
+                if _is_cast(node):
+                    pending.append(node.outputs[0])
+                yield node
+
+    return consumers
+
+
+def first_match(matcher: Matcher, root: ir.Value, consumers: Callable[[ir.Value], Iterable[ir.Node]]) -> Match | None:
+    """The first way in which `root` is the pattern's primary result, every other result and every sentence included."""
+    normal = matcher.normal
+    for state in matcher.match(normal.primary, root, EMPTY):
+        for complete in _other_roots(matcher, list(normal.others), state, consumers):
+            accepted = _accept(matcher, complete)
+            if accepted is not None:
+                return accepted
+    return None
+
+
+def _other_roots(
+    matcher: Matcher, others: list[Name], state: State, consumers: Callable[[ir.Value], Iterable[ir.Node]]
+) -> Iterator[State]:
+    """The states in which the results that the primary one does not reach have been found as well."""
+    if not others:
+        yield state
+        return
+    name = others[0]
+    taken = {id(v) for n, v in state.bindings.items() if isinstance(n, str) and isinstance(v, ir.Value)}
+    candidates: dict[ir.Value, None] = {}
+    for bound, value in state.bindings.items():
+        if isinstance(bound, str) and isinstance(value, ir.Value):
+            for path in paths_to(name, bound):
+                candidates.update(climb([value], path, consumers))
+    for candidate in candidates:
+        if id(candidate) not in taken and matcher.view.producer(candidate) is not None:
+            for found in matcher.match(name, candidate, state):
+                yield from _other_roots(matcher, others[1:], found, consumers)
+
+
+def _accept(matcher: Matcher, state: State) -> Match | None:
+    """The match, when every `let` can be worked out and every sentence of `where` is true."""
+    pattern, view = matcher.normal.pattern, matcher.view
+    bindings: dict[str, Any] = {n: v for n, v in state.bindings.items() if isinstance(n, str)}
+
+    def names(name: str) -> object:
+        value = bindings.get(name)
+        if isinstance(value, ir.Value):
+            return Facts(view, value)
+        if isinstance(value, np.ndarray):
+            return Number(static(value))
+        return value
+
+    for name, expression in pattern.let:
+        try:
+            bindings[name] = evaluate(expression, names)
+        except UnknownFact as unknown:
+            matcher.fail(state, None, expression.span, None, f"{name} = {expression}", str(unknown))
+            return None
+    for sentence in pattern.where:
+        try:
+            holds, reason = bool(evaluate(sentence, names)), "it is false"
+        except UnknownFact as unknown:
+            holds, reason = False, str(unknown)
+        if not holds:
+            matcher.fail(state, None, sentence.span, None, f"`{sentence}`", reason)
+            return None
+    nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))
+    rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
+    roots = {n: bindings[n] for n in pattern.match.names if isinstance(bindings.get(n), ir.Value)}
+    return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen)
+
+
+def _worded(miss: RawMiss) -> NearMiss:
+    failure = miss.failure
+    value = failure.value
+    return NearMiss(
+        pattern=miss.pattern.id,
+        span=failure.span,
+        anchor=miss.anchor.name or "",
+        node=_place(value, miss.anchor),
+        expected=failure.expected,
+        found=failure.found or _describe(value),
+        matched=failure.depth,
+    )
+
+
+def _place(value: ir.Value | Virtual | None, anchor: ir.Node) -> str:
+    if isinstance(value, Virtual):
+        return value.node.name or ""
+    producer = value.producer() if value is not None else anchor
+    return (producer.name if producer is not None else value.name if value is not None else "") or ""
+
+
+def _describe(value: ir.Value | Virtual | None) -> str:
+    """What stands where something else was expected."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, Virtual):
+        return value.operator
+    producer: Any = value.producer()
+    if producer is not None:
+        return str(producer.op_type)
+    return "an initializer" if value.is_initializer() and not value.is_graph_input() else "a graph input"
+
+
+__all__ = ["Found", "Span", "find", "first_match", "normal_of", "searched"]

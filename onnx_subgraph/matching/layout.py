@@ -1,0 +1,337 @@
+"""Layout in normal form: a chain of Reshape, Transpose, Flatten, Squeeze and Unsqueeze as one rearrangement of atoms.
+
+Each axis of the source is split into atoms by what the chain does to the *shapes* (never by how an exporter computes a shape
+operand); the chain is then a permutation of the atoms. Atoms that stay neighbours are merged and ones of size 1 dropped, so
+two chains are the same rearrangement exactly when their normal forms are equal, whatever detour they take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from typing import Any
+
+import onnx_ir as ir
+
+from onnx_subgraph.language import term as T
+from onnx_subgraph.matching.normal import Layout
+from onnx_subgraph.matching.state import State
+from onnx_subgraph.matching.view import View, Virtual
+
+OPERATORS = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+LONGEST = 12
+"""A bound on the length of a chain; exporters write two or three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of an axis: number * Π symbols, a monomial over symbolic dimensions."""
+
+    number: int
+    symbols: tuple[str, ...] = ()
+
+    def __mul__(self, other: Size) -> Size:
+        return Size(self.number * other.number, tuple(sorted(self.symbols + other.symbols)))
+
+    def over(self, other: Size) -> Size | None:
+        """self / other where that is a monomial, else None."""
+        if other.number == 0 or self.number % other.number:
+            return None
+        left = list(self.symbols)
+        for symbol in other.symbols:
+            if symbol not in left:
+                return None
+            left.remove(symbol)
+        return Size(self.number // other.number, tuple(left))
+
+    def __str__(self) -> str:
+        return "*".join([*(() if self.number == 1 and self.symbols else (str(self.number),)), *self.symbols])
+
+
+ONE = Size(1)
+Outcome = tuple["ir.Value | Virtual", Mapping[str, Any], tuple[ir.Node, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why a chain is not the rearrangement that the pattern asks for."""
+
+    expected: str
+    found: str
+
+
+@dataclass(slots=True, eq=False)
+class _Atom:
+    size: Size
+    parts: list[_Atom] = field(default_factory=list)
+
+    def leaves(self) -> Iterator[_Atom]:
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.leaves()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """An einops recipe: the names that make up each axis, before and after; an axis of size 1 has none."""
+
+    left: tuple[tuple[str, ...], ...]
+    right: tuple[tuple[str, ...], ...]
+
+
+@cache
+def parse_recipe(text: str) -> Recipe:
+    """A checked recipe, `"b s (h d) -> b h s d"`, read by einops' own parser."""
+    from einops.parsing import ParsedExpression
+
+    left, right = (tuple(tuple(axis) for axis in ParsedExpression(side).composition) for side in text.split("->"))
+    return Recipe(left, right)
+
+
+NormalForm = tuple[tuple[Size, ...], tuple[int, ...]]
+"""The sizes of the atoms in source order, and the order in which the result has them."""
+
+
+def sizes(value: ir.Value) -> tuple[Size, ...] | None:
+    """The size of each axis of `value`, None where its rank is not known; an unknown size is equal to itself alone."""
+    if value.shape is None:
+        return None
+    return tuple(_size(d, f"?{id(value)}.{i}") for i, d in enumerate(value.shape))
+
+
+def _size(dim: Any, unknown: str) -> Size:
+    if isinstance(dim, int):
+        return Size(dim)
+    text = dim.value
+    if text is None:
+        return Size(1, (unknown,))
+    factors = [part.strip() for part in text.split("*")]
+    if not all(part.isidentifier() or part.isdigit() for part in factors):
+        return Size(1, (text,))
+    return Size(prod(int(p) for p in factors if p.isdigit()), tuple(sorted(p for p in factors if not p.isdigit())))
+
+
+def chains(view: View, value: ir.Value) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
+    """(source, nodes) for every chain of layout operators that ends in `value`, shortest first; nodes from source to value."""
+    nodes: tuple[ir.Node, ...] = ()
+    current, passed = view.through(value)
+    nodes = tuple(reversed(passed))
+    for _ in range(LONGEST):
+        node = view.producer(current)
+        if node is None or node.domain or node.op_type not in OPERATORS or node.inputs[0] is None:
+            return
+        source, passed = view.through(node.inputs[0])
+        nodes = (node, *nodes)
+        yield source, nodes
+        nodes = (*reversed(passed), *nodes)
+        current = source
+
+
+def normal_form(source: ir.Value, nodes: Iterable[ir.Node]) -> NormalForm | None:
+    """The normal form of the chain `nodes` that starts at `source`; None where a shape can't be factored."""
+    start = sizes(source)
+    if start is None:
+        return None
+    atoms = [_Atom(size) for size in start]
+    axes: list[list[_Atom]] = [[a] for a in atoms]
+    for node in nodes:
+        result = sizes(node.outputs[0])
+        if result is None:
+            return None
+        if node.op_type == "Transpose":
+            perm = node.attributes.get_ints("perm") or tuple(reversed(range(len(axes))))
+            if len(perm) != len(axes):
+                return None
+            axes = [axes[p] for p in perm]
+        else:
+            regrouped = _regroup([leaf for axis in axes for atom in axis for leaf in atom.leaves()], result)
+            if regrouped is None:
+                return None
+            axes = regrouped
+    return _canonical([leaf for atom in atoms for leaf in atom.leaves()], [leaf for axis in axes for a in axis for leaf in a.leaves()])
+
+
+def _regroup(flat: list[_Atom], targets: tuple[Size, ...]) -> list[list[_Atom]] | None:
+    """`flat` cut into groups whose sizes multiply to `targets`, atoms split where a cut falls inside one."""
+    pending = [a for a in flat if a.size != ONE][::-1]
+    groups: list[list[_Atom]] = []
+    for target in targets:
+        group: list[_Atom] = []
+        left = target
+        while left != ONE:
+            if not pending:
+                return None
+            atom = pending.pop()
+            smaller = left.over(atom.size)
+            if smaller is not None:
+                group.append(atom)
+                left = smaller
+                continue
+            rest = atom.size.over(left)
+            if rest is None:
+                return None
+            atom.parts = [_Atom(left), _Atom(rest)]
+            group.append(atom.parts[0])
+            pending.append(atom.parts[1])
+            left = ONE
+        groups.append(group)
+    return None if pending else groups
+
+
+def _canonical(before: list[_Atom], after: list[_Atom]) -> NormalForm:
+    before = [a for a in before if a.size != ONE]
+    after = [a for a in after if a.size != ONE]
+    position = {id(a): i for i, a in enumerate(before)}
+    runs: list[list[int]] = []
+    for atom in after:
+        index = position[id(atom)]
+        if runs and runs[-1][-1] + 1 == index:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    in_source = sorted(range(len(runs)), key=lambda r: runs[r][0])
+    rank = {run: i for i, run in enumerate(in_source)}
+    merged = []
+    for run in in_source:
+        size = ONE
+        for index in runs[run]:
+            size = size * before[index].size
+        merged.append(size)
+    return tuple(merged), tuple(rank[r] for r in range(len(runs)))
+
+
+def recipe_form(recipe: Recipe, named: Mapping[str, Size]) -> NormalForm:
+    """The normal form of an einops recipe whose axes have the sizes `named`."""
+    atoms = {name: _Atom(named[name]) for axis in recipe.left for name in axis}
+    return _canonical([atoms[n] for axis in recipe.left for n in axis], [atoms[n] for axis in recipe.right for n in axis])
+
+
+def solve(recipe: Recipe, left: tuple[Size, ...], right: tuple[Size, ...], known: Mapping[str, Size]) -> dict[str, Size] | Mismatch:
+    """The size of each named axis, from the shapes on both sides and what is known already."""
+    found = dict(known)
+    equations = [*zip(recipe.left, left, strict=True), *zip(recipe.right, right, strict=True)]
+    for _ in range(len(equations) + 1):
+        for names, size in equations:
+            unknown = [n for n in names if n not in found]
+            rest: Size | None = size
+            for name in names:
+                if name in found and rest is not None:
+                    rest = rest.over(found[name])
+            if rest is None:
+                return Mismatch(f"an axis ({' '.join(names)})", f"an axis of size {size}")
+            if len(unknown) == 1:
+                found[unknown[0]] = rest
+            elif not unknown and rest != ONE:
+                return Mismatch(f"an axis ({' '.join(names)})", f"an axis of size {size}")
+    missing = [n for axis in recipe.left for n in axis if n not in found]
+    return Mismatch(f"a size for {', '.join(missing)}", "a shape that can't be factored") if missing else found
+
+
+def match(view: View, term: Layout, value: ir.Value, state: State) -> Iterator[Outcome | Mismatch]:
+    """The sources of which `value` is the rearrangement, with the named axes bound, and the nodes of the chain."""
+    if term.term.word == "split":
+        yield from _match_split(view, term, value, state)
+        return
+    if term.term.word == "repeat":
+        yield Mismatch("a repeat", "repeat is not matched yet")
+        return
+    recipe = parse_recipe(term.term.recipe)
+    result = sizes(value)
+    if result is None or len(result) != len(recipe.right):
+        yield Mismatch(f"rank {len(recipe.right)}", "unknown rank" if result is None else f"rank {len(result)}")
+        return
+    tried = False
+    for source, nodes in chains(view, value):
+        tried = True
+        start = sizes(source)
+        if start is None or len(start) != len(recipe.left):
+            yield Mismatch(f"a source of rank {len(recipe.left)}", "unknown rank" if start is None else f"rank {len(start)}")
+            continue
+        known = {n: _as_size(state.bindings[n]) for axis in recipe.left for n in axis if n in state.bindings}
+        for name, given in term.term.sizes:
+            if isinstance(given, T.Literal) and isinstance(given.value, int):
+                known[name] = Size(given.value)
+        named = solve(recipe, start, result, known)
+        if isinstance(named, Mismatch):
+            yield named
+            continue
+        if normal_form(source, nodes) != recipe_form(recipe, named):
+            yield Mismatch(f'rearrange "{term.term.recipe}"', "another rearrangement")
+            continue
+        yield source, {n: _as_dim(s) for n, s in named.items() if not n.isdigit()}, nodes
+    if not tried:
+        yield Mismatch("a rearrangement", "")
+
+
+def _as_size(bound: Any) -> Size:
+    return Size(bound) if isinstance(bound, int) else _size(bound, "?")
+
+
+def _as_dim(size: Size) -> int | ir.SymbolicDim:
+    return size.number if not size.symbols else ir.SymbolicDim(str(size))
+
+
+def _match_split(view: View, term: Layout, value: ir.Value, state: State) -> Iterator[Outcome | Mismatch]:
+    """Part `term.index` of an equal or given split: a Split's result, or a Slice or Gather of one part."""
+    arguments = {k: v.value for k, v in term.term.sizes if isinstance(v, T.Literal)}
+    current, passed = view.through(value)
+    node = view.producer(current)
+    if node is None or node.domain or node.op_type not in ("Split", "Slice") or node.inputs[0] is None:
+        yield Mismatch("a part of a split", "" if node is None else node.op_type)
+        return
+    source = view.through(node.inputs[0])[0]
+    extent = sizes(source)
+    if extent is None:
+        yield Mismatch("a part of a split", "a value of unknown rank")
+        return
+    axis = arguments["axis"]
+    if not isinstance(axis, int) or not -len(extent) <= axis < len(extent):
+        yield Mismatch(f"axis {axis}", f"rank {len(extent)}")
+        return
+    axis %= len(extent)
+    whole = extent[axis]
+    if whole.symbols:
+        yield Mismatch("an axis of known size", f"size {whole}")
+        return
+    parts = _part_sizes(arguments, whole.number)
+    if parts is None or term.index >= len(parts):
+        yield Mismatch(f"an axis that divides into {arguments}", f"size {whole}")
+        return
+    begin = sum(parts[: term.index])
+    if _covers(view, node, current, axis, begin, begin + parts[term.index], whole.number):
+        yield source, {}, (*passed, node)
+    else:
+        yield Mismatch(f"elements {begin} to {begin + parts[term.index]} of axis {axis}", "another part")
+
+
+def _part_sizes(arguments: Mapping[str, Any], whole: int) -> tuple[int, ...] | None:
+    if "sizes" in arguments:
+        given = tuple(int(s) for s in arguments["sizes"])
+        return given if sum(given) == whole else None
+    parts = int(arguments["parts"])
+    return (whole // parts,) * parts if whole % parts == 0 else None
+
+
+def _covers(view: View, node: ir.Node, result: ir.Value, axis: int, begin: int, end: int, whole: int) -> bool:
+    """Whether `node` cuts exactly [begin, end) of `axis`, and nothing of another axis."""
+    shape, source = sizes(result), node.inputs[0]
+    assert source is not None
+    if node.op_type == "Split":
+        cut = node.attributes.get_int("axis", 0) or 0
+        before = [sizes(o) for o in node.outputs[: result.index()]]
+        if shape is None or any(s is None or s[axis].symbols for s in before) or source.shape is None:
+            return False
+        offset = sum(s[axis].number for s in before if s is not None)
+        return cut % source.shape.rank() == axis and offset == begin and shape[axis] == Size(end - begin)
+    operands = [view.constants.array(v) if v is not None else None for v in node.inputs[1:]]
+    if len(operands) < 2 or operands[0] is None or operands[1] is None or operands[0].size != 1:
+        return False
+    if len(operands) > 3 and (operands[3] is None or operands[3].item() != 1) and node.inputs[4] is not None:
+        return False
+    axes = operands[2].item() if len(operands) > 2 and operands[2] is not None else 0
+    assert source.shape is not None
+    bounds = [min(max(int(o.item()) + (whole if o.item() < 0 else 0), 0), whole) for o in operands[:2] if o is not None]
+    return int(axes) % source.shape.rank() == axis and bounds == [begin, end]

@@ -1,0 +1,356 @@
+"""match(term, value, state): every way in which a value of a graph is equal to a term.
+
+The one noun is the term, the one verb is match; each kind of term has a method of a screen or less. A matcher yields states
+and records the furthest failure; it changes nothing. Sums and products are compared front by front (`chain`), layout by its
+normal form (`layout`), attributes and constants by their meaning (`attributes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.errors import Span
+from onnx_subgraph.matching import attributes, layout
+from onnx_subgraph.matching.chain import Front, product_fronts, sum_fronts
+from onnx_subgraph.matching.normal import (
+    COMMUTATIVE,
+    Choice,
+    Constant,
+    Layout,
+    Name,
+    Normal,
+    NormalPattern,
+    Operation,
+    Product,
+    Sum,
+)
+from onnx_subgraph.matching.state import State
+from onnx_subgraph.matching.view import FLOATS, View, Virtual
+
+Target = ir.Value | Virtual
+
+
+class Matcher:
+    """Matches the terms of one pattern against the values of one view."""
+
+    def __init__(self, view: View, normal: NormalPattern) -> None:
+        self.view = view
+        self.normal = normal
+        self.mixed = normal.pattern.mixed_precision
+        self.finite = "finite" in normal.pattern.assumes
+        self.furthest: Failure | None = None
+
+    def fail(self, state: State, term: Normal | None, span: Span | None, value: Target | None, expected: str, found: str) -> None:
+        """Remember this failure when no other got further."""
+        if self.furthest is None or state.depth >= self.furthest.depth:
+            self.furthest = Failure(state.depth, span, value, expected, found)
+
+    # Values
+
+    def through(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
+        """The value behind everything that this pattern looks through, and the nodes on the way."""
+        source, passed = self.view.through(value)
+        while self.mixed or self.finite:
+            node = self.view.producer(source)
+            if node is None or node.domain:
+                break
+            if self.mixed and node.op_type == "Cast" and is_float_cast(node):
+                inner = node.inputs[0]
+                guard: tuple[ir.Node, ...] = (node,)
+            elif self.finite and node.op_type == "Where":
+                inner, guard = self._guarded(node)
+            else:
+                break
+            if inner is None:
+                break
+            source, more = self.view.through(inner)
+            passed = (*passed, *guard, *more)
+        return source, passed
+
+    def _guarded(self, where: ir.Node) -> tuple[ir.Value | None, tuple[ir.Node, ...]]:
+        """p for Where(IsNaN(p), 0, p)."""
+        condition, zero, value = where.inputs
+        if condition is None or zero is None or value is None:
+            return None, ()
+        test = self.view.producer(self.view.through(condition)[0])
+        number = self.view.scalar(zero)
+        if test is None or test.op_type != "IsNaN" or number is None or number.number != 0 or test.inputs[0] is None:
+            return None, ()
+        return (value, (where, test)) if self.view.same(test.inputs[0], value) else (None, ())
+
+    # Terms
+
+    def match(self, term: Normal, value: Target, state: State) -> Iterator[State]:
+        """The states in which `value` equals `term`, starting from `state`."""
+        match term:
+            case Name():
+                yield from self._name(term, value, state)
+            case Constant():
+                if not isinstance(value, Virtual) and attributes.equals_literal(self.view, term.value, value):
+                    yield state
+                else:
+                    self.fail(state, term, term.span, value, f"the constant {term.value}", "")
+            case Operation():
+                yield from self._operation(term, value, state)
+            case Product() | Sum():
+                yield from self._chain(term, value, state)
+            case Choice(alternatives=alternatives):
+                for index, alternative in enumerate(alternatives):
+                    for found in self.match(alternative, value, state):
+                        yield found.choose(id(term.term), index)
+            case Layout():
+                yield from self._layout(term, value, state)
+
+    def _name(self, term: Name, value: Target, state: State) -> Iterator[State]:
+        if term.name == "_":
+            yield state
+            return
+        if term.name in state.bindings:
+            bound = state.bindings[term.name]
+            if self._is_same(bound, value):
+                yield state
+            else:
+                self.fail(state, term, term.span, value, f"the same value as {term.name} before", "")
+            return
+        if term.definition is not None:
+            for found in self.match(term.definition, value, state):
+                if isinstance(value, ir.Value):
+                    yield found.bind(term.name, value)
+            return
+        if isinstance(value, Virtual):
+            self.fail(state, term, term.span, value, f"a value for {term.name}", "a part of a node")
+            return
+        if term.name in self.normal.statics and not self.view.constants.is_constant(value):
+            self.fail(state, term, term.span, value, f"a constant for {term.name}", "a computed value")
+            return
+        plain = self.view.through(value)[0]
+        behind = self.through(value)[0] if self.mixed else plain
+        if behind is not plain:
+            yield state.bind(term.name, behind)
+        yield state.bind(term.name, plain)
+
+    def _is_same(self, bound: object, value: Target) -> bool:
+        if isinstance(value, Virtual):
+            return False
+        if not isinstance(bound, ir.Value):
+            number = self.view.scalar(value)
+            return isinstance(bound, int | float) and number is not None and close(number.number, float(bound), number.tolerance)
+        return self.view.same(bound, value) or (self.mixed and self.view.same(self.through(bound)[0], self.through(value)[0]))
+
+    def _operation(self, term: Operation, value: Target, state: State) -> Iterator[State]:
+        node, identity, inputs, passed = self._applied(value)
+        wanted = " or ".join(sorted(name for _, name in term.operators))
+        if node is None:
+            self.fail(state, term, term.span, value, wanted, "")
+            return
+        if identity not in term.operators:
+            self.fail(state, term, term.span, value, wanted, identity[1])
+            return
+        if isinstance(value, ir.Value):
+            source = self.through(value)[0]
+            if source.index() != term.index:
+                self.fail(state, term, term.span, value, f"result {term.index} of {wanted}", f"result {source.index()}")
+                return
+        if term.assignment >= 0:
+            key = ("node", term.assignment)
+            if state.bindings.get(key, node) is not node:
+                self.fail(state, term, term.span, value, f"a result of the same {wanted}", "another node's result")
+                return
+            state = state.bind(key, node)
+        if term.term.capture:
+            name = f"{identity[0]}.{identity[1]}" if identity[0] else identity[1]
+            if state.bindings.get(term.term.capture, name) != name:
+                self.fail(state, term, term.span, value, f"{state.bindings[term.term.capture]} again", name)
+                return
+            state = state.bind(term.term.capture, name)
+        state = state.visit((*passed, node))
+        virtual = isinstance(value, Virtual)
+        outcome = attributes.match_static(self.view, term.term, node, identity, inputs, state, virtual=virtual)
+        if isinstance(outcome, attributes.Mismatch):
+            self.fail(state, term, outcome.span or term.span, value, outcome.expected, outcome.found)
+            return
+        after, positional = outcome
+        if len(positional) != len(term.arguments):
+            self.fail(after, term, term.span, value, f"{len(term.arguments)} inputs", f"{len(positional)} inputs")
+            return
+        if len(positional) > 1 and identity[1] in COMMUTATIVE and not identity[0]:
+            for order in permutations(positional):
+                yield from self._arguments(term.arguments, order, after)
+        else:
+            yield from self._arguments(term.arguments, positional, after)
+
+    def _applied(
+        self, value: Target
+    ) -> tuple[ir.Node | None, tuple[str, str], tuple[ir.Value | Virtual | None, ...], tuple[ir.Node, ...]]:
+        """The node behind `value`, which operator it is, its inputs, and the nodes looked through."""
+        if isinstance(value, Virtual):
+            return value.node, ("", value.operator), value.inputs, ()
+        source, passed = self.through(value)
+        node = self.view.producer(source)
+        if node is None:
+            return None, ("", ""), (), passed
+        if node.op_type == "Gemm" and not node.domain and self.view.is_plain_gemm(node) and len(node.inputs) == 2:
+            return node, ("", "MatMul"), tuple(node.inputs), passed
+        return node, (node.domain, node.op_type), tuple(node.inputs), passed
+
+    def _arguments(self, terms: Sequence[Normal], values: Sequence[Target | None], state: State) -> Iterator[State]:
+        """All arguments at once, structured ones first, so that a wrong one is noticed early."""
+        order = sorted(range(len(terms)), key=lambda i: specificity(terms[i]))
+
+        def step(position: int, so_far: State) -> Iterator[State]:
+            if position == len(order):
+                yield so_far
+                return
+            index = order[position]
+            term, value = terms[index], values[index]
+            if value is None:
+                if isinstance(term, Name) and term.name == "_":
+                    yield from step(position + 1, so_far)
+                else:
+                    self.fail(so_far, term, getattr(term, "span", None), None, "an input", "an omitted input")
+                return
+            for found in self.match(term, value, so_far):
+                yield from step(position + 1, found)
+
+        yield from step(0, state)
+
+    # Chains
+
+    def _chain(self, term: Product | Sum, value: Target, state: State, factor: float = 1.0) -> Iterator[State]:
+        """`value` = factor * term. For a sum, factor is 1."""
+        items = term.factors if isinstance(term, Product) else term.addends
+        if isinstance(value, Virtual):
+            if isinstance(term, Product) and len(items) == 1 and term.scalar is None and close(term.coefficient * factor, 1.0):
+                yield from self.match(items[0][0], value, state)
+            return
+        if isinstance(term, Product):
+            limit = sum(max(1, int(np.ceil(abs(power)))) for _, power in items)
+            fronts = product_fronts(self.view, self.through, value, limit)
+        else:
+            fronts = sum_fronts(self.view, self.through, value, len(items))
+        constant = term.coefficient * factor if isinstance(term, Product) else term.constant
+        kind = "a product" if isinstance(term, Product) else "a sum"
+        best: Front | None = None
+        for front in fronts:
+            for variant in self._with_scalars(term, front, len(items)):
+                if len(variant.items) != len(items):
+                    continue
+                best = variant
+                after = self._constant(term, variant, constant, state, value)
+                if after is None:
+                    continue
+                yield from self._assign(tuple(items), variant.items, after.visit(variant.nodes), isinstance(term, Product))
+        if best is None:
+            self.fail(state, term, term.span, value, f"{kind} of {len(items)}", "")
+
+    def _with_scalars(self, term: Product | Sum, front: Front, wanted: int) -> Iterator[Front]:
+        """The front, and, where the pattern speaks of no constant, the front with its constants as ordinary items."""
+        yield front
+        neutral = term.coefficient == 1.0 if isinstance(term, Product) else term.constant == 0.0
+        if front.scalars and term.scalar is None and neutral and len(front.items) + len(front.scalars) == wanted:
+            product = isinstance(term, Product)
+            kept = front.constant
+            for scalar, power in front.scalars:
+                number = self.view.scalar(scalar)
+                assert number is not None
+                kept = kept / number.number**power if product else kept - power * number.number
+            yield Front((*front.items, *front.scalars), kept, (), front.nodes, front.tolerance)
+
+    def _constant(self, term: Product | Sum, front: Front, constant: float, state: State, value: ir.Value) -> State | None:
+        """The state in which the front's constant is the pattern's, or None."""
+        product = isinstance(term, Product)
+        if term.scalar is not None:
+            rest = front.constant / constant if product else front.constant - constant
+            bound = state.bindings.get(term.scalar)
+            if bound is None:
+                return state.bind(term.scalar, rest)
+            known = self.view.scalar(bound).number if isinstance(bound, ir.Value) and self.view.scalar(bound) else bound  # type: ignore[union-attr]
+            if isinstance(known, int | float) and close(float(known), rest, front.tolerance):
+                return state
+            self.fail(state, term, term.span, value, f"the constant {term.scalar} = {known}", f"{rest:.6g}")
+            return None
+        if close(front.constant, constant, front.tolerance):
+            return state
+        self.fail(state.visit(front.nodes), term, term.span, value, f"the constant {constant:.6g}", f"{front.constant:.6g}")
+        return None
+
+    def _assign(
+        self, terms: tuple[tuple[Normal, float], ...], items: tuple[tuple[Target, float], ...], state: State, product: bool
+    ) -> Iterator[State]:
+        """Every assignment of the items to the terms."""
+        if not terms:
+            yield state
+            return
+        chosen = min(range(len(terms)), key=lambda i: specificity(terms[i][0], state))
+        (term, power), others = terms[chosen], terms[:chosen] + terms[chosen + 1 :]
+        tried = False
+        for position, (value, actual) in enumerate(items):
+            rest = items[:position] + items[position + 1 :]
+            if actual == power:
+                tried = True
+                for found in self.match(term, value, state):
+                    yield from self._assign(others, rest, found, product)
+            elif not product and isinstance(term, Product | Sum | Name | Operation) and actual == -power:
+                negated = term if isinstance(term, Product) else Product(1.0, ((term, 1.0),), None, getattr(term, "span", None))
+                for found in self._chain(negated, value, state, factor=-1.0):
+                    yield from self._assign(others, rest, found, product)
+        if not tried:
+            self.fail(state, term, getattr(term, "span", None), None, f"a power of {power:g}" if product else "an addend", "")
+
+    # Layout
+
+    def _layout(self, term: Layout, value: Target, state: State) -> Iterator[State]:
+        if isinstance(value, Virtual):
+            return
+        outcomes = layout.match(self.view, term, value, state)
+        for outcome in outcomes:
+            if isinstance(outcome, layout.Mismatch):
+                self.fail(state, term, term.span, value, outcome.expected, outcome.found)
+                continue
+            source, bound, nodes = outcome
+            yield from self.match(term.source, source, State({**state.bindings, **bound}, state.nodes, state.depth, state.chosen).visit(nodes))
+
+
+class Failure:
+    """The furthest failure, in raw form; it is put into words only when somebody reads it."""
+
+    __slots__ = ("depth", "expected", "found", "span", "value")
+
+    def __init__(self, depth: int, span: Span | None, value: Target | None, expected: str, found: str) -> None:
+        self.depth = depth
+        self.span = span
+        self.value = value
+        self.expected = expected
+        self.found = found
+
+
+def specificity(term: Normal, state: State | None = None) -> int:
+    """Smaller is tried first: structure, then names already bound, then free names."""
+    match term:
+        case Operation() | Layout():
+            return 0
+        case Product() | Sum() | Constant():
+            return 1
+        case Name(definition=definition) if definition is not None:
+            return 2
+        case Name(name=name) if state is not None and name in state.bindings:
+            return 2
+        case Choice():
+            return 3
+        case _:
+            return 4
+
+
+def is_float_cast(node: ir.Node) -> bool:
+    """Whether a Cast goes from one float type to another."""
+    value = node.inputs[0]
+    return value is not None and value.dtype in FLOATS and node.outputs[0].dtype in FLOATS
+
+
+def close(a: float, b: float, tolerance: float = 0.0) -> bool:
+    """Equality of constants: what exporters and narrow types round to, and no more."""
+    return abs(a - b) <= max(tolerance, 1e-6) * max(abs(a), abs(b), 1e-30)
