@@ -1,7 +1,7 @@
 """YAML text → plain data in which everything knows its place.
 
-Only what a pattern needs is read: mappings, lists and scalars, no anchors, aliases or tags, bounded in size and depth. A scalar keeps the
-place of each of its lines, so that an error inside a block is shown at its line and column of the file.
+Only what a pattern needs is read: mappings, lists and scalars, no anchors, aliases or tags, bounded in size and depth. A scalar
+keeps the place of each of its lines, so that an error inside a block is shown at its line and column of the file.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def read_file(path: Path) -> Fields:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise PatternError(f"cannot read {file}: {error.strerror or error}", hint="give a pattern file, a group or a pack") from None
+        raise PatternError(
+            f"cannot read {file}: {error.strerror or error}", hint="give a pattern file, a group or a pack"
+        ) from None
     if len(content) > MAX_BYTES:
         raise PatternError(f"the file is larger than {MAX_BYTES // 1024} KB", span=start, hint="one file holds one pattern")
     try:
@@ -120,7 +122,7 @@ class _Reader:
         self.events: Iterator[Any] = iter(())
 
     def document(self) -> Data:
-        self.events = yaml.parse(self.text, Loader=_Loader)  # type: ignore[no-untyped-call]
+        self.events = yaml.parse(self.text, Loader=_Loader)
         next(self.events)  # the start of the stream
         if isinstance(next(self.events), yaml.StreamEndEvent):
             raise PatternError("the file is empty", span=self.place(1, 1), hint="start with `id: my-pattern`")
@@ -179,7 +181,10 @@ class _Reader:
         # A line of a literal block is a line of the file less its indentation.
         rows = text.split("\n")
         in_file = self.lines[header : header + len(rows)]
-        return tuple((header + 1 + i, len(line) - len(row) + 1 if row else 1) for i, (row, line) in enumerate(zip(rows, in_file)))
+        return tuple(
+            (header + 1 + i, len(line) - len(row) + 1 if row else 1)
+            for i, (row, line) in enumerate(zip(rows, in_file, strict=False))
+        )
 
     def span(self, event: Any) -> Span:
         start, end = event.start_mark, event.end_mark

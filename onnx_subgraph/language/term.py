@@ -6,6 +6,8 @@ what was written; which graphs are *equal* to a term is the business of `onnx_su
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,8 +18,11 @@ Static = Scalar | tuple["Static", ...]
 """A value known when the pattern is read: a number, a string, or nested tuples of them (written as lists)."""
 
 
+_ATOM = re.compile(r"-?[\w.]+(e[-+]\d+)?(\([^()]*\))?|\".*\"|\[.*\]")  # text of a literal that needs no parentheses in a chain
+
+
 def _span() -> Span | None:
-    return field(default=None, compare=False, repr=False)  # type: ignore[no-any-return, call-overload]
+    return field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,8 @@ class Chain:
     """A sum (`operator="+"`) or a product (`"*"`) of two or more items, in the order written, one level deep.
 
     Each item is `(term, inverse)`: an inverse item is subtracted (in a sum) or divided by (in a product). The first item
-    is never inverse. `a - (b + c)` is a sum of `a` and, inverse, the sum of `b` and `c`: nothing is flattened here.
+    is never inverse, and never a chain of the same operator (`(a + b) + c` is `a + b + c`). `a - (b + c)` is a
+    sum of `a` and, inverse, the sum of `b` and `c`: nothing else is flattened here.
     """
 
     operator: str
@@ -103,9 +109,9 @@ class Chain:
 
     def __str__(self) -> str:
         inverse = {"+": "-", "*": "/"}[self.operator]
-        text = _nested(self.items[0][0], self.operator, first=True)
+        text = _nested(self.items[0][0], self.operator)
         for term, is_inverse in self.items[1:]:
-            text += f" {inverse if is_inverse else self.operator} {_nested(term, self.operator, first=False)}"
+            text += f" {inverse if is_inverse else self.operator} {_nested(term, self.operator)}"
         return text
 
 
@@ -137,7 +143,7 @@ class Rearrange:
     span: Span | None = _span()
 
     def __str__(self) -> str:
-        recipe = [f'"{self.recipe}"'] if self.recipe else []
+        recipe = [_static(self.recipe)] if self.recipe else []
         return f"{self.word}({', '.join([str(self.source), *recipe, *(f'{k}={v}' for k, v in self.sizes)])})"
 
 
@@ -203,14 +209,21 @@ def walk(term: Term) -> Iterator[Term]:
         yield from walk(child)
 
 
-def _nested(term: Term, operator: str, *, first: bool) -> str:
-    loose = isinstance(term, Either) or (isinstance(term, Chain) and (not first or term.operator == "+" or operator == "+"))
-    if isinstance(term, Chain) and term.operator == "*" and operator == "+":
-        loose = False
+def _nested(term: Term, operator: str) -> str:
+    """`term` as an item of a chain of `operator`, in parentheses where it would read otherwise."""
+    match term:
+        case Either():
+            loose = True
+        case Chain(operator=inner):
+            loose = not (inner == "*" and operator == "+")
+        case Literal():
+            loose = _ATOM.fullmatch(str(term)) is None  # `x * (1 / 3)`
+        case _:
+            loose = False
     return f"({term})" if loose else str(term)
 
 
 def _static(value: Static) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_static, value))}]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -1,0 +1,104 @@
+"""The `example` of a pattern: what its free values look like in the models that prove it.
+
+`float32[2, 8]`, `float32[8] constant`, `int64[2] in [0, 10]`, or a value given outright: `1e-5`, `[1, 2]`, `tanh`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language import spelling
+from onnx_subgraph.language.pattern import Example
+from onnx_subgraph.language.sentence import DTYPES
+from onnx_subgraph.language.source import Data, Items, Scalar
+from onnx_subgraph.language.term import Static
+
+USAGE = 'write `"float32[2, 8]"`, with `constant` or `in [-1, 1]` after it, or a number'
+
+_TENSOR = re.compile(r"\s*(\w+)\s*\[([^\]]*)\](.*)", re.DOTALL)
+_RANGE = re.compile(r"\bin\s*\[([^,\]]*),([^,\]]*)\]")
+_MAX_ELEMENTS = 10_000_000
+
+
+def read_example(name: str, data: Data) -> Example:
+    """What `example` says of `name`. Raises PatternError, with the place."""
+    if isinstance(data, Items):
+        value = _list(data)
+        first = value[0] if value else 0
+        return Example(_dtype(first), (len(value),), value=value)
+    if not isinstance(data, Scalar):
+        raise PatternError(f"the example of `{name}` is not a shape", span=data.span, hint=USAGE)
+    tensor = _TENSOR.fullmatch(data.text)
+    if tensor is None:
+        scalar = read_scalar(data)
+        return Example(_dtype(scalar), (), value=scalar)
+    dtype, dims, rest = tensor.groups()
+    if dtype not in DTYPES:
+        raise PatternError(f"`{dtype}` is not an element type", span=data.span, hint=spelling.hint(dtype, DTYPES, USAGE))
+    shape = _shape(data, dims)
+    low, high = None, None
+    limits = _RANGE.search(rest)
+    if limits is not None:
+        low, high = (_number(data, text) for text in limits.groups())
+        if low > high:
+            raise PatternError("the range ends before it begins", span=data.span, hint=f"write `in [{high:g}, {low:g}]`")
+        rest = rest[: limits.start()] + rest[limits.end() :]
+    if rest.strip() not in ("", "constant"):
+        raise PatternError(f"`{rest.strip()}` is not understood", span=data.span, hint=USAGE)
+    return Example(dtype, shape, low, high, constant=rest.strip() == "constant")
+
+
+def read_scalar(data: Scalar) -> bool | int | float | str:
+    """The number or bool that plain text writes, else the text. `1e-12` is a number here, though YAML 1.1 says text."""
+    if data.style:
+        return data.text
+    if data.text in ("true", "false"):
+        return data.text == "true"
+    for number in (int, float):
+        try:
+            return number(data.text)
+        except ValueError:
+            continue
+    return data.text
+
+
+def _list(data: Items) -> tuple[bool | int | float | str, ...]:
+    values: list[bool | int | float | str] = []
+    for item in data.items:
+        if not isinstance(item, Scalar):
+            raise PatternError("a list of an example holds numbers or strings", span=item.span, hint=USAGE)
+        values.append(read_scalar(item))
+    return tuple(values)
+
+
+def _dtype(value: Static) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case int():
+            return "int64"
+        case float():
+            return "float32"
+        case _:
+            return "string"
+
+
+def _shape(data: Scalar, dims: str) -> tuple[int, ...]:
+    shape: list[int] = []
+    size = 1
+    for dim in dims.split(",") if dims.strip() else ():
+        if not dim.strip().isdecimal() or len(dim) > 9:
+            raise PatternError(f"`{dim.strip()}` is not a dimension", span=data.span, hint="dimensions are written as numbers")
+        shape.append(int(dim))
+        size *= max(1, int(dim))
+        if size > _MAX_ELEMENTS:
+            raise PatternError("the example is too large", span=data.span, hint="a few numbers in each axis are enough")
+    return tuple(shape)
+
+
+def _number(data: Scalar, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise PatternError(f"`{text.strip()}` is not a number", span=data.span, hint=USAGE) from None

@@ -1,0 +1,130 @@
+"""Python's grammar for the blocks and sentences of a pattern: text → `ast`, never evaluated.
+
+Mistakes of grammar become a PatternError at their place in the YAML file, and `Code.span` maps every node of the tree back to
+its place. Size and nesting are bounded, so that no text can exhaust the parser.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from dataclasses import dataclass
+
+from onnx_subgraph.errors import PatternError, Span
+from onnx_subgraph.language.source import Data, Scalar
+
+MAX_CHARACTERS = 32 * 1024
+MAX_NESTING = 100
+"""How deep brackets and operators may nest; also bounds every recursion over terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A scalar that holds Python's grammar, and its lines."""
+
+    scalar: Scalar
+    lines: tuple[str, ...]
+
+    def span(self, node: ast.expr | ast.stmt | ast.keyword) -> Span:
+        """The place of `node` in the file; of its first line where it has several."""
+        line = self.lines[node.lineno - 1] if node.lineno <= len(self.lines) else ""
+        start = _characters(line, node.col_offset)
+        end = _characters(line, node.end_col_offset or 0) if node.end_lineno == node.lineno else len(line)
+        return self.scalar.at(node.lineno, start + 1, end - start)
+
+    def words(self, node: ast.expr) -> str:
+        """The text of `node` as it was written, on one line."""
+        if node.end_lineno != node.lineno:
+            return ast.unparse(node)
+        line = self.lines[node.lineno - 1]
+        return line[_characters(line, node.col_offset) : _characters(line, node.end_col_offset or 0)]
+
+
+def parse_block(data: Data, what: str) -> tuple[Code, list[ast.stmt]]:
+    """The statements of a block of assignments. `what` names the block in errors. Raises PatternError."""
+    code = _code(data, what, f"write `{what}: |` and below it, indented, one `name = …` a line")
+    try:
+        return code, _parse(code, "exec").body  # type: ignore[attr-defined]
+    except SyntaxError as error:
+        raise _mended(error, code) from None
+
+
+def parse_expression(data: Data, what: str) -> tuple[Code, ast.expr]:
+    """One expression. `what` names it in errors. Raises PatternError."""
+    code = _code(
+        data, what, "write one expression, such as `x.rank == 3`, in quotes if it holds a colon or begins with a bracket"
+    )
+    try:
+        return code, _parse(code, "eval").body  # type: ignore[attr-defined]
+    except SyntaxError as error:
+        raise _mended(error, code) from None
+
+
+def _code(data: Data, what: str, hint: str) -> Code:
+    if not isinstance(data, Scalar):
+        raise PatternError(f"`{what}` is not text", span=data.span, hint=hint)
+    if data.style == ">":
+        raise PatternError(f"`{what}` is folded into one line by `>`", span=data.span, hint="write `|` for `>`")
+    if not data.text.strip():
+        raise PatternError(f"`{what}` is empty", span=data.span, hint=hint)
+    if len(data.text) > MAX_CHARACTERS:
+        raise PatternError(f"`{what}` is longer than {MAX_CHARACTERS // 1024} KB", span=data.span)
+    if not data.places and data.style == "":
+        raise PatternError(
+            f"`{what}` runs over several lines", span=data.span, hint=f"write `{what}: |` and its lines below, indented"
+        )
+    return Code(data, tuple(data.text.split("\n")))
+
+
+def _parse(code: Code, mode: str) -> ast.AST:
+    text = code.scalar.text
+    if "\f" in text or "\r" in text or "\0" in text:  # Python counts lines by these, YAML does not
+        raise PatternError("a control character", span=code.scalar.span, hint="write plain text")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `(1)(x)` and "\d" are ours to judge
+            tree = ast.parse(text, mode=mode)
+    except (RecursionError, MemoryError):
+        raise PatternError("nested too deeply", span=code.scalar.span) from None
+    except ValueError as error:
+        raise PatternError(f"cannot be read: {error}", span=code.scalar.span) from None
+    deepest = _too_deep(tree)
+    if deepest is not None:
+        raise PatternError(f"nested more than {MAX_NESTING} levels deep", span=code.span(deepest))
+    return tree
+
+
+def _too_deep(tree: ast.AST) -> ast.expr | None:
+    level: list[ast.AST] = [tree]
+    for _ in range(MAX_NESTING):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return next((node for node in level if isinstance(node, ast.expr)), None)
+
+
+def _mended(error: SyntaxError, code: Code) -> PatternError:
+    """A SyntaxError in our words, at its place in the file."""
+    line, column = error.lineno or 1, max(1, error.offset or 1)
+    text = code.lines[line - 1] if line <= len(code.lines) else ""
+    length = 1
+    if error.end_lineno == line and error.end_offset and error.end_offset > column:
+        length = error.end_offset - column
+    message = (error.msg or "invalid syntax").removesuffix(". Perhaps you forgot a comma?")
+    hint = None
+    if isinstance(error, IndentationError):
+        message, hint = "a line is indented more or less than the first", "begin every assignment in the same column"
+    elif "^" in text:
+        hint = "a power is written `**`"
+    elif "==" in text and "assign" in message:
+        hint = "an assignment is written with one `=`"
+    elif "assign" in message:
+        hint = "an assignment is `name = term`, or `a, b = term` for several results"
+    elif "EOF" in message or "never closed" in message:
+        hint = "close the bracket"
+    return PatternError(
+        f"not a term: {message}", span=code.scalar.at(line, column, length), hint=hint or "write `y = Operator(x) + z`"
+    )
+
+
+def _characters(line: str, offset: int) -> int:
+    """`ast` counts UTF-8 bytes, people count characters."""
+    return offset if line.isascii() else len(line.encode()[:offset].decode(errors="ignore"))

@@ -1,0 +1,214 @@
+"""The library: every pattern that is loaded, from the packs that come with the package and from what a user gives.
+
+A pack is a folder of group folders with a `pack.yaml`; a group is a folder of pattern files. The order is fixed: packs as given,
+groups and files by name. `headers` reads only what a list shows, without onnx.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from onnx_subgraph.errors import PatternError, Span, UsageError
+from onnx_subgraph.language import spelling
+from onnx_subgraph.language.example import read_scalar
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.reading import check_keys, pattern_of, read_id, read_summary, read_targets
+from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
+
+PACK_FILE = "pack.yaml"
+PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "libraries")
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """What a `pack.yaml` says.
+
+    domain: of the operators that the pack brings, "" where it brings none. onnxruntime: a version specifier, `>=1.22`.
+    opsets: domain → the least opset it needs. libraries: the custom-op libraries it brings.
+    """
+
+    name: str
+    path: Path
+    version: str = ""
+    domain: str = ""
+    onnxruntime: str = ""
+    opsets: dict[str, int] = field(default_factory=dict)
+    libraries: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a list of patterns shows of one."""
+
+    id: str
+    group: str
+    summary: str
+    targets: tuple[str, ...]
+    file: str
+    order: int
+
+
+@dataclass(frozen=True)
+class Library:
+    """The loaded patterns, in order, and the packs they came from."""
+
+    patterns: tuple[Pattern, ...]
+    packs: tuple[Pack, ...] = ()
+
+    @cached_property
+    def _by_id(self) -> dict[str, Pattern]:
+        return {pattern.id: pattern for pattern in self.patterns}
+
+    def get(self, id: str) -> Pattern:  # noqa: A002  (the id is called id everywhere)
+        """The pattern called `id`. Raises UsageError, with the nearest id as a hint."""
+        if id not in self._by_id:
+            raise unknown_id(id, self._by_id)
+        return self._by_id[id]
+
+
+def load_patterns(paths: Sequence[Path] = (), *, built_in: bool = True) -> Library:
+    """The patterns of the built-in packs, then those of `paths` (files, groups or packs), read and checked.
+
+    Raises PatternError, with the place, at the first mistake in a file.
+    """
+    from onnx_subgraph.language.check import check
+
+    packs, files = _collect(paths, built_in)
+    patterns = tuple(pattern_of(fields, path, order) for order, (path, fields) in enumerate(_unique(files)))
+    domains = frozenset(pack.domain for pack in packs if pack.domain)
+    for pattern in patterns:
+        check(pattern, domains)
+    return Library(patterns, packs)
+
+
+def headers(paths: Sequence[Path] = (), *, built_in: bool = True) -> tuple[Header, ...]:
+    """The headers of the same patterns as `load_patterns`, read without their blocks and without onnx.
+
+    Raises PatternError, with the place, for a file whose envelope has a mistake.
+    """
+    _, files = _collect(paths, built_in)
+    return tuple(
+        Header(read_id(fields, path), path.absolute().parent.name, read_summary(fields), read_targets(fields), str(path), order)
+        for order, (path, fields) in enumerate(_unique(files))
+    )
+
+
+def unknown_id(id: str, known: Iterable[str]) -> UsageError:  # noqa: A002
+    """The error for an id that no pattern has."""
+    hint = spelling.hint(id, known, "`onnx-subgraph list-patterns` shows all patterns")
+    return UsageError(f"there is no pattern `{id}`", hint=hint)
+
+
+def built_in_packs() -> tuple[Path, ...]:
+    """The folders of the packs that come with the package: inside it in a wheel, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    folder = next((f for f in (package / "patterns", package.parent / "patterns") if f.is_dir()), None)
+    return () if folder is None else (folder,)
+
+
+# Finding files
+
+
+def _collect(paths: Sequence[Path], built_in: bool) -> tuple[tuple[Pack, ...], list[Path]]:
+    packs: list[Pack] = []
+    files: dict[Path, Path] = {}  # resolved → as given: a file given twice is read once
+    for path in (*(built_in_packs() if built_in else ()), *map(Path, paths)):
+        if (path / PACK_FILE).is_file():
+            packs.append(read_pack(path))
+        for file in pattern_files(path, empty=path in built_in_packs()):
+            files.setdefault(file.resolve(), file)
+    return tuple(packs), list(files.values())
+
+
+def pattern_files(path: Path, *, empty: bool = False) -> list[Path]:
+    """The pattern files of `path`: a file, a group, or a pack; groups and files in the order of their names.
+
+    empty: whether it may hold none. Raises PatternError where `path` is missing or holds none.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise PatternError(f"there is no file or folder {path}", hint="give a pattern file, a group or a pack")
+    groups = [path, *sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith((".", "_")))]
+    found = [
+        file
+        for group in groups
+        for file in sorted(group.iterdir())
+        if file.suffix in (".yaml", ".yml") and file.name != PACK_FILE and file.is_file()
+    ]
+    if not found and not empty:
+        raise PatternError(f"there are no pattern files in {path}", hint="a pattern is a `.yaml` file in a group folder")
+    return found
+
+
+def _unique(files: Iterable[Path]) -> list[tuple[Path, Fields]]:
+    """The files with what they hold. Raises PatternError where two have the same id."""
+    places: dict[str, Span] = {}
+    read: list[tuple[Path, Fields]] = []
+    for path in files:
+        fields = read_file(path)
+        name = fields.get("id")
+        if isinstance(name, Scalar):
+            if name.text in places:
+                hint = "rename one of the two, file and id"
+                raise PatternError(f"the id `{name.text}` is taken by {places[name.text]}", span=name.span, hint=hint)
+            places[name.text] = name.span
+        read.append((path, fields))
+    return read
+
+
+# Packs
+
+
+def read_pack(path: Path) -> Pack:
+    """What the `pack.yaml` of the folder `path` says. Raises PatternError, with the place."""
+    fields = read_file(path / PACK_FILE)
+    check_keys(fields, PACK_KEYS, "a pack")
+    texts = {key: _text(fields, key) for key in ("name", "version", "domain", "onnxruntime")}
+    name = texts["name"]
+    if name is None or not name.text:
+        raise PatternError("`name` is missing", span=fields.span, hint=f"add `name: {path.absolute().name}`")
+    specifier = texts["onnxruntime"]
+    if specifier is not None and re.fullmatch(r"\s*(([<>]=?|[=!]=|~=)\s*\d+(\.\d+)*\s*(,\s*|$))+", specifier.text) is None:
+        raise PatternError("not a version specifier", span=specifier.span, hint='write `onnxruntime: ">=1.22"`')
+    return Pack(
+        name=name.text,
+        path=path,
+        opsets=_opsets(fields.get("opsets")),
+        libraries=_libraries(fields.get("libraries"), path),
+        **{key: scalar.text for key, scalar in texts.items() if scalar is not None and key != "name"},
+    )
+
+
+def _text(fields: Fields, key: str) -> Scalar | None:
+    data = fields.get(key)
+    if data is not None and not isinstance(data, Scalar):
+        raise PatternError(f"`{key}` is not text", span=data.span, hint=f"write `{key}: …` in one line")
+    return data
+
+
+def _opsets(data: Data | None) -> dict[str, int]:
+    if data is None:
+        return {}
+    if not isinstance(data, Fields):
+        raise PatternError("`opsets` is not a mapping", span=data.span, hint='write `opsets: {"": 17}`')
+    opsets: dict[str, int] = {}
+    for key, value in data.entries:
+        number = read_scalar(value) if isinstance(value, Scalar) else None
+        if not isinstance(number, int) or number < 1:
+            raise PatternError("an opset is a number", span=value.span, hint='write `opsets: {"": 17}`')
+        opsets["" if key.text == "ai.onnx" else key.text] = number
+    return opsets
+
+
+def _libraries(data: Data | None, folder: Path) -> tuple[Path, ...]:
+    if data is None:
+        return ()
+    items = data.items if isinstance(data, Items) else ()
+    if not isinstance(data, Items) or not all(isinstance(item, Scalar) for item in items):
+        raise PatternError("`libraries` is not a list of files", span=data.span, hint="write `libraries: [libmy_ops.so]`")
+    return tuple(folder / item.text for item in items if isinstance(item, Scalar))
