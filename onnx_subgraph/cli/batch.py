@@ -46,7 +46,9 @@ class Failure:
     message: str
 
 
-def run(tasks: Sequence[Task], library: Library, jobs: int, say: Callable[[str], None]) -> Generator[FuseResult | Failure, None, None]:
+def run(
+    tasks: Sequence[Task], library: Library, jobs: int, say: Callable[[str], None]
+) -> Generator[FuseResult | Failure, None, None]:
     """The outcome of every task, in order; `say` is told what is being done. Close the iterator to break the run off."""
     if jobs == 1 or len(tasks) == 1:
         for task in tasks:

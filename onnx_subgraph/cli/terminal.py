@@ -28,9 +28,14 @@ def show(answer: RenderableType) -> None:
     """Prints `answer` for a person, on standard output."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else LOG_WIDTH
-    console = Console(markup=False, highlight=False, emoji=False, width=width, soft_wrap=False)
-    console.print(answer)
+    if sys.stdout.isatty():
+        Console(markup=False, highlight=False, emoji=False).print(answer)
+        return
+    width = None if "COLUMNS" in os.environ else LOG_WIDTH
+    console = Console(markup=False, highlight=False, emoji=False, width=width)
+    with console.capture() as capture:
+        console.print(answer)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def show_json(answer: object) -> None:

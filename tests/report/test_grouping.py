@@ -1,0 +1,62 @@
+"""Laws of grouping: nothing is lost, equal layers are one entry, and different reasons stay apart."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.report import grouping
+from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+
+patterns = st.sampled_from(["gelu", "layer-normalization", "swish"])
+operators = st.sampled_from(["com.microsoft.Gelu", "Gelu", "LayerNormalization"])
+numbers = st.integers(0, 30)
+
+
+@st.composite
+def rewrites(draw: st.DrawFn) -> Rewrite:
+    replaced = draw(st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=4))
+    return Rewrite(draw(patterns), draw(operators), f"n{draw(numbers)}", tuple(replaced), draw(st.integers(0, 2)))
+
+
+@st.composite
+def near_misses(draw: st.DrawFn) -> NearMiss:
+    layer = draw(numbers)
+    found = draw(st.sampled_from(["the constant {}", "/layer.{}/Add", "no constant"])).format(layer)
+    return NearMiss(draw(patterns), None, f"a{layer}", f"n{layer}", draw(st.sampled_from(["0.5", "1.0"])), found, draw(numbers))
+
+
+@given(st.lists(rewrites()))
+def test_fusions_keep_every_rewrite_and_count_its_nodes(given_rewrites: list[Rewrite]) -> None:
+    groups = grouping.fusions(given_rewrites)
+    assert sorted(id(site) for group in groups for site in group.sites) == sorted(map(id, given_rewrites))
+    assert sum(group.removed for group in groups) == sum(len(r.replaces) for r in given_rewrites)
+    assert sum(group.added for group in groups) == sum(r.added for r in given_rewrites)
+    assert len({(group.pattern, group.op) for group in groups}) == len(groups)
+
+
+@given(st.lists(near_misses()))
+def test_near_misses_are_all_kept_and_the_furthest_come_first(misses: list[NearMiss]) -> None:
+    groups = grouping.nearly_matched(misses)
+    assert sorted(node for group in groups for node in group.nodes) == sorted(miss.node for miss in misses)
+    assert [group.matched for group in groups] == sorted((group.matched for group in groups), reverse=True)
+
+
+def test_equal_layers_are_one_entry_and_different_constants_are_two() -> None:
+    layers = [NearMiss("gelu", None, f"a{i}", f"n{i}", "0.5", f"/layer.{i}/Add_{i}", 3) for i in range(12)]
+    constants = [NearMiss("gelu", None, "a", f"m{i}", "0.5", f"the constant 0.{i}4471", 2) for i in range(3)]
+    groups = grouping.nearly_matched([*layers, *constants])
+    assert [len(group.nodes) for group in groups] == [12, 1, 1, 1]
+
+
+def test_skips_are_grouped_by_reason() -> None:
+    skips = [Skip("gelu", f"n{i}", f"layer.{i}.weight is read elsewhere") for i in range(4)] + [Skip("gelu", "m", "float64", 20)]
+    assert [(len(group.nodes), group.opset) for group in grouping.skipped(skips)] == [(4, None), (1, 20)]
+
+
+def test_types_and_numbers_are_not_names() -> None:
+    for words in ("float16", "1e-05", "0.044715", "axis 1", "[2, 8]", "opset 17"):
+        assert grouping.anonymous(words) == words
+    assert grouping.anonymous("/encoder/layer.11/Add_3") == "/encoder/layer.#/Add_#"
+    assert grouping.anonymous("val_12") == "val_#"

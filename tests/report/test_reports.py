@@ -1,0 +1,198 @@
+"""What a report must say: everything a person needs to act, the same facts in JSON, on any width of terminal."""
+
+from __future__ import annotations
+
+import json as standard_json
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from onnx_subgraph.errors import Span
+from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.pipeline import FuseResult
+from onnx_subgraph.report import json, text
+from onnx_subgraph.report.selection import about
+from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.verification.verdict import Run, Verdict
+
+SPAN = Span("patterns/activation/gelu.yaml", 5, 13, 6, "  y = 0.5 * x * (1 + Erf(x / sqrt(2)))")
+RUN = Run("CPUExecutionProvider", True, {"batch": 2, "seq": 7}, 0, "logits", 1e-7, 1e-6, (0, 3))
+RESULT = FuseResult(
+    model=Path("models/bert.onnx"),
+    output=Path("models/bert.fused.onnx"),
+    nodes_before=100,
+    nodes_after=40,
+    opset_before=17,
+    opset_after=20,
+    target="onnxruntime",
+    providers=("CPUExecutionProvider",),
+    rewrites=(
+        Rewrite("gelu", "com.microsoft.Gelu", "/layer.0/Gelu", ("/layer.0/Div", "/layer.0/Erf"), 1),
+        Rewrite("gelu", "com.microsoft.Gelu", "/layer.1/Gelu", ("/layer.1/Div", "/layer.1/Erf"), 1),
+        Rewrite("mish", "onnx_subgraph.Mish", "/Mish", ("/Softplus", "/Tanh", "/Mul"), 1, frozenset({"finite"}), body=True),
+    ),
+    near_misses=tuple(NearMiss("gelu", SPAN, f"/layer.{i}/Erf", f"/layer.{i}/Mul", "0.5", "[0.7]", 3) for i in range(12)),
+    skipped=(Skip("layer-normalization", "/LN", "needs opset 17", 17),),
+    verdict=Verdict("equivalent", "kernel", (RUN,)),
+    seconds={"load": 0.1, "find": 0.25},
+)
+
+
+def shown(answer: RenderableType, width: int = 160) -> str:
+    out = StringIO()
+    Console(file=out, width=width, markup=False, highlight=False, emoji=False).print(answer)
+    return out.getvalue()
+
+
+def test_a_fusion_report_says_what_a_person_needs() -> None:
+    report = shown(text.fusion(RESULT))
+    for fact in (
+        "models/bert.onnx → models/bert.fused.onnx",
+        "100 → 40 (60% fewer), 3 fusions",
+        "17 → 20",
+        "onnxruntime on CPUExecutionProvider",
+        "equivalent",
+        "logits differs by 1e-07 of 1e-06 allowed at [0, 3] (CPUExecutionProvider, optimised, batch=2 seq=7, seed 0)",
+        "onnx_subgraph.Mish (function) assuming finite",
+        "needs opset 17",
+        "[0.7]",
+    ):
+        assert fact in report
+
+
+def test_equal_layers_take_one_line() -> None:
+    assert sum("[0.7]" in line for line in shown(text.fusion(RESULT)).splitlines()) == 1
+
+
+def test_a_row_is_one_line_where_nobody_looks_at_it_on_a_terminal() -> None:
+    row = next(line for line in shown(text.fusion(RESULT)).splitlines() if line.startswith("gelu"))
+    assert row.split() == ["gelu", "com.microsoft.Gelu", "2", "4", "→", "2", "/layer.0/Gelu"]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_a_narrow_terminal_folds_and_cuts_nothing_off(width: int) -> None:
+    report = shown(text.fusion(RESULT), width)
+    assert max(map(len, report.splitlines())) <= width
+    assert "…" not in report
+
+
+def test_names_with_brackets_are_not_markup() -> None:
+    result = replace(RESULT, skipped=(Skip("gelu", "[bold]node[/bold]", "shape [batch, 8] :smile:"),))
+    assert "[bold]node[/bold]" in shown(text.fusion(result))
+    assert "shape [batch, 8] :smile:" in shown(text.fusion(result))
+
+
+def test_an_explanation_points_into_the_pattern() -> None:
+    report = shown(text.explanation(RESULT))
+    assert "patterns/activation/gelu.yaml:5:13" in report
+    assert "5 |   y = 0.5 * x * (1 + Erf(x / sqrt(2)))\n  |             ^^^^^^" in report
+    assert "/layer.0/Mul, /layer.1/Mul, /layer.2/Mul, and 9 more" in report
+
+
+def test_a_refusal_says_which_output_where_and_by_how_much() -> None:
+    bad = replace(RUN, error=0.5, problem="")
+    result = replace(
+        RESULT, output=None, verdict=Verdict("different", "body", (RUN, bad), "rewrite gelu at /layer.0/Gelu is guilty")
+    )
+    report = shown(text.fusion(result))
+    assert "nothing written" in report
+    assert "different" in report
+    assert "worst: logits differs by 0.5 of 1e-06 allowed at [0, 3]" in report
+    assert "is guilty" in report
+    assert "no" in shown(text.comparison(Path("a"), Path("b"), result.verdict))
+
+
+def test_nothing_fused_is_said() -> None:
+    result = replace(RESULT, rewrites=(), skipped=(), near_misses=(), unchanged=True, nodes_after=100)
+    assert "nothing fused: an unchanged copy" in shown(text.fusion(result))
+    assert "nothing to explain" in shown(text.explanation(result))
+
+
+def test_json_has_the_documented_keys() -> None:
+    answer = json.fusion(RESULT)
+    assert list(answer) == [
+        "model",
+        "output",
+        "unchanged",
+        "nodes",
+        "opset",
+        "target",
+        "providers",
+        "fusions",
+        "near_misses",
+        "skipped",
+        "verification",
+        "seconds",
+    ]
+    assert answer["fusions"][0] == {
+        "pattern": "gelu",
+        "op": "com.microsoft.Gelu",
+        "count": 2,
+        "function": False,
+        "assumes": [],
+        "sites": [
+            {"node": "/layer.0/Gelu", "replaces": ["/layer.0/Div", "/layer.0/Erf"]},
+            {"node": "/layer.1/Gelu", "replaces": ["/layer.1/Div", "/layer.1/Erf"]},
+        ],
+    }
+    assert answer["near_misses"][0]["count"] == 12
+    assert answer["near_misses"][0]["place"] == {"file": SPAN.file, "line": 5, "column": 13, "text": SPAN.text.strip()}
+
+
+@pytest.mark.parametrize("error", [float("inf"), float("nan")])
+def test_json_holds_no_numbers_that_json_has_not(error: float) -> None:
+    result = replace(RESULT, verdict=Verdict("different", "kernel", (replace(RUN, error=error, problem="not finite"),)))
+    for answer in (json.fusion(result), json.explanation(result), json.verdict(result.verdict)):
+        standard_json.dumps(answer, allow_nan=False)
+
+
+def test_about_keeps_what_concerns_the_node() -> None:
+    assert [r.node for r in about(RESULT, node="/layer.1/Erf").rewrites] == ["/layer.1/Gelu"]
+    assert len(about(RESULT, node="/layer.1/Erf").near_misses) == 1
+    assert about(RESULT, pattern="mish").near_misses == ()
+    assert about(RESULT) == RESULT
+
+
+@dataclass(frozen=True)
+class FakeProof:
+    pattern: str
+    cases: int
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FakeHeader:
+    id: str
+    group: str
+    summary: str
+    targets: tuple[str, ...] = ("onnxruntime", "function")
+    file: str = "patterns/x.yaml"
+
+
+def test_proofs_name_the_patterns_that_fail() -> None:
+    report = shown(text.proofs([FakeProof("gelu", 40), FakeProof("mish", 10, ("opset 9: not fused",))]))
+    assert "mish: opset 9: not fused" in report
+    assert "2 patterns, 50 models: 1 pattern failed" in report
+    assert "all hold" in shown(text.proofs([FakeProof("gelu", 40)]))
+    assert json.proof(FakeProof("gelu", 1)) == {"pattern": "gelu", "cases": 1, "failures": []}
+
+
+def test_the_list_of_patterns_is_by_group() -> None:
+    headers = [
+        FakeHeader("gelu", "activation", "x · Φ(x)"),
+        FakeHeader("mish", "activation", "…"),
+        FakeHeader("gemm", "linear", "…"),
+    ]
+    lines = shown(text.pattern_list(headers)).splitlines()
+    assert [line.split()[0] for line in lines[1:6]] == ["activation", "gelu", "mish", "linear", "gemm"]
+    assert lines[-1].startswith("3 patterns")
+
+
+def test_one_pattern_is_shown_as_written() -> None:
+    source = "id: gelu\nmatch: |\n  y = 0.5 * x * (1 + Erf(x / sqrt(2)))\n"
+    header: Any = FakeHeader("gelu", "activation", "x · Φ(x)")
+    assert source in shown(text.pattern(header, source))
