@@ -19,6 +19,7 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.sentence import UnknownFact, evaluate
 from onnx_subgraph.matching.anchors import Anchor, choose, climb, paths_to
 from onnx_subgraph.matching.facts import Facts, Number, static
+from onnx_subgraph.matching.interior import live_reader, provided_values
 from onnx_subgraph.matching.match import Match, NearMiss
 from onnx_subgraph.matching.matcher import Failure, Matcher, is_float_cast
 from onnx_subgraph.matching.normal import Name, NormalPattern, normalise
@@ -213,6 +214,12 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
     nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
     roots = {n: bindings[n] for n in pattern.match.names if isinstance(bindings.get(n), ir.Value)}
+    reader = live_reader(nodes, provided_values(roots, matcher.normal.provided))
+    if reader is not None:
+        value, node = reader
+        place = "is a graph output" if node is None else f"is also read by {node.name}"
+        matcher.fail(state, None, None, value, "an inner value that only the match reads", f"{value.name} {place}")
+        return None
     return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen)
 
 

@@ -102,12 +102,14 @@ class NormalPattern:
 
     primary: the result that matching starts from. others: the results that it does not reach, in order.
     statics: the names that must stand for constants, because a replacement uses them as attributes.
+    provided: the results that a replacement of some target stands for; all other matched values are inner ones.
     """
 
     pattern: Pattern
     primary: Name
     others: tuple[Name, ...]
     statics: frozenset[str]
+    provided: frozenset[str]
 
 
 def normalise(pattern: Pattern) -> NormalPattern:
@@ -167,7 +169,7 @@ class _Normaliser:
             if name not in covered:
                 others.append(self.names[name])
                 covered |= reached[name]
-        return NormalPattern(self.pattern, self.names[primary], tuple(reversed(others)), self.statics)
+        return NormalPattern(self.pattern, self.names[primary], tuple(reversed(others)), self.statics, frozenset(self.roots))
 
     def normal(self, term: T.Term, index: int = 0, assignment: int = -1) -> Normal:
         match term:

@@ -1,0 +1,49 @@
+"""Whether the inside of a match is its own: no value in it is read by anything that outlives it.
+
+Exporters read the shape of an inner value to feed a Reshape that is itself matched; such arithmetic dies with the match and does not
+stand in its way. The rewriter checks the same again, with what it knows of shapes; here it decides between alternatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import onnx_ir as ir
+
+DEEPEST = 64
+"""A bound on the arithmetic that is followed to see whether it dies with the match."""
+
+
+def live_reader(nodes: Collection[ir.Node], provided: Collection[ir.Value]) -> tuple[ir.Value, ir.Node | None] | None:
+    """An inner value and who reads it after the match is gone (None: it is a graph output), or None where all is well."""
+    verdicts: dict[ir.Node, bool] = dict.fromkeys(nodes, True)
+    for node in nodes:
+        for value in node.outputs:
+            if value in provided:
+                continue
+            if value.is_graph_output():
+                return value, None
+            for usage in value.uses():
+                reader = usage.node
+                if not _dies(reader, verdicts, DEEPEST) and reader.op_type not in ("Shape", "Size"):
+                    return value, reader
+    return None
+
+
+def _dies(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:
+    """Whether `node` leads to nothing but nodes that die."""
+    known = verdicts.get(node)
+    if known is not None:
+        return known
+    if depth == 0 or any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+        return False
+    verdicts[node] = False
+    verdicts[node] = all(
+        not value.is_graph_output() and all(_dies(u.node, verdicts, depth - 1) for u in value.uses()) for value in node.outputs
+    ) and any(value.uses() for value in node.outputs)
+    return verdicts[node]
+
+
+def provided_values(roots: Mapping[str, ir.Value], names: Collection[str]) -> frozenset[ir.Value]:
+    """The values that a replacement provides: those of the results named."""
+    return frozenset(value for name, value in roots.items() if name in names)
