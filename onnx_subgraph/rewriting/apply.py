@@ -1,0 +1,274 @@
+"""Matches become rewrites: which of them, in which order, and the one door through which the graph changes.
+
+Larger matches go first, then the pattern's order, then the place in the graph, so the same input gives the same output. Every
+match is planned just before its commit, against the graph as the commits before have left it. A match that loses its nodes to
+another one is not mentioned; it is found again in the next round if it is still there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching.match import Binding, Match
+from onnx_subgraph.rewriting import function
+from onnx_subgraph.rewriting.fragment import SMALL_BYTES
+from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.outline import Outline, bodies, operands
+from onnx_subgraph.rewriting.plan import ConstantArrays, Plan, Site, plan
+from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+
+PATTERN = "onnx_subgraph.pattern"
+REPLACES = "onnx_subgraph.replaces"
+"""The metadata of a fused node: the pattern's id, and a JSON list of the names of the nodes that it stands for."""
+
+_PLUMBING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
+
+
+def apply(
+    model: ir.Model,
+    matches: Iterable[Match],
+    *,
+    target: str,
+    loadability: Sequence[Loadability],
+    constants: ConstantArrays,
+) -> tuple[tuple[Rewrite, ...], tuple[Skip, ...]]:
+    """Replace as many of `matches` as do not overlap and pass every check. Changes `model` in place.
+
+    target: "onnxruntime", "standard" or "function". loadability: one for each provider that must load the result.
+    constants: the constants of `model`. Never raises for a valid match: one that can't be replaced leaves the graph as it was,
+    and a `Skip` that says why.
+    """
+    outline = Outline(model)
+    site = Site(outline, constants, loadability)
+    rewrites: list[Rewrite] = []
+    skips: list[Skip] = []
+    renewed: dict[ir.Value, ir.Value] = {}
+    for match in _in_order(model, matches, outline):
+        current = _current(match, renewed)
+        if current is None:
+            continue
+        planned = plan(current, target, site)
+        if isinstance(planned, Skip):
+            skips.append(planned)
+        else:
+            rewrites.append(_commit(planned, outline, renewed))
+    return tuple(rewrites), tuple(skips)
+
+
+def _in_order(model: ir.Model, matches: Iterable[Match], outline: Outline) -> list[Match]:
+    graphs = {graph: index for index, graph in enumerate(outline.graphs)}
+
+    def key(match: Match) -> tuple[int, int, int, float]:
+        graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
+        root = max(outline.position[n] for n in match.nodes)
+        return -len(match.nodes), match.pattern.order, graphs[graph], root
+
+    return sorted(matches, key=key)
+
+
+def _current(match: Match, renewed: Mapping[ir.Value, ir.Value]) -> Match | None:
+    """The match in the graph as it is now; None where another rewrite took a part of it."""
+    if any(n.graph is None for n in match.nodes):
+        return None
+    bindings: dict[str, Binding] = {}
+    for name, binding in match.bindings.items():
+        if isinstance(binding, ir.Value):
+            while binding in renewed:
+                binding = renewed[binding]
+            producer = binding.producer()
+            if producer is not None and producer.graph is None:
+                return None
+        bindings[name] = binding
+    return dataclasses.replace(match, bindings=bindings)
+
+
+def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) -> Rewrite:
+    fragment, match = planned.fragment, planned.match
+    names = [_label(n) for n in sorted(planned.removed, key=lambda n: outline.position[n]) if n.op_type != "Constant"]
+    nodes = [*_place_constants(planned, outline), *_outputs_of_their_own(planned), *fragment.nodes]
+    nodes.sort(key=lambda n: n.op_type == "Identity" and n not in fragment.nodes)
+    head = _head(planned, fragment.nodes)
+    _describe(planned, nodes, outline)
+    for stand_in, value in fragment.read.items():
+        for user, index in tuple(stand_in.uses()):
+            user.replace_input_with(index, value)
+    _insert(planned, nodes, outline)
+    for redirect in planned.redirects:
+        redirect.reader.replace_input_with(redirect.index, planned.replaced.get(redirect.value, redirect.value))
+    for old, new in planned.replaced.items():
+        new = fragment.read.get(new, new)
+        _hand_over(old, new)
+        renewed[old] = new
+    _import(planned, outline, nodes)
+    _remove(planned.removed, outline)
+    return Rewrite(
+        pattern=match.pattern.id,
+        op=(f"{head.domain}.{head.op_type}" if head.domain else head.op_type) if head else "",
+        node=(nodes[0].name or "") if nodes else "",
+        replaces=tuple(names),
+        added=sum(n.op_type != "Constant" for n in nodes),
+        assumes=match.pattern.assumes,
+        body=head is not None and head.domain == function.DOMAIN,
+    )
+
+
+def _place_constants(planned: Plan, outline: Outline) -> list[ir.Node]:
+    """Give every new constant a home: an initializer of the main graph, or in a function, that has none, a Constant node."""
+    in_function = isinstance(outline.root(planned.graph), ir.Function)
+    nodes: list[ir.Node] = []
+    for constant in planned.fragment.constants:
+        tensor = constant.const_value
+        assert tensor is not None
+        if in_function:
+            value = ir.Value(type=constant.type, shape=constant.shape)
+            nodes.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[value]))
+        else:
+            small = not isinstance(tensor, ir.LazyTensor) and tensor.nbytes <= SMALL_BYTES
+            shared = outline.shared_constant(tensor) if small else None
+            value = shared or constant
+            if shared is None:
+                value.name = tensor.name = outline.fresh(f"{planned.match.pattern.id}_constant")
+                outline.model.graph.register_initializer(value)
+                outline.remember_constant(value)
+        if value is not constant:
+            for user, index in tuple(constant.uses()):
+                user.replace_input_with(index, value)
+            for old, new in planned.replaced.items():
+                if new is constant:
+                    planned.replaced[old] = value
+    return nodes
+
+
+def _outputs_of_their_own(planned: Plan) -> list[ir.Node]:
+    """An Identity for each graph output whose new value is not a result of the fragment, or is one for two outputs."""
+    nodes: list[ir.Node] = []
+    taken: set[ir.Value] = set()
+    made = {o for n in planned.fragment.nodes for o in n.outputs}
+    for old, new in planned.replaced.items():
+        if old.is_graph_output() and (new not in made or new in taken):
+            output = ir.Value()
+            nodes.append(ir.Node("", "Identity", [new], outputs=[output]))
+            planned.replaced[old] = output
+        taken.add(new)
+    return nodes
+
+
+def _describe(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
+    """Names and metadata of the new nodes and their results."""
+    replaced = dict.fromkeys(label for n in _by_position(planned.removed, outline) for label in _stood_for(n))
+    for node in nodes:
+        node.name = outline.fresh(node.op_type)
+        if node.op_type != "Constant":
+            node.metadata_props[PATTERN] = planned.match.pattern.id
+            node.metadata_props[REPLACES] = json.dumps(list(replaced), ensure_ascii=False)
+        for index, output in enumerate(node.outputs):
+            if output.name == "":
+                continue
+            output.name = outline.fresh(f"{node.name}_output_{index}")
+            if output.shape is not None:
+                output.shape = ir.Shape(ir.SymbolicDim(None) if planned.fragment.foreign(d) else d for d in output.shape)
+                output.shape = _without_anonymous(output.shape)
+
+
+def _without_anonymous(shape: ir.Shape) -> ir.Shape:
+    dims = (d if isinstance(d, int) or "anonymous_" not in (d.value or "") else ir.SymbolicDim(None) for d in shape)
+    return ir.Shape(dims)
+
+
+def _insert(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
+    graph, position = planned.graph, outline.position
+    if planned.before is None:
+        last = max(planned.match.nodes, key=lambda n: position[n])
+        graph.insert_after(last, nodes)
+        position.update((n, position[last]) for n in nodes)
+        return
+    graph.remove(planned.moved)
+    graph.insert_before(planned.before, [*planned.moved, *nodes])
+    outline.renumber(graph)
+
+
+def _hand_over(old: ir.Value, new: ir.Value) -> None:
+    """Let every reader of `old` read `new`, and the graph's output of that name be it."""
+    produced = new.producer() is not None and new.name is not None and not new.is_graph_output()
+    is_new = produced and PATTERN in (new.producer().metadata_props if new.producer() else {})  # type: ignore[union-attr]
+    if is_new and not new.metadata_props.get(PATTERN):
+        new.name, old.name = old.name, None
+        new.type, new.shape = old.type or new.type, old.shape if old.shape is not None else new.shape
+        new.doc_string = old.doc_string
+        new.metadata_props.update(old.metadata_props)
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+
+
+def _import(planned: Plan, outline: Outline, nodes: Sequence[ir.Node]) -> None:
+    model = outline.model
+    root = outline.root(planned.graph)
+    imports = model.opset_imports if root is model.graph else root.opset_imports
+    for definition in planned.fragment.functions:
+        model.functions.setdefault(definition.identifier(), definition)
+        for domain in definition.opset_imports:
+            if domain:
+                model.opset_imports.setdefault(domain, 1)
+        model.ir_version = max(model.ir_version, function.IR_VERSION)
+    for domain in sorted({n.domain for n in nodes}):
+        if domain:
+            imports.setdefault(domain, planned.fragment.opset_imports[domain])
+            model.opset_imports.setdefault(domain, planned.fragment.opset_imports[domain])
+
+
+def _remove(nodes: Sequence[ir.Node], outline: Outline) -> None:
+    """Remove nodes, and everything that only they read: never a graph input, never what was unread before."""
+    queue: list[ir.Value] = []
+    for node in nodes:
+        queue += _detach(node, outline)
+    while queue:
+        value = queue.pop()
+        if value.uses() or value.is_graph_output() or value.is_graph_input():
+            continue
+        producer = value.producer()
+        if producer is None:
+            graph = value.graph
+            if graph is not None and value.name is not None and value.is_initializer():
+                graph.initializers.pop(value.name)
+        elif producer.graph is not None and not any(o.uses() or o.is_graph_output() for o in producer.outputs):
+            queue += _detach(producer, outline)
+
+
+def _detach(node: ir.Node, outline: Outline) -> list[ir.Value]:
+    """Take a node out of its graph; returns what it read."""
+    read = list(dict.fromkeys(operands(node)))
+    for inner in (node, *(n for body in bodies(node) for n in body.all_nodes())):
+        for index in range(len(inner.inputs)):
+            inner.replace_input_with(index, None)
+    home = node.graph
+    if home is not None:
+        home.remove(node)
+    outline.position.pop(node, None)
+    return read
+
+
+def _by_position(nodes: Iterable[ir.Node], outline: Outline) -> list[ir.Node]:
+    return sorted(nodes, key=lambda n: outline.position[n])
+
+
+def _label(node: ir.Node) -> str:
+    return node.name or next((o.name for o in node.outputs if o.name), node.op_type)
+
+
+def _stood_for(node: ir.Node) -> list[str]:
+    """The names that a removed node stands for: its own, or those it replaced itself."""
+    if REPLACES in node.metadata_props:
+        try:
+            return [str(n) for n in json.loads(node.metadata_props[REPLACES])]
+        except ValueError:  # somebody else's text under our key
+            return [_label(node)]
+    return [] if node.op_type == "Constant" else [_label(node)]
+
+
+def _head(planned: Plan, nodes: Sequence[ir.Node]) -> ir.Node | None:
+    """The node that stands for the match: the first of a domain of its own, or the last that is not plumbing."""
+    named = [n for n in nodes if n.domain] or [n for n in reversed(nodes) if n.op_type not in _PLUMBING]
+    return next(iter([*named, *reversed(nodes)]), None)

@@ -1,0 +1,358 @@
+"""Nodes from terms: the replacement of a match, written into a fragment.
+
+A term in the place of a value becomes nodes; a term in the place of an attribute becomes a number now. Which is which is told
+by the operator's schema at the model's opset, so one line of a pattern serves every opset at which its operators exist. A
+constant without a dtype of its own (a literal, a computed number) takes the dtype of the operand beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph import operators
+from onnx_subgraph.language.term import (
+    Apply,
+    Assignment,
+    Block,
+    Chain,
+    Either,
+    Literal,
+    Operator,
+    Rearrange,
+    Static,
+    Term,
+    Variable,
+    children,
+)
+from onnx_subgraph.matching.match import Binding
+from onnx_subgraph.operators import Formal, Schema
+from onnx_subgraph.rewriting import layout
+from onnx_subgraph.rewriting.attribute import Lookup, attribute, plain, static
+from onnx_subgraph.rewriting.fragment import Fragment, Refused
+
+_CHAIN = {("+", False): "Add", ("+", True): "Sub", ("*", False): "Mul", ("*", True): "Div"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weak:
+    """A constant whose dtype is not settled: it takes its neighbour's."""
+
+    value: Static | np.ndarray
+
+
+Operand = ir.Value | Weak | None
+"""What stands in the place of a value; None is absent."""
+
+
+@dataclass(slots=True, eq=False)
+class Emitter:
+    """Writes the lines of a block into `fragment`.
+
+    bindings, rest: the match's. lookup: names as numbers. is_read: whether a result of that name is needed by anybody.
+    chosen: which alternative matched, for the terms of a `match` block.
+    """
+
+    fragment: Fragment
+    bindings: Mapping[str, Binding]
+    rest: Mapping[str, Mapping[str, ir.Attr]]
+    lookup: Lookup
+    is_read: Callable[[str], bool]
+    chosen: Mapping[int, int] = field(default_factory=dict)
+    results: dict[str, Operand] = field(default_factory=dict)
+
+    def block(self, block: Block) -> None:
+        """Emit every line whose results are needed. Raises Refused where the block can't be written for this match."""
+        for position, line in enumerate(block.assignments):
+            later = {n for other in block.assignments[position + 1 :] for n in self._names(other.term)}
+            needed = [n != "_" and (n in later or self.is_read(n)) for n in line.names]
+            if any(needed):
+                self._line(line, needed)
+
+    def _line(self, line: Assignment, needed: list[bool]) -> None:
+        term = self._chosen(line.term)
+        if len(line.names) == 1:
+            self.results[line.names[0]] = self.operand(term)
+            return
+        if isinstance(term, Apply):
+            values = self._apply(term, needed)
+        elif isinstance(term, Rearrange) and term.word == "split":
+            values = layout.split(self, term, len(line.names))
+        else:
+            raise Refused(f"`{term}` has one result, and {len(line.names)} are named")
+        self.results.update((n, v) for n, v in zip(line.names, values, strict=False) if n != "_")
+
+    def operand(self, term: Term) -> Operand:
+        """The value of a term, after the nodes that compute it were added."""
+        term = self._chosen(term)
+        match term:
+            case Literal(value=value):
+                return Weak(value)
+            case Variable(name=name):
+                return self._variable(name)
+            case Chain():
+                return self._chain(term)
+            case Apply():
+                return self._apply(term, [True])[0]
+            case Rearrange(word="split"):
+                raise Refused("`split` has several results")
+            case Rearrange():
+                return layout.rearrange(self, term)
+            case Either():
+                raise Refused(f"which alternative of `{term}` matched is not known")
+
+    def value(self, term: Term) -> ir.Value:
+        """The value of a term that must be a tensor of the graph or a constant with a dtype of its own."""
+        found = self.operand(term)
+        if found is None:
+            raise Refused(f"`{term}` is absent here, and the replacement needs it")
+        return self.settled(found, None)
+
+    def value_of(self, name: str) -> ir.Value:
+        """The value of a name that the block assigned."""
+        return self.settled(self.results.get(name), None)
+
+    def settled(self, operand: Operand, dtype: ir.DataType | None) -> ir.Value:
+        """An operand as a value; a weak constant of the given dtype, or of the plainest one for its numbers."""
+        if isinstance(operand, ir.Value):
+            return operand
+        if operand is None:
+            raise Refused("an operand of the replacement is absent here")
+        array = np.asarray(operand.value)
+        if dtype is None:
+            dtype = _plainest(array)
+        return self.fragment.constant(ir.tensor(array.astype(dtype.numpy()), dtype=dtype))
+
+    def dtype(self, value: ir.Value) -> ir.DataType | None:
+        """The dtype of a value of the fragment, inferred when it is not known yet."""
+        if value.dtype is None and value.producer() is not None:
+            self.fragment.infer()
+        return value.dtype
+
+    def shape(self, value: ir.Value) -> ir.Shape | None:
+        """The shape of a value of the fragment, inferred when it is not known yet."""
+        if value.shape is None and value.producer() is not None:
+            self.fragment.infer()
+        return value.shape
+
+    def schema(self, operator: Operator, keywords: tuple[str, ...], arguments: int) -> Schema:
+        """The operator's schema at the fragment's opset.
+
+        Raises Refused where there is none that takes these keywords; with `opset` where a later one would.
+        """
+        version = self.fragment.opset_imports.get(operator.domain, 1)
+        found = operators.schema(operator.name, operator.domain, version)
+        if found is not None and _takes(found, keywords, arguments):
+            return found
+        if not operator.domain:
+            for later in range(version + 1, operators.latest_opset() + 1):
+                other = operators.schema(operator.name, "", later)
+                if other is not None and _takes(other, keywords, arguments):
+                    raise Refused(f"{operator} needs opset {later}, the model has {version}", later)
+        what = "is not an operator" if found is None else f"does not take {', '.join(keywords) or f'{arguments} inputs'}"
+        raise Refused(f"{operator} {what} at version {version} of its domain")
+
+    def _chosen(self, term: Term) -> Term:
+        while isinstance(term, Either) and id(term) in self.chosen:
+            term = term.alternatives[self.chosen[id(term)]]
+        return term
+
+    def _variable(self, name: str) -> Operand:
+        if name in self.results:
+            return self.results[name]
+        binding = self.bindings.get(name)
+        if binding is None:
+            return None
+        if isinstance(binding, ir.Value):
+            return self.fragment.stand_in(binding)
+        if isinstance(binding, ir.Attr):
+            value = plain(binding)
+            return Weak(tuple(value) if isinstance(value, list) else value)  # type: ignore[arg-type]
+        if not isinstance(binding, bool | int | float | str | tuple | np.ndarray | np.generic):
+            raise Refused(f"`{name}` is {binding}, which is not known before the model runs")
+        return Weak(binding)
+
+    def _chain(self, chain: Chain) -> Operand:
+        operands = [(self.operand(t), inverse) for t, inverse in chain.items]
+        present: list[tuple[Operand, bool]] = [(o, inverse) for o, inverse in operands if o is not None]
+        if len(present) != len(operands):
+            raise Refused(f"a part of `{chain}` is absent here")
+        constant = [p for p in present if self._is_constant(p[0])]
+        if 1 < len(constant) < len(present) and not self._is_integer(present):
+            # Constants meet constants first, so that they fold into one.
+            rest = [p for p in present if not self._is_constant(p[0])]
+            neutral: tuple[Operand, bool] = (Weak(0.0 if chain.operator == "+" else 1.0), False)
+            straight = [p for p in constant if not p[1]]
+            ordered = straight + [p for p in constant if p[1]] if straight else [neutral, *constant]
+            total = self._sum(chain.operator, ordered)
+            present = [*rest, (total, False)] if not rest[0][1] else [(total, False), *rest]
+        return self._sum(chain.operator, present)
+
+    def _sum(self, operator: str, items: list[tuple[Operand, bool]]) -> Operand:
+        total = items[0][0]
+        for operand, inverse in items[1:]:
+            if isinstance(total, Weak) and isinstance(operand, Weak):
+                total = Weak(_arithmetic(operator, inverse, total.value, operand.value))
+            else:
+                total = self._emit(Operator(_CHAIN[operator, inverse]), [total, operand], [], [True])[0]
+        return total
+
+    def _is_constant(self, operand: Operand) -> bool:
+        if isinstance(operand, ir.Value):
+            node = operand.producer()
+            return operand.const_value is not None or (node is not None and all(map(self._is_constant, node.inputs)))
+        return True
+
+    def _is_integer(self, items: list[tuple[Operand, bool]]) -> bool:
+        dtypes = [self.dtype(o) for o, _ in items if isinstance(o, ir.Value)]
+        return not all(d is not None and d.is_floating_point() for d in dtypes)
+
+    def _apply(self, term: Apply, needed: list[bool]) -> tuple[Operand, ...]:
+        operator = self._operator(term)
+        keywords = [(k, t) for k, t in term.keywords if not self._is_absent(t)]
+        captured = self.rest.get(term.rest, {}) if term.rest else {}
+        arguments: list[Operand] = [self._argument(a) for a in term.arguments]
+        while arguments and arguments[-1] is None:
+            arguments.pop()
+        schema = self.schema(operator, (*(k for k, _ in keywords), *captured), len(arguments))
+        attributes = [ir.Attr(k, a.type, a.value) for k, a in captured.items()]
+        formals = {f.name: i for i, f in enumerate(schema.inputs)}
+        for name, keyword in keywords:
+            if name in schema.attributes:
+                known = static(self._chosen(keyword), self._known)
+                if known is not None:
+                    attributes.append(attribute(name, _kind(schema.attributes[name].type), known))
+                continue
+            index = formals[name]
+            arguments += [None] * (index + 1 - len(arguments))
+            arguments[index] = self.operand(keyword)
+        return self._emit(operator, arguments, attributes, needed, schema)
+
+    def _emit(
+        self,
+        operator: Operator,
+        operands: list[Operand],
+        attributes: list[ir.Attr],
+        needed: list[bool],
+        schema: Schema | None = None,
+    ) -> tuple[ir.Value, ...]:
+        schema = schema or self.schema(operator, (), len(operands))
+        for formal, operand in zip(schema.inputs, operands, strict=False):
+            if operand is None and not formal.optional and not formal.variadic:
+                raise Refused(f"{operator} needs {formal.name}, which is absent here")
+        if len(operands) < schema.min_inputs:
+            raise Refused(f"{operator} needs {schema.min_inputs} inputs and has {len(operands)}")
+        inputs = [self._settle(o, i, operands, schema) for i, o in enumerate(operands)]
+        emitted = [n or not _formal(schema.outputs, i).optional for i, n in enumerate(needed)]
+        while len(emitted) > 1 and not emitted[-1]:
+            emitted.pop()
+        values = self.fragment.node(operator.name, inputs, attributes, domain=operator.domain, outputs=emitted)
+        return values + tuple(ir.Value(name="") for _ in needed[len(values) :])
+
+    def _settle(self, operand: Operand, index: int, operands: list[Operand], schema: Schema) -> ir.Value | None:
+        if operand is None or isinstance(operand, ir.Value):
+            return operand
+        formal = _formal(schema.inputs, index)
+        return self.settled(operand, self._neighbour(operand, formal, index, operands, schema))
+
+    def _neighbour(
+        self, operand: Weak, formal: Formal, index: int, operands: list[Operand], schema: Schema
+    ) -> ir.DataType | None:
+        """The dtype that a weak constant takes: of an operand of the same type variable, or of one of its own kind."""
+        kind = np.asarray(operand.value).dtype.kind
+        others = [
+            (_formal(schema.inputs, i), dtype)
+            for i, o in enumerate(operands)
+            if i != index and isinstance(o, ir.Value) and (dtype := self.dtype(o)) is not None
+        ]
+        for other, dtype in others:  # operands that allow the same types share one type variable in all but a few schemas
+            if other.types == formal.types and (kind != "f" or dtype.is_floating_point()):
+                return dtype
+        for _, dtype in others:
+            if kind == "f" and dtype.is_floating_point() and tensor_type(dtype) in formal.types:
+                return dtype
+        plainest = _plainest(np.asarray(operand.value))
+        if not formal.types or tensor_type(plainest) in formal.types:
+            return plainest
+        return next((d for d in ir.DataType if d and tensor_type(d) in formal.types), None)
+
+    def _names(self, term: Term) -> set[str]:
+        term = self._chosen(term)
+        if isinstance(term, Variable):
+            return {term.name}
+        return {n for child in children(term) for n in self._names(child)}
+
+    def _argument(self, term: Term) -> Operand:
+        if isinstance(term, Variable) and term.name == "_":
+            raise Refused("`_` has no value that could be handed on")
+        return self.operand(term)
+
+    def _is_absent(self, term: Term) -> bool:
+        return isinstance(term, Variable) and term.name not in self.results and self.bindings.get(term.name) is None
+
+    def _known(self, name: str) -> Static | np.ndarray | ir.Attr | None:
+        result = self.results.get(name)
+        return result.value if isinstance(result, Weak) else self.lookup(name)
+
+    def _operator(self, term: Apply) -> Operator:
+        if term.capture:
+            captured = self.bindings.get(term.capture)
+            if not isinstance(captured, str):
+                raise Refused(f"which operator `{term.capture}` is, is not known")
+            domain, _, name = captured.rpartition(".")
+            return Operator(name, domain)
+        if len(term.operators) == 1:
+            return term.operators[0]
+        if id(term) in self.chosen:
+            return term.operators[self.chosen[id(term)]]
+        raise Refused(f"which operator of `{term}` matched is not known")
+
+
+def tensor_type(dtype: ir.DataType) -> str:
+    """The name of a tensor's type in schemas: `tensor(float)`."""
+    names = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16"}
+    return f"tensor({names.get(dtype.name, dtype.name.lower())})"
+
+
+def _takes(schema: Schema, keywords: tuple[str, ...], arguments: int) -> bool:
+    if arguments > schema.max_inputs:
+        return False
+    formals = {f.name for f in schema.inputs}
+    return all(k in schema.attributes or k in formals for k in keywords)
+
+
+def _formal(formals: tuple[Formal, ...], index: int) -> Formal:
+    return formals[min(index, len(formals) - 1)]
+
+
+def _kind(kind: object) -> str:
+    """The name of an attribute's type, "FLOAT" or "INTS"."""
+    return str(kind).rpartition(".")[2].upper()
+
+
+def _plainest(array: np.ndarray) -> ir.DataType:
+    if array.dtype.kind == "b":
+        return ir.DataType.BOOL
+    if array.dtype.kind in "iu":
+        return ir.DataType.INT64
+    if array.dtype.kind == "f":
+        return ir.DataType.FLOAT if array.dtype == np.float64 else ir.DataType.from_numpy(array.dtype)
+    try:
+        return ir.DataType.from_numpy(array.dtype)
+    except TypeError as error:
+        raise Refused(f"{array!r} can't be a constant of the model") from error
+
+
+def _arithmetic(operator: str, inverse: bool, a: Static | np.ndarray, b: Static | np.ndarray) -> np.ndarray:
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if operator == "+":
+        return x - y if inverse else x + y
+    with np.errstate(all="ignore"):
+        total = x / y if inverse else x * y
+    if not all(map(math.isfinite, total.ravel())):
+        raise Refused("a constant of the replacement is not finite")
+    return np.asarray(total)

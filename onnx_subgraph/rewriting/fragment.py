@@ -1,0 +1,246 @@
+"""A replacement before it is part of a graph: detached nodes that read stand-ins instead of the graph's values.
+
+Making a fragment and dropping it again leaves no trace in the model, so everything can be checked first and committed
+afterwards. Shapes and dtypes are inferred on the fragment alone, as a model whose inputs are the stand-ins. What depends on
+constants only is folded into initializers, large ones lazily, so that no weight is read before the model is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+from onnx_shape_inference import infer_symbolic_shapes
+
+SMALL_BYTES = 4096
+"""Constants up to this size are computed at once and shared where their bytes are equal; larger ones wait for the writer."""
+
+ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
+"""The constant that a value of the graph holds, unread, or None."""
+
+
+class Refused(Exception):  # noqa: N818 - a verdict, not an error
+    """Why a replacement can't be made here. `opset`: the opset of the default domain that would allow it, or None."""
+
+    def __init__(self, reason: str, opset: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.opset = opset
+
+
+@dataclass(slots=True, eq=False)
+class Fragment:
+    """Detached nodes and what they read and provide.
+
+    opset_imports: domain → version that the nodes are written for. read: stand-in → the value of the graph it stands for.
+    constants: new initializers (with `const_value`). provides: root name → value of this fragment that replaces the root.
+    functions: definitions that the nodes call. fold: whether constants may be computed (not in a function's definition).
+    """
+
+    opset_imports: Mapping[str, int]
+    constant_of: ConstantOf
+    fold_constants: bool = True
+    nodes: list[ir.Node] = field(default_factory=list)
+    read: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    constants: list[ir.Value] = field(default_factory=list)
+    provides: dict[str, ir.Value] = field(default_factory=dict)
+    functions: list[ir.Function] = field(default_factory=list)
+    _stand_ins: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    _fresh: int = 0
+
+    def stand_in(self, value: ir.Value) -> ir.Value:
+        """The value of this fragment that stands for `value` of the graph: same type and shape, same constant if it is one."""
+        if value not in self._stand_ins:
+            shape = None if value.shape is None else ir.Shape(self._named(d) for d in value.shape)
+            tensor = self.constant_of(value)
+            stand_in = ir.Value(name=self._name("in"), type=value.type, shape=shape, const_value=tensor)
+            if tensor is not None:
+                stand_in.type, stand_in.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+            self._stand_ins[value] = stand_in
+            self.read[stand_in] = value
+        return self._stand_ins[value]
+
+    def constant(self, array: np.ndarray | ir.TensorProtocol) -> ir.Value:
+        """A new constant of this fragment."""
+        tensor = ir.tensor(array) if isinstance(array, np.ndarray) else array
+        value = ir.Value(
+            name=self._name("const"), type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor
+        )
+        self.constants.append(value)
+        return value
+
+    def node(
+        self,
+        operator_name: str,
+        inputs: Iterable[ir.Value | None],
+        attributes: Iterable[ir.Attr] = (),
+        *,
+        domain: str = "",
+        outputs: Iterable[bool] = (True,),
+    ) -> tuple[ir.Value, ...]:
+        """Append a node; `outputs` says of each result whether it is emitted. Returns one value for each, unnamed ones ""."""
+        values = [ir.Value(name=self._name("out") if emitted else "") for emitted in outputs]
+        given = list(inputs)
+        while given and given[-1] is None:
+            given.pop()
+        self.nodes.append(ir.Node(domain, operator_name, given, attributes, outputs=values))
+        return tuple(values)
+
+    def infer(self) -> None:
+        """Give every value of the fragment the dtype and shape that follow from the stand-ins', as far as they do.
+
+        Raises Refused where an operator can't be applied to these operands at all.
+        """
+        inputs = [v for v in self.read if v.const_value is None]
+        graph = ir.Graph(
+            inputs,
+            [],
+            nodes=self.nodes,
+            initializers=[v for v in (*self.read, *self.constants) if v.const_value is not None],
+            opset_imports=dict(self.opset_imports),
+        )
+        model = ir.Model(graph, ir_version=10, functions=self.functions)
+        try:
+            infer_symbolic_shapes(model, warn_on_missing=False, adopt_declared_symbols=False)
+        except Exception as error:  # the library's own errors and whatever its operators raise on odd operands
+            raise Refused(f"the replacement can't be applied to these operands: {error}") from error
+        finally:
+            nodes = list(graph)
+            graph.remove(nodes)
+            graph.initializers.clear()
+            graph.inputs.clear()
+            for function in self.functions:
+                model.functions.pop(function.identifier(), None)
+            self.nodes[:] = nodes
+
+    def foreign(self, dim: int | ir.SymbolicDim) -> bool:
+        """Whether a dimension is a symbol that does not come from what the fragment reads, so says nothing."""
+        if isinstance(dim, int):
+            return False
+        if dim.value is None:
+            return True
+        known = {s for v in self.read if v.shape is not None for d in v.shape for s in symbols(d)}
+        return not symbols(dim) <= known
+
+    def fold(self) -> None:
+        """Replace every node that reads constants only by constants. Call after `infer`."""
+        if not self.fold_constants:
+            return
+        for node in list(self.nodes):
+            if not _foldable(node):
+                continue
+            tensors = [None if v is None else v.const_value for v in node.inputs]
+            for index, output in enumerate(node.outputs):
+                if output.name and (folded := _folded(node, tensors, output, index, self.opset_imports)) is not None:
+                    self._become_constant(output, folded)
+            if not any(o.uses() or o in self.provides.values() for o in node.outputs):
+                for index in range(len(node.inputs)):
+                    node.replace_input_with(index, None)
+                self.nodes.remove(node)
+        self._drop_unread()
+
+    def _become_constant(self, output: ir.Value, tensor: ir.TensorProtocol) -> None:
+        constant = self.constant(tensor)
+        for user, index in tuple(output.uses()):
+            user.replace_input_with(index, constant)
+        for name, value in self.provides.items():
+            if value is output:
+                self.provides[name] = constant
+
+    def _drop_unread(self) -> None:
+        provided = set(self.provides.values())
+        self.constants[:] = [v for v in self.constants if v.uses() or v in provided]
+        for stand_in in [v for v in self.read if not v.uses() and v not in provided]:
+            del self._stand_ins[self.read.pop(stand_in)]
+
+    def _name(self, stem: str) -> str:
+        self._fresh += 1
+        return f"{stem}_{self._fresh}"
+
+    def _named(self, dim: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
+        # An anonymous dimension gets a name of its own, so that it is equal to itself and to nothing else.
+        if isinstance(dim, int) or dim.value is not None:
+            return dim
+        self._fresh += 1
+        return ir.SymbolicDim(f"anonymous_{self._fresh}")
+
+
+def symbols(dim: int | ir.SymbolicDim) -> frozenset[str]:
+    """The names in a symbolic dimension."""
+    if isinstance(dim, int) or dim.value is None:
+        return frozenset()
+    return frozenset(re.findall(r"[^\W\d][\w.:/]*", dim.value))
+
+
+def same_dimension(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
+    """Whether two dimensions are provably the same number."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    if a.value is None or b.value is None:
+        return False
+    if a.value == b.value:
+        return True
+    try:
+        return (a - b).value == "0"
+    except Exception:  # names that are no expressions
+        return False
+
+
+def same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:
+    """Whether two shapes are provably the same."""
+    return a is not None and b is not None and len(a) == len(b) and all(map(same_dimension, a, b))
+
+
+def _foldable(node: ir.Node) -> bool:
+    if node.domain or not node.inputs or any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values()):
+        return False
+    return all(v is None or v.const_value is not None for v in node.inputs)
+
+
+def _folded(
+    node: ir.Node, tensors: list[ir.TensorProtocol | None], output: ir.Value, index: int, opset_imports: Mapping[str, int]
+) -> ir.TensorProtocol | None:
+    """The constant that one result of a node is: at once where all is small, later where it is not, None where unknown."""
+    if output.dtype is None or output.shape is None or not output.shape.is_static():
+        return None
+    dtype, shape = output.dtype, ir.Shape(output.shape)
+    attributes = tuple(node.attributes.values())
+    operator_name, count = node.op_type, len(node.outputs)
+
+    def compute() -> ir.TensorProtocol:
+        arrays = [None if t is None else t.numpy() for t in tensors]
+        results = evaluate(operator_name, arrays, attributes, count, opset_imports.get("", 1))
+        return ir.tensor(np.asarray(results[index]), dtype=dtype)
+
+    size = int(np.prod(shape.numpy(), dtype=np.int64)) * dtype.itemsize
+    if size <= SMALL_BYTES and all(t is None or t.nbytes <= SMALL_BYTES for t in tensors):
+        try:
+            return compute()
+        except Exception:  # an operator that the reference does not know stays a node
+            return None
+    return ir.LazyTensor(compute, dtype=dtype, shape=shape)
+
+
+def evaluate(
+    operator_name: str, arrays: list[np.ndarray | None], attributes: Iterable[ir.Attr], outputs: int, opset: int
+) -> list[np.ndarray]:
+    """The results of one standard operator, by onnx's reference implementation."""
+    from onnx import TypeProto, helper
+    from onnx.reference import ReferenceEvaluator
+
+    names = ["" if a is None else f"i{i}" for i, a in enumerate(arrays)]
+    feeds = {n: a for n, a in zip(names, arrays, strict=True) if n}
+    node = helper.make_node(operator_name, names, [f"o{i}" for i in range(outputs)])
+    node.attribute.extend(ir.to_proto(a) for a in attributes)
+    graph = helper.make_graph(
+        [node],
+        "fold",
+        [helper.make_value_info(n, TypeProto()) for n in feeds],
+        [helper.make_value_info(f"o{i}", TypeProto()) for i in range(outputs)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    results: list[np.ndarray] = ReferenceEvaluator(model).run(None, feeds)  # type: ignore[assignment]
+    return results

@@ -1,0 +1,141 @@
+"""The words of layout as nodes: rearrange and repeat as Reshape, Transpose and Expand, split as Split.
+
+Shapes are written as constants: a size that is known, 0 for one that is copied from the same position, and at most one -1. A
+recipe whose dynamic sizes need more than that is refused, with the axis that is in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.language.term import Operator, Rearrange
+from onnx_subgraph.rewriting.attribute import plain, static
+from onnx_subgraph.rewriting.fragment import Refused
+
+if TYPE_CHECKING:
+    from onnx_subgraph.rewriting.emit import Emitter
+
+Axes = list[list[str]]
+"""One list for each dimension, outermost first: the atoms that it is made of; [] is a dimension of size 1."""
+
+
+def rearrange(emitter: Emitter, term: Rearrange) -> ir.Value:
+    """The nodes of `rearrange(source, recipe)` or `repeat(source, recipe)`."""
+    source = emitter.value(term.source)
+    left, right = _recipe(term.recipe)
+    sizes = _sizes(emitter, term, left, right, source)
+    atoms = [a for group in left for a in group]
+    wanted = [a for group in right for a in group]
+    added = [a for a in wanted if a not in atoms]
+    if term.word == "rearrange" and added:
+        raise Refused(f"the axis {added[0]} of `{term}` comes from nowhere")
+    if missing := [a for a in atoms if a not in wanted]:
+        raise Refused(f"the axis {missing[0]} of `{term}` is dropped")
+    value = source
+    if any(len(group) != 1 for group in left):
+        value = _reshape(emitter, value, left, [[a] for a in atoms], sizes)
+    kept = [a for a in wanted if a in atoms]
+    if kept != atoms:
+        permutation = ir.AttrInt64s("perm", [atoms.index(a) for a in kept])
+        value = emitter.fragment.node("Transpose", [value], [permutation])[0]
+    current: Axes = [[a] for a in kept]
+    if added:
+        value = _reshape(emitter, value, current, [[] if a in added else [a] for a in wanted], sizes)
+        grown = [sizes[a] if a in added else 1 for a in wanted]
+        if None in grown:
+            raise Refused(f"`{term}` repeats by a number that is not known")
+        emitter.schema(Operator("Expand"), (), 2)
+        shape = emitter.fragment.constant(np.array(grown, np.int64))
+        value = emitter.fragment.node("Expand", [value, shape])[0]
+        current = [[a] for a in wanted]
+    if current != right:
+        value = _reshape(emitter, value, current, right, sizes)
+    return value
+
+
+def split(emitter: Emitter, term: Rearrange, count: int) -> tuple[ir.Value, ...]:
+    """The node of `split(source, axis=…, parts=… or sizes=…)`, with `count` results."""
+    source = emitter.value(term.source)
+    options = {k: plain(v) for k, t in term.sizes if (v := static(t, emitter.lookup)) is not None}
+    axis, sizes = options.get("axis", 0), options.get("sizes")
+    if not isinstance(axis, int):
+        raise Refused(f"the axis of `{term}` is not a number")
+    attributes, inputs = [ir.AttrInt64("axis", axis)], [source]
+    version = emitter.fragment.opset_imports.get("", 1)
+    if isinstance(sizes, list):
+        if len(sizes) != count:
+            raise Refused(f"`{term}` has {len(sizes)} parts, and {count} are named")
+        if version >= 13:
+            inputs.append(emitter.fragment.constant(np.array(sizes, np.int64)))
+        else:
+            attributes.append(ir.AttrInt64s("split", sizes))
+    elif version >= 18:
+        attributes.append(ir.AttrInt64("num_outputs", count))
+    return emitter.fragment.node("Split", inputs, attributes, outputs=[True] * count)
+
+
+def _recipe(recipe: str) -> tuple[Axes, Axes]:
+    from einops.parsing import ParsedExpression
+
+    try:
+        left, right = (ParsedExpression(side, allow_underscore=True) for side in recipe.split("->"))
+    except Exception as error:  # einops' own errors, and a recipe without an arrow
+        raise Refused(f'"{recipe}" is not a recipe: {error}') from error
+    if left.has_ellipsis or right.has_ellipsis:
+        raise Refused(f'"{recipe}" has an ellipsis, which a replacement can\'t write')
+    return _groups(left.composition), _groups(right.composition)
+
+
+def _groups(composition: Sequence[object]) -> Axes:
+    return [[str(a) for a in group] if isinstance(group, list | tuple) else [str(group)] for group in composition]
+
+
+def _sizes(emitter: Emitter, term: Rearrange, left: Axes, right: Axes, source: ir.Value) -> dict[str, int | None]:
+    """The size of each atom, None where it is not known now."""
+    sizes: dict[str, int | None] = {a: None for group in (*left, *right) for a in group}
+    given = dict(term.sizes)
+    for atom in sizes:
+        if atom.isdigit():
+            sizes[atom] = int(atom)
+            continue
+        binding = static(given[atom], emitter.lookup) if atom in given else emitter.bindings.get(atom)
+        number = plain(binding) if isinstance(binding, int | np.ndarray | np.generic | ir.Attr) else None
+        sizes[atom] = number if isinstance(number, int) else None
+    shape = emitter.shape(source)
+    if shape is not None and len(shape) != len(left):
+        raise Refused(f"`{term}` needs {len(left)} dimensions, and its source has {len(shape)}")
+    for group, dim in zip(left, shape or [], strict=False):
+        unknown = [a for a in group if sizes[a] is None]
+        if isinstance(dim, int) and len(unknown) == 1:
+            sizes[unknown[0]] = dim // max(1, _product(group, {**sizes, unknown[0]: 1}) or 1)
+    return sizes
+
+
+def _reshape(emitter: Emitter, value: ir.Value, before: Axes, after: Axes, sizes: dict[str, int | None]) -> ir.Value:
+    shape: list[int] = []
+    for position, group in enumerate(after):
+        size = _product(group, sizes)
+        if size is not None:
+            shape.append(size)
+        elif position < len(before) and before[position] == group:
+            shape.append(0)
+        elif -1 not in shape:
+            shape.append(-1)
+        else:
+            raise Refused(f"the size of ({' '.join(group)}) is dynamic, and so is another one of the same Reshape")
+    operand = emitter.fragment.constant(np.array(shape, np.int64))
+    return emitter.fragment.node("Reshape", [value, operand])[0]
+
+
+def _product(group: list[str], sizes: dict[str, int | None]) -> int | None:
+    total = 1
+    for atom in group:
+        size = sizes[atom]
+        if size is None:
+            return None
+        total *= size
+    return total

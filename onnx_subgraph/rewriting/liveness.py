@@ -1,0 +1,126 @@
+"""What a match leaves behind: which values inside it are still needed, and what dies when it goes.
+
+Exporters read the shape of an inner value to feed a Reshape that is itself matched. Such arithmetic has no reader left once the
+match is gone, so it goes too and does not stand in the way; anything that still has a reader does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from onnx_subgraph.rewriting.fragment import Refused, same_shape
+from onnx_subgraph.rewriting.outline import Outline, bodies, operands
+
+DYING_LIMIT = 256
+"""How many nodes outside a match are looked at before one of them is taken to be alive."""
+
+
+@dataclass(slots=True, eq=False)
+class Liveness:
+    """The answers for one match.
+
+    matched: its nodes. provided: the values that the replacement provides. kept: values that the replacement reads.
+    """
+
+    outline: Outline
+    graph: ir.Graph
+    matched: frozenset[ir.Node]
+    kept: Collection[ir.Value]
+    dying: dict[ir.Node, bool]
+
+    @classmethod
+    def of(cls, outline: Outline, graph: ir.Graph, matched: Iterable[ir.Node], kept: Collection[ir.Value] = ()) -> Liveness:
+        """The liveness around `matched` in `graph` when the values in `kept` are still read afterwards."""
+        return cls(outline, graph, frozenset(matched), frozenset(kept), {})
+
+    def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
+        """The uses of `value` that are alive once the match is gone."""
+        return [(n, i) for n, i in value.uses() if n not in self.matched and not self.dies(n)]
+
+    def is_needed(self, value: ir.Value) -> bool:
+        """Whether anything outside the match still needs `value`."""
+        return value.is_graph_output() or bool(self.readers(value))
+
+    def dies(self, node: ir.Node) -> bool:
+        """Whether a node outside the match has nobody left to read it once the match is gone."""
+        if node in self.dying:
+            return self.dying[node]
+        self.dying[node] = False
+        if len(self.dying) > DYING_LIMIT or any(o.is_graph_output() or o in self.kept for o in node.outputs):
+            return False
+        users = {u for o in node.outputs for u, _ in o.uses()}
+        if any(True for _ in bodies(node)) or (users and self._is_after(node)):
+            return False
+        self.dying[node] = all(u in self.matched or self.dies(u) for u in users)
+        return self.dying[node]
+
+    def _is_after(self, node: ir.Node) -> bool:
+        # A node behind the whole match can't lead into it. (A body's node is judged by the DYING_LIMIT alone.)
+        position = self.outline.position
+        return node.graph is self.graph and position[node] > max(position[m] for m in self.matched)
+
+    def dead(self, provided: Collection[ir.Value]) -> list[ir.Node]:
+        """The nodes outside the match that die because they read what the match computed and nobody provides any more.
+
+        A node that nobody read in the first place stays as long as what it reads does.
+        """
+        found: dict[ir.Node, None] = {}
+        queue = [u for m in self.matched for o in m.outputs for u, _ in o.uses()]
+        while queue:
+            node = queue.pop()
+            if node in self.matched or node in found or not self.dies(node):
+                continue
+            read = [(v, v.producer()) for v in operands(node)]
+            gone = any((p in self.matched and v not in provided) or p in found for v, p in read if p is not None)
+            if gone or any(o.uses() for o in node.outputs):
+                found[node] = None
+                queue += [u for o in node.outputs for u, _ in o.uses()]
+        return list(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A reader of an inner value's shape that shall read another value of the same shape."""
+
+    reader: ir.Node
+    index: int
+    value: ir.Value
+
+
+def redirects(
+    liveness: Liveness, provided: Collection[ir.Value], staying: Collection[ir.Value], matched: Iterable[ir.Node]
+) -> list[Redirect]:
+    """What must read something else so that the match can go.
+
+    provided: values that the replacement provides. staying: values that stay and that are computed before the match.
+    Raises Refused where an inner value is still needed and nothing that stays can stand in for it.
+    """
+    found: list[Redirect] = []
+    for node in matched:
+        for value in node.outputs:
+            if value in provided:
+                continue
+            if value.is_graph_output():
+                raise Refused(f"the inner value {value.name} is an output of the graph")
+            for reader, index in liveness.readers(value):
+                other = _same_shape(value, reader, provided, staying)
+                if other is None:
+                    raise Refused(_needed(liveness, value, reader))
+                found.append(Redirect(reader, index, other))
+    return found
+
+
+def _same_shape(
+    value: ir.Value, reader: ir.Node, provided: Collection[ir.Value], staying: Collection[ir.Value]
+) -> ir.Value | None:
+    if reader.domain or reader.op_type not in ("Shape", "Size"):
+        return None
+    return next((v for v in (*staying, *provided) if same_shape(v.shape, value.shape)), None)
+
+
+def _needed(liveness: Liveness, value: ir.Value, reader: ir.Node) -> str:
+    where = "" if reader.graph is liveness.graph else ", in a nested body"
+    return f"the inner value {value.name} is also used by {reader.op_type} {reader.name or ''}".rstrip() + where

@@ -1,0 +1,175 @@
+"""Whether an execution provider loads an operator for given dtypes: asked, not assumed.
+
+The registrations of onnxruntime alone mislead both ways: a double SkipLayerNormalization kernel is registered and its schema
+rejects double; float16 Gelu has no kernel and loads through inserted casts. So after the quick no (an operator that has no
+schema at all) the last word is a session of one node, optimisation off, remembered for the life of this object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import onnx_ir as ir
+
+CPU = "CPUExecutionProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One input or output of the probe. dtype: of a tensor. rank: None where unknown. constant: its bytes, if it is one.
+
+    A kernel may demand that an input is an initializer (axes, sizes); small constants are therefore given to the probe. Of
+    those the static shape is `shape`.
+    """
+
+    dtype: ir.DataType
+    rank: int | None = None
+    constant: bytes | None = None
+    shape: tuple[int, ...] = ()
+
+
+ANY = Operand(ir.DataType.UNDEFINED)
+"""An output whose dtype follows from the schema."""
+
+
+class Loadability:
+    """Answers for one provider.
+
+    assume: answers in its place for a provider that is not part of the onnxruntime at hand: the arguments of `reason` to a
+    reason or None. Without it such a provider loads nothing.
+    """
+
+    def __init__(self, provider: str, assume: Callable[..., str | None] | None = None) -> None:
+        self.provider = provider
+        self._assume = assume
+        self._known: dict[object, str | None] = {}
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the onnxruntime at hand has the provider."""
+        return self.provider in _available()
+
+    def reason(
+        self,
+        operator_name: str,
+        domain: str,
+        opset: int,
+        inputs: Sequence[Operand | None],
+        outputs: Sequence[Operand | None] = (ANY,),
+        attributes: Iterable[ir.Attr] = (),
+        *,
+        function: bool = False,
+    ) -> str | None:
+        """Why the provider does not load the operator, or None if it does.
+
+        inputs, outputs: one for each, None for an omitted one; an output of dtype UNDEFINED is left to the schema.
+        function: the operator carries its definition, and is loaded by inlining it.
+        """
+        if function:
+            return None
+        listed = tuple(attributes)
+        key = (operator_name, domain, opset, tuple(inputs), tuple(outputs), _signature(listed))
+        if key not in self._known:
+            if self._assume is not None and not self.is_available:
+                answer = self._assume(operator_name, domain, opset, inputs, outputs, listed)
+            else:
+                answer = self._ask(operator_name, domain, opset, inputs, outputs, listed)
+            self._known[key] = answer
+        return self._known[key]
+
+    def _ask(
+        self,
+        operator_name: str,
+        domain: str,
+        opset: int,
+        inputs: Sequence[Operand | None],
+        outputs: Sequence[Operand | None],
+        attributes: tuple[ir.Attr, ...],
+    ) -> str | None:
+        if not self.is_available:
+            return f"{self.provider} is not part of this onnxruntime"
+        if (domain, operator_name) not in _schemas():
+            return f"this onnxruntime does not know {f'{domain}.' if domain else ''}{operator_name}"
+        model = _probe(operator_name, domain, opset, inputs, outputs, attributes)
+        return _session_error(model, self.provider)
+
+
+@cache
+def _available() -> frozenset[str]:
+    import onnxruntime
+
+    return frozenset(onnxruntime.get_available_providers())
+
+
+@cache
+def _schemas() -> frozenset[tuple[str, str]]:
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return frozenset(("" if s.domain == "ai.onnx" else s.domain, s.name) for s in state.get_all_operator_schema())
+
+
+def _probe(
+    operator_name: str,
+    domain: str,
+    opset: int,
+    inputs: Sequence[Operand | None],
+    outputs: Sequence[Operand | None],
+    attributes: tuple[ir.Attr, ...],
+) -> bytes:
+    from onnx import TensorProto, ValueInfoProto, helper
+
+    names = ["" if o is None else f"i{i}" for i, o in enumerate(inputs)]
+    results = ["" if o is None else f"o{i}" for i, o in enumerate(outputs)]
+    node = helper.make_node(operator_name, names, results, name="probe", domain=domain)
+    node.attribute.extend(ir.to_proto(a) for a in attributes)
+    feeds, initializers = [], []
+    for name, operand in zip(names, inputs, strict=True):
+        if operand is None:
+            continue
+        if operand.constant is not None:
+            initializers.append(
+                TensorProto(name=name, data_type=int(operand.dtype), dims=operand.shape, raw_data=operand.constant)
+            )
+            continue
+        dims = None if operand.rank is None else [f"{name}_{d}" for d in range(operand.rank)]
+        feeds.append(helper.make_tensor_value_info(name, int(operand.dtype), dims))
+    declared = [
+        helper.make_tensor_value_info(r, int(o.dtype), None) if o.dtype else ValueInfoProto(name=r)
+        for r, o in zip(results, outputs, strict=True)
+        if o is not None
+    ]
+    graph = helper.make_graph([node], "probe", feeds, declared, initializers)
+    versions: Mapping[str, int] = {"": opset} if not domain else {"": 17, domain: opset}
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(d, v) for d, v in versions.items()])
+    model.ir_version = 8 if versions[""] < 19 else 10
+    serialized: bytes = model.SerializeToString()
+    return serialized
+
+
+def _session_error(model: bytes, provider: str) -> str | None:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    if provider != CPU:
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    try:
+        onnxruntime.InferenceSession(model, options, providers=[provider])
+    except Exception as error:  # onnxruntime raises a class of its own for each status, without a common root
+        return _sentence(str(error))
+    return None
+
+
+def _sentence(message: str) -> str:
+    text = message.strip().splitlines()[0]
+    if text.startswith("[ONNXRuntimeError]"):
+        text = text.split(" : ", 3)[-1]
+    return text
+
+
+def _signature(attributes: tuple[ir.Attr, ...]) -> tuple[tuple[str, bytes], ...]:
+    return tuple(sorted((a.name, ir.to_proto(a).SerializeToString(deterministic=True)) for a in attributes))

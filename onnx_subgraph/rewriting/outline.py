@@ -1,0 +1,120 @@
+"""Where everything in a model is: the body that a graph is, the order of its nodes, and the names that are taken.
+
+Made once for a round of rewriting, and kept true by every commit. onnx-ir knows the users of a value but not the node that owns
+a body, nor which of two nodes comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+class Outline:
+    """The outline of `model`.
+
+    position: node → place in its own graph; only the order means anything. names: of every value, node and initializer.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model = model
+        self.position: dict[ir.Node, float] = {}
+        self.names: set[str] = set()
+        self._owner: dict[ir.Graph, ir.Node | None] = {}
+        self._root: dict[ir.Graph, ir.Graph | ir.Function] = {}
+        self._constants: dict[tuple[int, tuple[int, ...], bytes], ir.Value] | None = None
+        self._counter: dict[str, int] = {}
+        self._enter(model.graph, None, model.graph)
+        for function in model.functions.values():
+            self._enter(function.graph, None, function)
+
+    def _enter(self, graph: ir.Graph, owner: ir.Node | None, root: ir.Graph | ir.Function) -> None:
+        self._owner[graph], self._root[graph] = owner, root
+        self.names.update(v.name for v in graph.inputs if v.name)
+        self.names.update(graph.initializers)
+        for place, node in enumerate(graph):
+            self.position[node] = float(place)
+            if node.name:
+                self.names.add(node.name)
+            self.names.update(v.name for v in node.outputs if v.name)
+            for body in bodies(node):
+                self._enter(body, node, root)
+
+    @property
+    def graphs(self) -> list[ir.Graph]:
+        """Every graph of the model: the main one first, each before its bodies, then the functions."""
+        return list(self._owner)
+
+    def root(self, graph: ir.Graph) -> ir.Graph | ir.Function:
+        """The main graph or the function that `graph` is, or is nested in."""
+        return self._root[graph]
+
+    def place_in(self, graph: ir.Graph, node: ir.Node) -> ir.Node | None:
+        """The node of `graph` that is, or in whose bodies is, `node`; None where there is none."""
+        current: ir.Node | None = node
+        while current is not None:
+            home = current.graph
+            if home is graph:
+                return current
+            current = self._owner.get(home) if home is not None else None
+        return None
+
+    def renumber(self, graph: ir.Graph) -> None:
+        """Take the positions of the nodes of `graph` anew."""
+        for place, node in enumerate(graph):
+            self.position[node] = float(place)
+
+    def fresh(self, stem: str) -> str:
+        """A name that nothing in the model has: the stem itself, or the stem and a number. The name is then taken."""
+        name = stem
+        while name in self.names:
+            self._counter[stem] = self._counter.get(stem, 1) + 1
+            name = f"{stem}_{self._counter[stem]}"
+        self.names.add(name)
+        return name
+
+    def shared_constant(self, tensor: ir.TensorProtocol) -> ir.Value | None:
+        """An initializer of the main graph with the same few bytes, that nobody can override."""
+        if self._constants is None:
+            self._constants = {}
+            for value in self.model.graph.initializers.values():
+                self.remember_constant(value)
+        key = _bytes(tensor)
+        found = None if key is None else self._constants.get(key)
+        if found is None or found.name is None or self.model.graph.initializers.get(found.name) is not found:
+            return None
+        return found
+
+    def remember_constant(self, value: ir.Value) -> None:
+        """Let later constants with the same few bytes be this initializer."""
+        if self._constants is None or value.const_value is None or value.is_graph_input() or value.is_graph_output():
+            return
+        if (key := _bytes(value.const_value)) is not None:
+            self._constants.setdefault(key, value)
+
+
+def bodies(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs among a node's attributes."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def operands(node: ir.Node) -> Iterator[ir.Value]:
+    """Every value that a node reads, in its bodies too."""
+    yield from (v for v in node.inputs if v is not None)
+    for body in bodies(node):
+        for inner in body:
+            yield from operands(inner)
+        yield from body.outputs
+
+
+def _bytes(tensor: ir.TensorProtocol) -> tuple[int, tuple[int, ...], bytes] | None:
+    if tensor.dtype == ir.DataType.STRING or isinstance(tensor, ir.LazyTensor) or tensor.nbytes > 1024:
+        return None
+    return int(tensor.dtype), tuple(tensor.shape.numpy()), tensor.tobytes()

@@ -1,0 +1,242 @@
+"""A rewrite, checked whole before anything is changed: a `Plan` can be committed, a `Skip` says why there is none.
+
+The target chooses among a pattern's replacements; the first one that passes every check is planned. The checks: nothing that the
+match takes away is still needed, the replacement can be written at this opset, its results have the same dtype and a shape that
+is provably the same, every provider loads it, and the new graph has no cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.term import Block
+from onnx_subgraph.matching.match import Match
+from onnx_subgraph.rewriting import function
+from onnx_subgraph.rewriting.attribute import lookup_in
+from onnx_subgraph.rewriting.emit import Emitter
+from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
+from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
+from onnx_subgraph.rewriting.loadability import Loadability, Operand
+from onnx_subgraph.rewriting.outline import Outline, operands
+from onnx_subgraph.rewriting.rewrite import Skip
+
+MICROSOFT = "com.microsoft"
+PROBED_CONSTANT_BYTES = 256
+"""Constants up to this size are shown to the loadability probe, because a kernel may demand them as initializers."""
+
+
+class ConstantArrays(Protocol):
+    """What planning needs to know of constants: `onnx_subgraph.model.constants.Constants`."""
+
+    def array(self, value: ir.Value, /) -> np.ndarray | None:
+        """The constant that `value` holds, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """What planning is done against: the model's outline, its constants, and the providers that must load the result."""
+
+    outline: Outline
+    constants: ConstantArrays
+    loadability: Sequence[Loadability]
+
+    def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """The constant that a value of the graph holds, unread where that can be; None where it is not constant."""
+        if value.is_graph_input():
+            return None
+        if value.const_value is not None:
+            return value.const_value
+        node = value.producer()
+        if node is None or node.op_type not in ("Constant", "ConstantOfShape"):
+            return None
+        array = self.constants.array(value)
+        return None if array is None else ir.tensor(array, dtype=value.dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A rewrite that passed every check.
+
+    replaced: old value → value of the fragment. removed: the matched nodes and those that die with them. before: the node that
+    the fragment must come before, or None for right after the last matched node. moved: nodes that must come before that too.
+    """
+
+    match: Match
+    graph: ir.Graph
+    fragment: Fragment
+    replaced: dict[ir.Value, ir.Value]
+    removed: tuple[ir.Node, ...]
+    redirects: tuple[Redirect, ...]
+    before: ir.Node | None
+    moved: tuple[ir.Node, ...]
+
+
+def plan(match: Match, target: str, site: Site) -> Plan | Skip:
+    """How to replace `match` for `target`, or why not. Changes nothing in the model."""
+    refusals: list[Refused] = []
+    for block in _candidates(match.pattern, target):
+        try:
+            return _plan(match, block, site)
+        except Refused as refused:
+            refusals.append(refused)
+        except Exception as error:
+            # A replacement that trips over something unforeseen must not cost the user the rest of the model.
+            refusals.append(Refused(f"the replacement could not be planned: {type(error).__name__}: {error}"))
+    if not refusals:
+        refusals.append(Refused(f"the pattern has no replacement for the target {target}"))
+    reasons = dict.fromkeys(r.reason for r in refusals)
+    opset = next((r.opset for r in refusals if r.opset is not None), None)
+    return Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset)
+
+
+def root_name(match: Match) -> str:
+    """The name of the node at the root of a match, or of its result where the node has none."""
+    node = match.nodes[-1]
+    return node.name or node.outputs[0].name or node.op_type
+
+
+def _candidates(pattern: Pattern, target: str) -> list[Block | None]:
+    """The replacements to try, in order; None is the `function` target's."""
+    if target == "function":
+        return [None]
+    order = ("onnxruntime", "standard") if target == "onnxruntime" else (target,)
+    return [pattern.replace[t] for t in order if t in pattern.replace]
+
+
+def _plan(match: Match, block: Block | None, site: Site) -> Plan:
+    graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
+    names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
+    before = Liveness.of(site.outline, graph, match.nodes)
+    needed = {n for n in names if before.is_needed(match.roots[n])}
+    if not needed:
+        raise Refused("nothing needs its result")
+    redirects(before, [match.roots[n] for n in names], _staying(match), match.nodes)
+
+    fragment = _fragment(match, block, needed, site)
+    replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
+    _check_reads(match, fragment)
+    fragment.infer()
+    for old, new in replaced.items():
+        _check_result(old, new, fragment)
+    fragment.fold()
+    replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
+    _check_loads(fragment, site.loadability)
+
+    after = Liveness.of(site.outline, graph, match.nodes, fragment.read.values())
+    redirected = redirects(after, replaced, _staying(match), match.nodes)
+    removed = (*match.nodes, *after.dead(replaced))
+    first, moved = _order(match, graph, fragment, replaced, removed, redirected, site.outline)
+    return Plan(match, graph, fragment, replaced, removed, tuple(redirected), first, moved)
+
+
+def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site) -> Fragment:
+    root = site.outline.root(match.graph.graph if isinstance(match.graph, ir.Function) else match.graph)
+    versions = dict(site.outline.model.opset_imports if root is site.outline.model.graph else root.opset_imports)
+    versions["" if "" in versions or "ai.onnx" not in versions else "ai.onnx"] = versions.get("", versions.get("ai.onnx", 1))
+    fragment = Fragment({MICROSOFT: 1, function.DOMAIN: 1, **versions}, site.tensor)
+    lookup = lookup_in(match.bindings, site.constants.array)
+    if block is None:
+        function.call(match, fragment, lookup, site.outline.model.functions)
+        return fragment
+    emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed)
+    emitter.block(block)
+    fragment.provides.update((n, emitter.value_of(n)) for n in block.names if n in needed)
+    return fragment
+
+
+def _staying(match: Match) -> list[ir.Value]:
+    """The bound values that the match reads and does not compute."""
+    inner = {o for n in match.nodes for o in n.outputs}
+    return list(dict.fromkeys(v for v in match.bindings.values() if isinstance(v, ir.Value) and v not in inner))
+
+
+def _check_reads(match: Match, fragment: Fragment) -> None:
+    inner = {o for n in match.nodes for o in n.outputs}
+    for stand_in, value in fragment.read.items():
+        if value in inner and stand_in.uses():
+            raise Refused(f"the replacement reads the inner value {value.name}, which goes with the match")
+
+
+def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
+    """Refuse a result whose dtype or shape is, or may be, another one.
+
+    A dimension about which nothing is known on the side of the original can't be shown to be anything; it is accepted, and
+    left to verification. One that is known must be provably the same.
+    """
+    if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
+        raise Refused(f"the result {old.name} would be {new.dtype.name.lower()}, and is {old.dtype.name.lower()}")
+    if old.shape is None:
+        return
+    if new.shape is None:
+        raise Refused(f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and unknown")
+    if len(old.shape) != len(new.shape):
+        raise Refused(f"the result {old.name} would have {len(new.shape)} dimensions, and has {len(old.shape)}")
+    for was, would_be in zip(old.shape, new.shape, strict=True):
+        unknown = not isinstance(was, int) and was.value is None
+        if not unknown and (fragment.foreign(would_be) or not same_dimension(was, would_be)):
+            raise Refused(f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and {new.shape}")
+
+
+def _check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:
+    for node in fragment.nodes:
+        if node.domain == function.DOMAIN:
+            continue
+        inputs = [None if v is None else _operand(v, node) for v in node.inputs]
+        outputs = [Operand(v.dtype or ir.DataType.UNDEFINED) if v.name else None for v in node.outputs]
+        version = fragment.opset_imports.get(node.domain, 1)
+        for provider in loadability:
+            reason = provider.reason(node.op_type, node.domain, version, inputs, outputs, node.attributes.values())
+            if reason is not None:
+                name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+                raise Refused(f"{provider.provider} does not load {name}: {reason}")
+
+
+def _operand(value: ir.Value, node: ir.Node) -> Operand:
+    if value.dtype is None:
+        raise Refused(f"the dtype of an input of {node.op_type} is not known")
+    rank = None if value.shape is None else len(value.shape)
+    tensor = value.const_value
+    if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > PROBED_CONSTANT_BYTES:
+        return Operand(value.dtype, rank)
+    return Operand(value.dtype, rank, tensor.tobytes(), tuple(tensor.shape.numpy()))
+
+
+def _order(
+    match: Match,
+    graph: ir.Graph,
+    fragment: Fragment,
+    replaced: dict[ir.Value, ir.Value],
+    removed: Sequence[ir.Node],
+    redirected: Sequence[Redirect],
+    outline: Outline,
+) -> tuple[ir.Node | None, tuple[ir.Node, ...]]:
+    """Where the fragment goes: the node it must come before (None: after the last matched one), and what must move there too.
+
+    Raises Refused where a reader of a result leads back into what the replacement reads.
+    """
+    position, gone = outline.position, set(removed)
+    readers = {u for old in replaced for u, _ in old.uses()} | {r.reader for r in redirected if r.value in replaced}
+    places = {p for u in readers - gone if (p := outline.place_in(graph, u)) is not None}
+    last = max(position[n] for n in match.nodes)
+    first = min(places, key=lambda n: position[n], default=None)
+    if first is None or position[first] > last:
+        return None, ()
+    ancestors: set[ir.Node] = set()
+    queue = [v.producer() for v in fragment.read.values()]
+    while queue:
+        node = queue.pop()
+        if node is None or node in ancestors or outline.place_in(graph, node) is not node:
+            continue
+        if node in places or node in match.nodes:
+            raise Refused("the replacement would make a cycle: what it reads depends on what it provides")
+        if position[node] > position[first]:
+            ancestors.add(node)
+            queue += [v.producer() for v in operands(node)]
+    return first, tuple(sorted(ancestors, key=lambda n: position[n]))
