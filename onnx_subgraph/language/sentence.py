@@ -1,6 +1,6 @@
 """The sentences of `where` and `let`: Python expressions over a closed vocabulary, checked when the pattern is read.
 
-`evaluate` interprets the syntax tree; nothing is ever run by Python. Logic has three values: a fact that inference left open makes
+`evaluate` interprets the syntax tree; nothing is ever run by Python. Logic has three values: a fact that is not known makes
 a sentence unknown unless the rest decides it, and arithmetic is bounded.
 """
 

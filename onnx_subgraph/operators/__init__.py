@@ -1,0 +1,19 @@
+"""Operator schemas: the formal inputs, attributes and defaults of every operator we know.
+
+The ONNX standard comes from the installed onnx, with its history; onnxruntime's own operators from a table made by
+`benchmarks/operator_table.py`, so that reading patterns needs no onnxruntime. onnx is imported on the first question.
+"""
+
+from onnx_subgraph.operators.schemas import (
+    AttributeSpec,
+    Formal,
+    Schema,
+    domains,
+    history,
+    is_standard,
+    latest_opset,
+    operator_names,
+    schema,
+)
+
+__all__ = ["AttributeSpec", "Formal", "Schema", "domains", "history", "is_standard", "latest_opset", "operator_names", "schema"]

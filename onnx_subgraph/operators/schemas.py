@@ -1,0 +1,244 @@
+"""The schema of an operator at an opset, from onnx or from the table of onnxruntime's operators.
+
+The default domain is `""`. Schemas are immutable and cached; an operator that an opset has withdrawn has no schema there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx
+
+Default = bool | int | float | str | tuple["Default", ...]
+
+_TABLE = Path(__file__).with_name("contrib.json")
+_NO_MAXIMUM = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """A formal input or output. `types`: what it accepts, as `tensor(float)`; a variadic one stands for any number."""
+
+    name: str
+    optional: bool
+    variadic: bool
+    types: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeSpec:
+    """A formal attribute. `type`: onnx's name, `FLOAT`, `INTS`. `default`: None where it has none (or one that is a tensor)."""
+
+    name: str
+    type: str
+    required: bool
+    default: Default | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What an operator accepts, as of the opset `since_version` of its domain."""
+
+    name: str
+    domain: str
+    since_version: int
+    inputs: tuple[Formal, ...]
+    outputs: tuple[Formal, ...]
+    attributes: Mapping[str, AttributeSpec]
+    min_inputs: int
+    max_inputs: int
+    min_outputs: int
+    max_outputs: int
+
+    def input(self, name: str) -> int | None:
+        """The position of the formal input `name`, or None."""
+        return next((i for i, formal in enumerate(self.inputs) if formal.name == name), None)
+
+
+def schema(name: str, domain: str = "", opset: int | None = None) -> Schema | None:
+    """The schema of the operator at `opset` of its domain (None: the latest), or None where it is unknown or withdrawn."""
+    domain = _canonical(domain)
+    found = _standard(name, domain, opset if opset is not None else _NO_MAXIMUM)
+    if found is not None:
+        return found
+    versions = [s for s in _contributed().get((domain, name), ()) if opset is None or domain == "" or s.since_version <= opset]
+    return versions[0] if versions else None
+
+
+@lru_cache(maxsize=1024)
+def history(name: str, domain: str = "") -> tuple[Schema, ...]:
+    """Every schema that the operator had, the latest first; () for an operator we do not know."""
+    domain = _canonical(domain)
+    versions = _versions().get((domain, name), ())
+    standard = (_standard(name, domain, version) for version in sorted(versions, reverse=True))
+    found = tuple(s for s in standard if s is not None)
+    return found or _contributed().get((domain, name), ())
+
+
+def is_standard(name: str, domain: str = "") -> bool:
+    """Whether the ONNX standard has, or had, the operator."""
+    return (_canonical(domain), name) in _versions()
+
+
+@cache
+def operator_names(domain: str = "") -> tuple[str, ...]:
+    """The names of all operators of `domain` at any opset, sorted."""
+    domain = _canonical(domain)
+    return tuple(sorted({n for d, n in (*_versions(), *_contributed()) if d == domain}))
+
+
+@cache
+def domains() -> tuple[str, ...]:
+    """The domains whose operators we know, sorted; `""` first."""
+    return tuple(sorted({d for d, _ in (*_versions(), *_contributed())}))
+
+
+@cache
+def latest_opset() -> int:
+    """The latest released opset of the default domain that the installed onnx knows."""
+    import onnx
+
+    return int(onnx.defs.onnx_opset_version())
+
+
+def _canonical(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+# The ONNX standard
+
+
+@cache
+def _versions() -> Mapping[tuple[str, str], tuple[int, ...]]:
+    import onnx
+
+    found: dict[tuple[str, str], list[int]] = {}
+    for one in onnx.defs.get_all_schemas_with_history():
+        if not one.deprecated and _released(one.domain, one.since_version):
+            found.setdefault((one.domain, one.name), []).append(one.since_version)
+    return {key: tuple(versions) for key, versions in found.items()}
+
+
+def _released(domain: str, version: int) -> bool:
+    return domain != "" or version <= latest_opset()
+
+
+@lru_cache(maxsize=8192)
+def _standard(name: str, domain: str, opset: int) -> Schema | None:
+    import onnx
+
+    if domain == "":
+        opset = min(opset, latest_opset())
+    try:
+        found = onnx.defs.get_schema(name, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    return None if found.deprecated else _from_onnx(found.since_version, found)
+
+
+_MADE: dict[tuple[str, str, int], Schema] = {}
+
+
+def _from_onnx(version: int, source: onnx.defs.OpSchema) -> Schema:
+    key = source.domain, source.name, version
+    if key not in _MADE:
+        _MADE[key] = Schema(
+            name=source.name,
+            domain=source.domain,
+            since_version=version,
+            inputs=tuple(map(_formal, source.inputs)),
+            outputs=tuple(map(_formal, source.outputs)),
+            attributes=MappingProxyType({n: _attribute(a) for n, a in sorted(source.attributes.items())}),
+            min_inputs=source.min_input,
+            max_inputs=source.max_input,
+            min_outputs=source.min_output,
+            max_outputs=source.max_output,
+        )
+    return _MADE[key]
+
+
+def _formal(source: onnx.defs.OpSchema.FormalParameter) -> Formal:
+    option = _word(source.option)
+    return Formal(source.name, option == "Optional", option == "Variadic", frozenset(source.types))
+
+
+def _attribute(source: onnx.defs.OpSchema.Attribute) -> AttributeSpec:
+    return AttributeSpec(source.name, _word(source.type), source.required, default_value(source.default_value))
+
+
+def _word(member: object) -> str:
+    """The name of a member of one of onnx's enumerations, which its type stubs leave out."""
+    return str(getattr(member, "name", member))
+
+
+def default_value(attribute: onnx.AttributeProto) -> Default | None:
+    """The value of an attribute as numbers, strings and tuples; None where it has none or one that is a tensor or a graph."""
+    import onnx
+
+    kinds = onnx.AttributeProto
+    if attribute.type in (kinds.FLOAT, kinds.INT, kinds.STRING, kinds.FLOATS, kinds.INTS, kinds.STRINGS):
+        return _as_default(onnx.helper.get_attribute_value(attribute))
+    return None
+
+
+def _as_default(value: Any) -> Default:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, float):
+        return _shortest(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_as_default, value))
+    return value  # type: ignore[no-any-return]
+
+
+def _shortest(value: float) -> float:
+    """The shortest decimal that is the same float32: schemas mean 1e-5 where they store 9.999999747378752e-06."""
+    import numpy as np
+
+    return float(str(np.float32(value)))
+
+
+# onnxruntime's operators
+
+
+@cache
+def _contributed() -> Mapping[tuple[str, str], tuple[Schema, ...]]:
+    table = json.loads(_TABLE.read_text(encoding="utf-8"))
+    types = [frozenset(names) for names in table["types"]]
+    found: dict[tuple[str, str], list[Schema]] = {}
+    for domain, operators in table["operators"].items():
+        for row in operators:
+            one = _from_table(domain, row, types)
+            found.setdefault((domain, one.name), []).append(one)
+    return {key: tuple(sorted(schemas, key=lambda s: -s.since_version)) for key, schemas in found.items()}
+
+
+def _from_table(domain: str, row: dict[str, Any], types: list[frozenset[str]]) -> Schema:
+    def formals(key: str) -> tuple[Formal, ...]:
+        return tuple(Formal(name, option == "?", option == "*", types[index]) for name, option, index in row[key])
+
+    attributes = {
+        name: AttributeSpec(name, kind, required, None if default is None else _as_default(default))
+        for name, (kind, required, default) in row["attributes"].items()
+    }
+    least_in, most_in = row["inputs_range"]
+    least_out, most_out = row["outputs_range"]
+    return Schema(
+        name=row["name"],
+        domain=domain,
+        since_version=row["since"],
+        inputs=formals("inputs"),
+        outputs=formals("outputs"),
+        attributes=MappingProxyType(attributes),
+        min_inputs=least_in,
+        max_inputs=most_in,
+        min_outputs=least_out,
+        max_outputs=most_out,
+    )
