@@ -14,6 +14,9 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
 
+STRIPPED = "onnx_subgraph.stripped"
+"""Key in `Value.meta` of an initializer whose data was taken out of the file: it is constant, but nobody knows its elements."""
+
 _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
 )
@@ -135,7 +138,7 @@ class Constants:
 
     def _compute(self, value: ir.Value) -> np.ndarray | None:
         if value.is_initializer():
-            return None if value.const_value is None else value.const_value.numpy()
+            return None if value.const_value is None or STRIPPED in value.meta else value.const_value.numpy()
         node = value.producer()
         assert node is not None
         array = _constant_node(node) if node.op_type == "Constant" else None

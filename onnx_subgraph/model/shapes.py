@@ -41,13 +41,14 @@ def infer_shapes(model: ir.Model) -> None:
     model.meta[_INFERRED] = True
     constants = {id(value) for value in values(model) if value.const_value is not None}
     log = logging.getLogger("onnx_shape_inference")
-    level, log.level = log.level, logging.CRITICAL
+    level = log.level
+    log.setLevel(logging.CRITICAL)
     try:
         onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
     except Exception:  # An odd model must not stop us: what was inferred so far stays, the rest is open.
         log.debug("shape inference gave up", exc_info=True)
     finally:
-        log.level = level
+        log.setLevel(level)
         _clean(model, constants)
 
 

@@ -1,0 +1,242 @@
+"""Model files in and out: `load`, `save`, `hand_on`, `write_temporary`.
+
+Loading takes what onnxruntime takes, untidy files included, keeps what it does not know, and maps external weights instead of
+reading them. Saving is atomic, repeats byte for byte, never touches the input, and leaves weights where they are: a model saved
+beside its source goes on using the source's data files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
+
+from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.model import shapes, wellformed
+from onnx_subgraph.model.atomic import check_target, copy_whole
+from onnx_subgraph.model.constants import STRIPPED
+from onnx_subgraph.model.tidy import tidy, tidy_imports
+from onnx_subgraph.model.weights import DataFileTensor, placed, sources
+
+_LARGEST = 2**31 - 1
+"""Bytes that a protobuf can have."""
+
+
+def load(path: Path) -> ir.Model:
+    """The model in a file, its external weights mapped and not read.
+
+    Raises ModelError with the first thing that is wrong. Value types and shapes are as declared; `infer_shapes` adds the rest.
+    """
+    path = Path(path)
+    proto = read(path)
+    tidy_imports(proto)
+    try:
+        wellformed.check(proto, path)
+        declared = {value.name for value in proto.graph.value_info}
+        with _quiet("onnx_ir"):
+            model = ir.from_proto(proto)
+        for tensor_owner in _external(model):
+            tensor_owner.const_value = DataFileTensor.of(tensor_owner.const_value, path.parent)
+        _set_folder(model, path.parent)
+        _mark_stripped(model, proto)
+        tidy(model, path)
+        shapes.remember_declared(
+            model,
+            undeclared=[
+                value for value in model.graph.initializers.values() if value.name not in declared and not value.is_graph_input()
+            ],
+        )
+    except ModelError:
+        raise
+    except NotImplementedError as error:
+        raise ModelError(f"{path}: {_root(error)}", hint="sparse tensors and map types cannot be worked on yet") from error
+    except RecursionError as error:
+        raise ModelError(f"{path}: its bodies are nested too deep", hint="flatten nested If, Loop and Scan bodies") from error
+    except Exception as error:
+        raise ModelError(f"{path}: {_root(error)}", hint="the file is damaged; export or download it again") from error
+    return model
+
+
+def read(path: Path) -> onnx.ModelProto:
+    """The protobuf in a file, without its external data. Raises ModelError where there is none."""
+    if not path.exists():
+        raise ModelError(f"{path}: there is no such file", hint="check the path")
+    if not path.is_file():
+        raise ModelError(f"{path}: is a folder, not a model file" if path.is_dir() else f"{path}: is not a regular file")
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST:
+            raise ModelError(
+                f"{path}: has {size} bytes, and no protobuf can have more than 2 GiB", hint="export it with external data"
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}", hint="check its permissions") from error
+    if not data:
+        raise ModelError(f"{path}: is empty", hint="export or download the model again")
+    try:
+        proto = onnx.ModelProto()
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(f"{path}: {_kind(data)}", hint=_advice(data)) from error
+    if not proto.ir_version and not proto.HasField("graph"):
+        raise ModelError(f"{path}: {_kind(data)}", hint=_advice(data))
+    return proto
+
+
+def save(model: ir.Model, path: Path, source: Path | None) -> None:
+    """Write a model. `source` is the file it was loaded from: its weights stay there when `path` is in the same folder.
+
+    In another folder, and for new weights of 1 MiB and more of a model with external data, the weights go to `<path>.data`.
+    A model with its weights inside is written so, up to the 2 GiB that a protobuf can have.
+    Raises UsageError when `path` is the input, ModelError when it cannot be written; then nothing is left behind.
+    """
+    path = Path(path)
+    data = sources(model)
+    check_target(path, never=(*((source,) if source is not None else ()), *data))
+    beside = source is not None and source.resolve().parent == path.resolve().parent
+    with placed(model, path, keep=beside, never=data) as placement:
+        placement.write(lambda: _serialized(model, path))
+
+
+def write_temporary(model: ir.Model, source: Path, directory: Path) -> Path:
+    """A file of the model in `directory`, for a session to open and then to be thrown away. No weights are copied.
+
+    External data stays with `source`: where `directory` is another folder, open the session with the option
+    `session.model_external_initializers_file_folder_path` set to the folder of `source`. New weights are written inside.
+    """
+    path = Path(directory) / f"{source.stem}.candidate.onnx"
+    data = sources(model)
+    with placed(model, path, keep=True, never=data, inline=True) as placement:
+        placement.write(lambda: _serialized(model, path))
+    return path
+
+
+def hand_on(source: Path, path: Path) -> None:
+    """Copy a model file byte for byte, and into another folder its data files too. Raises as `save` does."""
+    source, path = Path(source), Path(path)
+    proto = read(source)
+    locations = sorted(
+        {
+            wellformed.external_place(tensor)[0]
+            for tensor in wellformed.tensors(proto)
+            if tensor.data_location == onnx.TensorProto.EXTERNAL
+        }
+    )
+    data = [source.parent / location for location in locations]
+    check_target(path, never=(source, *data))
+    if source.resolve().parent != path.resolve().parent:
+        for file, location in zip(data, locations, strict=True):
+            _hand_on_data(file, path.parent / location, path)
+    copy_whole(source, path)
+
+
+def _hand_on_data(file: Path, target: Path, path: Path) -> None:
+    if not target.resolve().is_relative_to(path.resolve().parent):
+        raise ModelError(f"{path}: its data '{target}' would leave the folder", hint="export the model again")
+    users = [other.name for other in sorted(target.parent.glob("*.onnx")) if other != path and _uses(other, target)]
+    if target.exists() and users and not _same_bytes(file, target):
+        raise UsageError(f"{target}: is data of {users[0]} and would be overwritten", hint="choose another output folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    copy_whole(file, target)
+
+
+def _uses(model: Path, data: Path) -> bool:
+    try:
+        proto = read(model)
+        return any(
+            (model.parent / wellformed.external_place(tensor)[0]).resolve() == data.resolve()
+            for tensor in wellformed.tensors(proto)
+            if tensor.data_location == onnx.TensorProto.EXTERNAL
+        )
+    except (ModelError, ValueError):
+        return False
+
+
+def _same_bytes(a: Path, b: Path) -> bool:
+    if a.stat().st_size != b.stat().st_size:
+        return False
+    with a.open("rb") as left, b.open("rb") as right:
+        while block := left.read(1 << 20):
+            if block != right.read(1 << 20):
+                return False
+    return True
+
+
+def _serialized(model: ir.Model, path: Path) -> bytes:
+    try:
+        with shapes.declared_only(model), _quiet("onnx_ir"):
+            content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+            return content
+    except (EncodeError, ValueError, TypeError) as error:
+        raise ModelError(f"{path}: the model cannot be written: {_root(error)}", hint="please report this model") from error
+
+
+def _external(model: ir.Model) -> Iterator[ir.Value]:
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                yield value
+
+
+def _mark_stripped(model: ir.Model, proto: onnx.ModelProto) -> None:
+    """Weights without data must not be read as zeros."""
+    for tensor in proto.graph.initializer:
+        if tensor.name and wellformed.is_stripped(tensor):
+            model.graph.initializers[tensor.name].meta[STRIPPED] = True
+
+
+def _set_folder(model: ir.Model, folder: Path) -> None:
+    """Tell external tensors in attributes where they are."""
+    nodes = [*model.graph.all_nodes(), *(node for function in model.functions.values() for node in function.all_nodes())]
+    for node in nodes:
+        for attribute in node.attributes.values():
+            if attribute.is_ref():
+                continue
+            found = [attribute.value] if attribute.type == ir.AttributeType.TENSOR else []
+            found += list(attribute.value) if attribute.type == ir.AttributeType.TENSORS else []
+            for tensor in found:
+                if isinstance(tensor, ir.ExternalTensor):
+                    tensor.base_dir = folder
+
+
+def _kind(data: bytes) -> str:
+    start = data[:512]
+    try:
+        text = start.decode().lstrip("\ufeff \n\r\t")
+    except UnicodeDecodeError:
+        return "is not an ONNX model, or is cut off"
+    if text.startswith("version https://git-lfs"):
+        return "is a Git LFS pointer, not the model itself"
+    if text[:1] == "<":
+        return "is a web page or XML, not an ONNX model"
+    return "is a text file, not an ONNX model" if text.isprintable() or "\n" in text else "is not an ONNX model, or is cut off"
+
+
+def _advice(data: bytes) -> str:
+    return "fetch it with `git lfs pull`" if data.startswith(b"version https://git-lfs") else "export or download the model again"
+
+
+def _root(error: BaseException) -> str:
+    """The message at the bottom of a chain of errors, on one line of moderate length."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0][:300]
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """No log lines from a library within the block: what it would warn about is checked by ourselves, or mended."""
+    log = logging.getLogger(name)
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,154 @@
+"""Where the weights of a model lie, and where they go when it is written.
+
+External weights are mapped from their file and stay there as long as they can. `placed` decides for each initializer whether it
+stays inside the model file, stays in its data file, or moves to a new data file, and puts everything back afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.atomic import copy_bytes, written_whole
+
+LARGE = 1 << 20
+"""Bytes from which a new weight of a model with external data is put outside the model file."""
+
+_ROOM = 2**31 - (1 << 26)
+"""Bytes of weights that fit into a protobuf, with room for the graph itself."""
+
+
+class DataFileTensor(ir.ExternalTensor):
+    """External data whose place was checked on loading, by onnxruntime's rules.
+
+    onnx-ir's own check also refuses files with several hard links and the links of a download cache; onnxruntime reads both.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, tensor: ir.TensorProtocol | None, folder: Path) -> DataFileTensor:
+        assert isinstance(tensor, ir.ExternalTensor)
+        return cls(
+            tensor.location,
+            tensor.offset,
+            tensor.length,
+            tensor.dtype,
+            shape=ir.Shape(tensor.shape.numpy()),
+            name=tensor.name,
+            doc_string=tensor.doc_string,
+            metadata_props=dict(tensor.metadata_props),
+            base_dir=folder,
+        )
+
+    def _check_path_containment(self) -> None:
+        return None
+
+
+def sources(model: ir.Model) -> tuple[Path, ...]:
+    """The data files that the model's weights lie in."""
+    found = {
+        Path(value.const_value.path): None
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if isinstance(value.const_value, ir.ExternalTensor)
+    }
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class Placement:
+    """The files that a model is written to. moved: (weight, offset in the data file) for what goes into the new data file."""
+
+    path: Path
+    data: Path
+    moved: list[tuple[ir.TensorProtocol, int]] = field(default_factory=list)
+
+    def write(self, model: Callable[[], bytes]) -> None:
+        """Write the data file, if there is one, and the model file, both whole or neither."""
+        content = model()
+        if not self.moved:
+            with written_whole(self.path) as (file,):
+                file.write(content)
+            return
+        with written_whole(self.data, self.path) as (data, file):
+            for tensor, offset in self.moved:
+                data.write(b"\0" * (offset - data.tell()))
+                _write(tensor, data)
+            file.write(content)
+
+
+@contextmanager
+def placed(model: ir.Model, path: Path, *, keep: bool, never: tuple[Path, ...], inline: bool = False) -> Iterator[Placement]:
+    """Within the block the model's initializers lie where they will lie once the file `path` is written.
+
+    keep: external weights stay in their files. inline: new weights stay inside the model file as long as they fit.
+    never: data files that may not be overwritten.
+    """
+    values = [value for graph in model.graphs() for value in graph.initializers.values()]
+    placement = Placement(path, _data_file(path, never))
+    before = [(value, value.const_value) for value in values if value.const_value is not None]
+    external = any(isinstance(tensor, ir.ExternalTensor) for _, tensor in before)
+    crowded = sum(int(tensor.nbytes) for _, tensor in before if not isinstance(tensor, ir.ExternalTensor)) > _ROOM
+    offsets: dict[object, int] = {}
+    end = 0
+    try:
+        for value, tensor in before:
+            stays = keep if isinstance(tensor, ir.ExternalTensor) else not _moves(tensor, external, crowded, inline)
+            if stays:
+                continue
+            # The same bytes of a file (or the same array) under several names are written once.
+            key = (tensor.path, tensor.offset, tensor.nbytes) if isinstance(tensor, ir.ExternalTensor) else id(tensor)
+            if key not in offsets:
+                end = -(-end // 4096) * 4096 if tensor.nbytes >= LARGE else end
+                offsets[key] = end
+                placement.moved.append((tensor, end))
+                end += tensor.nbytes
+            value.const_value = ir.ExternalTensor(
+                placement.data.name,
+                offsets[key],
+                tensor.nbytes,
+                tensor.dtype,
+                shape=ir.Shape(tensor.shape.numpy()),
+                name=value.name or "",
+                doc_string=tensor.doc_string,
+                metadata_props=dict(tensor.metadata_props),
+                base_dir=path.parent,
+            )
+        yield placement
+    finally:
+        for value, tensor in before:
+            value.const_value = tensor
+
+
+def _moves(tensor: ir.TensorProtocol, external: bool, crowded: bool, inline: bool) -> bool:
+    if tensor.dtype == ir.DataType.STRING:
+        return False
+    if crowded:
+        return tensor.nbytes >= 1024
+    return external and not inline and tensor.nbytes >= LARGE
+
+
+def _data_file(path: Path, never: tuple[Path, ...]) -> Path:
+    """`<path>.data`, with a number where that is a file which the model reads from."""
+    taken = {file.resolve() for file in never}
+    data = path.with_name(f"{path.name}.data")
+    number = 1
+    while data.resolve() in taken:
+        data = path.with_name(f"{path.name}.{number}.data")
+        number += 1
+    return data
+
+
+def _write(tensor: ir.TensorProtocol, target: BinaryIO) -> None:
+    if isinstance(tensor, ir.ExternalTensor):
+        with Path(tensor.path).open("rb") as source:
+            source.seek(tensor.offset or 0)
+            copy_bytes(source, target, tensor.nbytes)
+    else:
+        target.write(tensor.tobytes())

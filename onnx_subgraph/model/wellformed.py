@@ -1,0 +1,210 @@
+"""Is this protobuf a model that can be worked on? The first thing wrong is named, with its place and what to do.
+
+Only what would make a graph meaningless is an error: a value made twice or by nobody, a cycle, weights that are not there. What
+onnxruntime shrugs off (unsorted nodes, missing imports, the domain under its long name) is mended by `tidy`, and what is merely
+unknown (operators, domains, opsets to come) is nobody's error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from onnx_subgraph.errors import ModelError
+
+_TYPED_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+
+
+def check(proto: onnx.ModelProto, path: Path) -> None:
+    """Raise ModelError where the model is not well-formed. Reads no external data, but asks for its size."""
+    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
+        raise ModelError(f"{path}: holds no graph; it is not an ONNX model", hint="export the model again, or check the path")
+    if not proto.opset_import:
+        raise ModelError(f"{path}: imports no operator set, so its operators have no meaning", hint="export the model again")
+    _check_graph(proto.graph, (), path)
+    for function in proto.functions:
+        _check_function(function, path)
+    files: dict[str, int] = {}
+    for tensor in tensors(proto):
+        _check_tensor(tensor, path, files)
+
+
+def describe(node: onnx.NodeProto) -> str:
+    """A node in words: its name if it has one, else what it makes."""
+    if node.name:
+        return f"node '{node.name}' ({node.op_type})"
+    made = next((name for name in node.output if name), "")
+    return f"the {node.op_type} node that makes '{made}'" if made else f"a nameless {node.op_type} node"
+
+
+def _check_graph(graph: onnx.GraphProto, outer: tuple[Mapping[str, str], ...], path: Path) -> None:
+    made: dict[str, str] = {}
+    for value in graph.input:
+        if value.name in made:
+            raise ModelError(f"{path}: '{value.name}' is an input twice", hint="give each input its own name")
+        made[value.name] = "is a graph input"
+    inputs = frozenset(made)
+    for name in (*(tensor.name for tensor in graph.initializer), *(sparse.values.name for sparse in graph.sparse_initializer)):
+        made[name] = "is an initializer"
+    _check_nodes(graph.node, made, inputs, outer, path)
+    for value in graph.output:
+        if value.name not in made:
+            raise ModelError(
+                f"{path}: nothing makes the output '{value.name}' of graph '{graph.name}'", hint="export the model again"
+            )
+
+
+def _check_function(function: onnx.FunctionProto, path: Path) -> None:
+    made = dict.fromkeys(function.input, "is a function input")
+    _check_nodes(function.node, made, frozenset(made), (), path)
+    for name in function.output:
+        if name not in made:
+            raise ModelError(f"{path}: nothing makes the output '{name}' of function '{function.name}'", hint="export it again")
+
+
+def _check_nodes(
+    nodes: Sequence[onnx.NodeProto],
+    made: dict[str, str],
+    inputs: frozenset[str],
+    outer: tuple[Mapping[str, str], ...],
+    path: Path,
+) -> None:
+    for node in nodes:
+        for name in node.output:
+            if name and name in made:
+                raise ModelError(
+                    f"{path}: '{name}' is made twice: {describe(node)} makes it, and it {made[name]}",
+                    hint="every value may be defined only once; rename one of them",
+                )
+            if name:
+                made[name] = f"is made by {describe(node)}"
+    scopes = (made, *outer)
+    for node in nodes:
+        for name in node.input:
+            if name and not any(name in scope for scope in scopes):
+                raise ModelError(
+                    f"{path}: {describe(node)} reads '{name}', which nothing makes",
+                    hint="it is no input, initializer or result of a node; was the model cut out of another one?",
+                )
+        for attribute in node.attribute:
+            for graph in _graphs(attribute):
+                _check_graph(graph, scopes, path)
+
+
+def _graphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
+    if attribute.type == onnx.AttributeProto.GRAPH:
+        yield attribute.g
+    elif attribute.type == onnx.AttributeProto.GRAPHS:
+        yield from attribute.graphs
+
+
+def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a model: initializers and attributes, in nested bodies and functions too."""
+    yield from _graph_tensors(proto.graph)
+    for function in proto.functions:
+        yield from _node_tensors(function.node)
+
+
+def _graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+            elif attribute.type == onnx.AttributeProto.TENSORS:
+                yield from attribute.tensors
+            for graph in _graphs(attribute):
+                yield from _graph_tensors(graph)
+
+
+# Weights
+
+
+def external_place(tensor: onnx.TensorProto) -> tuple[str, int, int | None]:
+    """Location, offset and length (None: to the end) of a tensor's external data. Raises ValueError where they are no numbers."""
+    place = {entry.key: entry.value for entry in tensor.external_data}
+    length = place.get("length")
+    return place.get("location", ""), int(place.get("offset") or 0), int(length) if length else None
+
+
+def is_stripped(tensor: onnx.TensorProto) -> bool:
+    """Whether the data was taken out of a tensor that should have some, as is done to share a graph without its weights."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.HasField("raw_data") or 0 in tensor.dims:
+        return False
+    return not any(getattr(tensor, field) for field in _TYPED_FIELDS)
+
+
+def _check_tensor(tensor: onnx.TensorProto, path: Path, files: dict[str, int]) -> None:
+    needed = _bytes(tensor, path)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        _check_external(tensor, path, needed, files)
+    elif tensor.HasField("raw_data"):
+        stored = tensor.ByteSize()  # At least the data; asking for raw_data itself would copy it.
+        if stored < needed:
+            raise ModelError(
+                f"{path}: tensor '{tensor.name}' of shape {list(tensor.dims)} needs {needed} bytes and has fewer",
+                hint="the file is damaged; export or download it again",
+            )
+
+
+def _bytes(tensor: onnx.TensorProto, path: Path) -> int:
+    """How many bytes the elements take, 0 for types that this program does not know and for strings."""
+    count = 1
+    for dim in tensor.dims:
+        if dim < 0:
+            raise ModelError(f"{path}: tensor '{tensor.name}' has the size {dim}", hint="the file is damaged; export it again")
+        count *= dim
+    try:
+        dtype = ir.DataType(tensor.data_type)
+    except ValueError:
+        return 0
+    return 0 if dtype in (ir.DataType.STRING, ir.DataType.UNDEFINED) else (count * dtype.bitwidth + 7) // 8
+
+
+def _check_external(tensor: onnx.TensorProto, path: Path, needed: int, files: dict[str, int]) -> None:
+    try:
+        location, offset, length = external_place(tensor)
+    except ValueError:
+        raise ModelError(f"{path}: tensor '{tensor.name}': the place of its data is no number", hint="export it again") from None
+    if location not in files:
+        files[location] = _size(tensor, path, location)
+    size = files[location]
+    if offset < 0 or (length is not None and length < 0):
+        raise ModelError(f"{path}: tensor '{tensor.name}': the place of its data is negative", hint="export the model again")
+    end = offset + (needed if length is None else length)
+    if end > size or (length is not None and length < needed):
+        raise ModelError(
+            f"{path}: tensor '{tensor.name}' needs {needed} bytes at {offset} of '{location}', which has {size}"
+            + (f" (it claims {length})" if length is not None else ""),
+            hint="the data file is cut off or belongs to another model; download or export both again",
+        )
+
+
+def _size(tensor: onnx.TensorProto, path: Path, location: str) -> int:
+    """The size of a data file, under onnxruntime's rules for where it may lie: in the folder of the model or below."""
+    if not location or Path(location).is_absolute() or "\0" in location:
+        raise ModelError(
+            f"{path}: tensor '{tensor.name}' has its data at '{location}', which is no relative path",
+            hint="export the model again with its data beside it",
+        )
+    file = path.parent / location
+    folder, inside = path.resolve().parent, file.resolve()
+    if not inside.is_relative_to(folder):
+        # onnxruntime resolves a linked model first, and so reads a cache of links to files that lie together.
+        raise ModelError(
+            f"{path}: tensor '{tensor.name}' has its data at '{location}', which leaves the folder of the model",
+            hint=f"put the data into {folder} and export the model again",
+        )
+    if not file.is_file():
+        raise ModelError(
+            f"{path}: the data file '{location}' of tensor '{tensor.name}' is missing",
+            hint=f"a model with external data is more than one file; put '{location}' beside it",
+        )
+    return file.stat().st_size
