@@ -1,0 +1,287 @@
+"""Fuses onnxruntime's own fusion cases and writes `benchmarks/ort_cases.md`: what is found, what rightly left alone, and why not.
+
+    python benchmarks/ort_cases.py CASES [--jobs 2] [--only ID-GLOB]
+
+CASES is a folder with `cases.json` and `models/`. Each case is fused in a child process and then held against the original by
+this file's own means: plain onnxruntime, optimisation off for the original, off and on for the fused model, the case's feeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fnmatch
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import equivalents
+import numpy as np
+import onnx
+import onnxruntime
+import units
+import workers
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from onnx_subgraph.errors import OnnxSubgraphError  # noqa: E402
+from onnx_subgraph.language.library import load_patterns  # noqa: E402
+from onnx_subgraph.pipeline import FuseResult, Options, fuse  # noqa: E402
+
+SETTLED = ("found", "refused correctly", "unchanged", "changed, equal", "not in this release")
+OUTCOMES = (*SETTLED, "refused with a message", "missed", "wrong", "invalid", "traceback", "fused, must not")
+PREFACE = """\
+# onnxruntime's fusion cases
+
+Made by `python benchmarks/ort_cases.py CASES` with onnxruntime {version} in {seconds:.0f} s. Rows are the kinds that upstream's
+tests give their cases, columns what became of them here. *Found*: the operators that upstream expects, or equivalent ones.
+*Changed, equal*: something was fused, and the outputs are those of the original.
+
+**{cases} cases, {faults} wrong, invalid, wrongly fused or with a traceback.**"""
+FAULTS = ("wrong", "invalid", "traceback", "fused, must not")
+_LIBRARY: list[Any] = []
+
+
+@dataclass(frozen=True)
+class Task:
+    """One case: its folder and its entry of cases.json."""
+
+    folder: Path
+    case: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one case: its class (one of OUTCOMES), why, and what was fused."""
+
+    identifier: str
+    outcome: str
+    reason: str = ""
+    seconds: float = 0.0
+    before: int = 0
+    after: int = 0
+    patterns: Mapping[str, int] = field(default_factory=dict)
+
+
+def measure(task: Task) -> Row:
+    """Fuse one case and say what it is."""
+    if not _LIBRARY:
+        _LIBRARY.append(load_patterns())
+    case, source = task.case, task.folder / task.case["file"]
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "fused.onnx"
+        started = time.perf_counter()
+        try:
+            result = fuse(source, output, _LIBRARY[0], Options())
+        except OnnxSubgraphError as error:
+            outcome = "missed" if case["kind"] == "positive" else "refused with a message"
+            return Row(case["id"], outcome, f"refused: {error.message}", time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        patterns = Counter(r.pattern for r in result.rewrites)
+        outcome, reason = _classify(case, source, result)
+    return Row(case["id"], outcome, reason, seconds, result.nodes_before, result.nodes_after, patterns)
+
+
+def _classify(case: Mapping[str, Any], source: Path, result: FuseResult) -> tuple[str, str]:
+    original = onnx.load(source)
+    if result.output is not None:
+        fault = _validity(original, source, result.output) or _equality(case, source, result.output)
+        if fault:
+            return fault
+    written = original if result.output is None else onnx.load(result.output)
+    have, had = units.operators(written), units.operators(original)
+    forbidden = [op for op in case["must_not_fuse"] if have[op] > had[op]]
+    if forbidden:
+        severe = case.get("severity") == "wrong_or_invalid_if_fused"
+        return "fused, must not" if severe else "changed, equal", f"{', '.join(forbidden)}; upstream declines: {case['reason']}"
+    if case["kind"] != "positive":
+        if result.rewrites and result.output is not None:
+            return "changed, equal", ""
+        return ("refused correctly" if case["kind"] == "negative" else "unchanged"), ""
+    missing = equivalents.missing(case["fused"], have, had, written)
+    if not missing:
+        return "found", ""
+    later = [f"{op}: {equivalents.LATER[op]}" for op in missing if op in equivalents.LATER]
+    if len(later) == len(missing):
+        return "not in this release", "; ".join(later)
+    return "missed", "; ".join(
+        [*(f"{op} ×{n}" for op, n in missing.items() if op not in equivalents.LATER), _why(result), *later]
+    )
+
+
+def _why(result: FuseResult) -> str:
+    """The result's own words for what stood in the way: a verdict, then skips, then the furthest near miss."""
+    if result.verdict.verdict == "different":
+        worst = result.verdict.worst
+        return "verification says different" + (
+            "" if worst is None else f": {worst.output} {worst.error:.3g} > {worst.bound:.3g} {worst.problem}"
+        )
+    if result.skipped:
+        return "; ".join(f"{s.pattern}: {s.reason}" for s in result.skipped[:2])
+    if result.near_misses:
+        miss = max(result.near_misses, key=lambda m: m.matched)
+        return f"{miss.pattern} at {miss.node}: expected {miss.expected}, found {miss.found}"
+    return "no candidate"
+
+
+def _validity(original: onnx.ModelProto, source: Path, output: Path) -> tuple[str, str] | None:
+    """Whether what the original passed, onnx's checker and a session, the written model passes too."""
+    try:
+        onnx.checker.check_model(original)
+    except Exception:  # the checker raises what its schemas raise; the original is untidy and proves nothing
+        pass
+    else:
+        try:
+            onnx.checker.check_model(onnx.load(output))
+        except Exception as error:
+            if "No Op registered for" not in str(error) and "No opset import" not in str(error):
+                return "invalid", f"onnx.checker: {str(error).splitlines()[0]}"
+    with contextlib.suppress(Exception):
+        _session(source, optimised=False)
+        for optimised in (False, True):
+            try:
+                _session(output, optimised=optimised)
+            except Exception as error:
+                return "invalid", f"onnxruntime: {str(error).splitlines()[0]}"
+    return None
+
+
+def _equality(case: Mapping[str, Any], source: Path, output: Path) -> tuple[str, str] | None:
+    """Whether the written model computes the same on the case's feeds, for two seeds, optimised and not."""
+    if not case["runnable"] or case["feeds"] is None:
+        return None
+    reference = _session(source, optimised=False)
+    for optimised in (False, True):
+        candidate = _session(output, optimised=optimised)
+        for seed in (0, 1):
+            feeds = dict(_feeds(case["feeds"], seed))
+            expected, again = reference.run(None, feeds), _session(source, optimised=False).run(None, feeds)
+            try:
+                found = candidate.run(None, feeds)
+            except Exception as error:
+                return "wrong", f"does not run: {str(error).splitlines()[0]}"
+            names = [o.name for o in reference.get_outputs()]
+            for name, a, b, c in zip(names, found, expected, again, strict=True):
+                difference = "" if _difference(c, b) else _difference(a, b)  # a Dropout that trains is no reference
+                if difference:
+                    return "wrong", f"{name}: {difference}"
+    return None
+
+
+def _difference(found: Any, expected: Any) -> str:
+    """Where `found` is too far from `expected`, in words: 2e-4 of the largest magnitude in float32, 1e-2 in float16; or ""."""
+    if not isinstance(expected, np.ndarray):
+        return "" if len(found) == len(expected) else "another length"
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return f"{found.dtype}{list(found.shape)} instead of {expected.dtype}{list(expected.shape)}"
+    if expected.dtype.kind != "f":
+        return "" if np.array_equal(found, expected) else "integers differ"
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.isfinite(a), finite) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return "other values are not finite"
+    bound = (1e-2 if expected.dtype == np.float16 else 2e-4) * max(np.abs(b[finite]).max(initial=0.0), 1e-2)
+    error = np.abs(a - b)[finite].max(initial=0.0)
+    return "" if error <= bound else f"differs by {error:.3g}, bound {bound:.3g}"
+
+
+def _feeds(specifications: Sequence[Mapping[str, Any]], seed: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Values for the inputs of a case, uniform in the case's range."""
+    draw = np.random.default_rng(seed)
+    for spec in specifications:
+        dtype, shape = np.dtype(spec["dtype"]), spec["shape"]
+        if spec.get("value") is not None:
+            yield spec["name"], np.broadcast_to(np.array(spec["value"], dtype), shape).copy()
+        elif dtype.kind == "f":
+            yield spec["name"], draw.uniform(spec["lo"], spec["hi"], shape).astype(dtype)
+        else:
+            yield spec["name"], draw.integers(int(spec["lo"]), max(int(spec["hi"]), int(spec["lo"]) + 1), shape).astype(dtype)
+
+
+def _session(path: Path, *, optimised: bool) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def report(rows: Mapping[str, Row], cases: Sequence[Mapping[str, Any]], seconds: float) -> str:
+    """The page: a table of classes by kind, then every case that needs a word."""
+    kinds = list(dict.fromkeys(_kind(c) for c in cases))
+    outcomes = [o for o in OUTCOMES if any(r.outcome == o for r in rows.values())]
+    grid = Counter((_kind(c), rows[c["id"]].outcome) for c in cases)
+    faults = sum(r.outcome in FAULTS for r in rows.values())
+    lines = [
+        *PREFACE.format(version=onnxruntime.__version__, seconds=seconds, cases=len(rows), faults=faults).splitlines(),
+        "",
+        "| kind | cases | " + " | ".join(outcomes) + " |",
+        "|---" * (2 + len(outcomes)) + "|",
+    ]
+    for kind in kinds:
+        total = sum(_kind(c) == kind for c in cases)
+        lines.append(f"| {kind} | {total} | " + " | ".join(str(grid[kind, o] or "") for o in outcomes) + " |")
+    sections: tuple[tuple[str, Sequence[Mapping[str, Any]]], ...] = (
+        ("Faults", [c for c in cases if rows[c["id"]].outcome in FAULTS]),
+        ("Positives that are not found", [c for c in cases if c["kind"] == "positive" and rows[c["id"]].outcome == "missed"]),
+        ("Positives for a later release", [c for c in cases if rows[c["id"]].outcome == "not in this release"]),
+        ("Negatives that were fused, with equal outputs", [
+            c for c in cases if c["kind"] == "negative" and rows[c["id"]].outcome == "changed, equal"
+        ]),
+        ("Refused with a message", [c for c in cases if rows[c["id"]].outcome == "refused with a message"]),
+    )  # fmt: skip
+    for title, chosen in sections:
+        if chosen:
+            lines += ["", f"## {title} ({len(chosen)})", "", "| case | expected | outcome | reason |", "|---|---|---|---|"]
+            lines += [_line(c, rows[c["id"]]) for c in chosen]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(case: Mapping[str, Any]) -> str:
+    severity = case.get("severity") if case["kind"] == "negative" else None
+    return f"{case['kind']}{f', {severity}' if severity else ''}{'' if case['runnable'] else ', not runnable'}"
+
+
+def _line(case: Mapping[str, Any], row: Row) -> str:
+    expected = ", ".join(f"{op} ×{n}" for op, n in case["fused"].items()) or "no " + ", ".join(case["must_not_fuse"])
+    fused = ", ".join(f"{p} ×{n}" for p, n in row.patterns.items())
+    words = "; ".join(w for w in (row.reason, fused and f"fused: {fused}") if w).replace("|", "\\|").replace("\n", " ")
+    return f"| {case['id']} | {expected} | {row.outcome} | {words[:600]} |"
+
+
+def main() -> None:
+    """Run all cases and write the page; exit 1 when there is a fault."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("cases", type=Path)
+    arguments.add_argument("--only", default="*", help="a glob over the ids of the cases")
+    arguments.add_argument("--jobs", type=int, default=2)
+    arguments.add_argument("--limit", type=float, default=60, help="seconds for one case")
+    arguments.add_argument("-o", "--output", type=Path, default=HERE / "ort_cases.md")
+    given = arguments.parse_args()
+    every = json.loads((given.cases / "cases.json").read_text(encoding="utf-8"))["cases"]
+    cases = [c for c in every if fnmatch.fnmatch(c["id"], given.only)]
+    started = time.perf_counter()
+    rows: dict[str, Row] = {}
+    for outcome in workers.run(measure, [Task(given.cases, c) for c in cases], jobs=given.jobs, limit=given.limit):
+        identifier = outcome.task.case["id"]
+        row = outcome.result or Row(
+            identifier, "traceback", " ".join(outcome.failure.strip().splitlines()[-3:]).replace(str(HERE.parent), ".")
+        )
+        rows[identifier] = row
+        if row.outcome in FAULTS:
+            print(f"{identifier}: {row.outcome}: {row.reason}", file=sys.stderr, flush=True)
+    given.output.write_text(report(rows, cases, time.perf_counter() - started), encoding="utf-8")
+    print(f"{given.output}: {dict(Counter(r.outcome for r in rows.values()))} in {time.perf_counter() - started:.0f} s")
+    sys.exit(any(r.outcome in FAULTS for r in rows.values()))
+
+
+if __name__ == "__main__":
+    main()

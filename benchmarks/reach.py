@@ -1,0 +1,284 @@
+"""Fuses every graph of a corpus of real models and writes `benchmarks/reach.md`: what was found of what the network holds.
+
+    python benchmarks/reach.py CORPUS [--models 'bert*'] [--jobs 2]
+
+CORPUS is a folder with `manifest.json`, `truth.json`, `materialize.py`, `feeds.py` and weight-stripped graphs NAME.onnx. Each
+model is made runnable in a temporary folder, fused in a child process, counted, loaded in plain onnxruntime, and compared with
+the original at the sizes and on the feeds of the manifest, independently of the verification that `fuse` does itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import importlib.util
+import json
+import platform
+import shutil
+import sys
+import tempfile
+import time
+import types
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import units
+import workers
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from onnx_subgraph.errors import OnnxSubgraphError  # noqa: E402
+from onnx_subgraph.language.library import load_patterns  # noqa: E402
+from onnx_subgraph.pipeline import FuseResult, Options, fuse  # noqa: E402
+
+TITLES = {
+    "layer_norm": "LayerNorm", "rms_norm": "RMSNorm", "gelu": "GELU", "gelu_tanh": "tanh GELU", "quick_gelu": "QuickGELU",
+    "silu": "SiLU", "hardswish": "HardSwish", "hardsigmoid": "HardSigmoid", "batch_norm": "BatchNorm folded",
+    "relu": "Relu in Conv", "group_norm": "GroupNorm",
+}  # fmt: skip
+PREFACE = """\
+# Reach on real models
+
+Made by `python benchmarks/reach.py CORPUS` with onnxruntime {version} on {machine}. One row a graph. A cell is *units found
+in the written model / units that the source network calls*, as far as the exporter kept them apart; an operator that the exporter
+already wrote counts as found. BatchNorm counts what was folded, Relu what became part of a convolution. Attention is reported, not
+judged. *Error* is the largest difference to the original, optimisation off, over the largest magnitude of that output, on feeds
+that `fuse` did not choose.
+
+**{graphs} graphs: {verdicts}, {failed} failed; every unit found in {complete}; {broken} written models do not run.**"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One model of the corpus. cache: a folder of runnable models to use and to fill, or None."""
+
+    corpus: Path
+    name: str
+    cache: Path | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was found in one model.
+
+    seconds: of `fuse`, verification included. found, expected: by unit. error: the largest difference to the original over the
+    largest magnitude of that output, on the manifest's own feeds. problem: why the written model is no good, or "".
+    """
+
+    name: str
+    verdict: str
+    seconds: float
+    before: int
+    after: int
+    found: Mapping[str, int] = field(default_factory=dict)
+    expected: Mapping[str, int] = field(default_factory=dict)
+    attention: str = ""
+    error: float = float("nan")
+    problem: str = ""
+    reasons: tuple[str, ...] = ()
+    rewrites: Mapping[str, int] = field(default_factory=dict)
+
+
+def measure(task: Task) -> Row:
+    """Fuse one model of the corpus and count what came out."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = _runnable(task, Path(folder))
+        output = Path(folder) / f"{task.name}.fused.onnx"
+        started = time.perf_counter()
+        try:
+            result = fuse(source, output, load_patterns(), Options())
+        except OnnxSubgraphError as error:
+            return Row(task.name, "refused", time.perf_counter() - started, 0, 0, reasons=(error.message,))
+        seconds = time.perf_counter() - started
+        original = onnx.load(source, load_external_data=False)
+        written = original if result.output is None else onnx.load(result.output, load_external_data=False)
+        found, expected, merged = _counts(task, original, written)
+        error, problem = (float("nan"), "") if result.output is None else _compare(task, source, result.output)
+        truth = _truth(task)
+        attention = f"{units.count(written)['attention']}/{truth.get('attention', truth.get('softmax', 0))}"
+        return Row(
+            task.name, result.verdict.verdict, seconds, result.nodes_before, result.nodes_after, found, expected, attention,
+            error, problem, (*merged, *_reasons(result, found, expected)), Counter(r.pattern for r in result.rewrites),
+        )  # fmt: skip
+
+
+def _runnable(task: Task, folder: Path) -> Path:
+    """A path to the model with its weights: from the cache where it has one."""
+    cached = None if task.cache is None else task.cache / f"{task.name}.onnx"
+    if cached is not None and cached.exists():
+        return cached
+    materialize = _module(task.corpus / "materialize.py")
+    path = (folder if cached is None else cached.parent) / f"{task.name}.onnx"
+    model, size = materialize.materialize(str(task.corpus / path.name))
+    materialize.save(model, size, str(path))
+    return path
+
+
+def _counts(
+    task: Task, original: onnx.ModelProto, written: onnx.ModelProto
+) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:
+    """Units found and units expected: the truth, but never more than the graph spells, with a note where that is less."""
+    truth, spelled, count = _truth(task), units.spelled(original), units.count(written)
+    wanted = {unit: truth.get(unit, 0) for unit in units.UNITS}
+    wanted["gelu"] = truth.get("gelu_erf", 0) + truth.get("F.gelu", 0)
+    wanted["silu"] = max(truth.get("silu", 0), truth.get("F.silu", 0))
+    wanted["relu"] = truth.get("relu", 0) + truth.get("relu6", 0)
+    merged = []
+    for unit in ("gelu", "silu", "relu"):
+        if spelled[unit] < wanted[unit]:
+            why = "no convolution before the others" if unit == "relu" else "the exporter merged equal calls"
+            merged.append(f"{TITLES[unit]}: the source calls {wanted[unit]}, the graph has {spelled[unit]}; {why}")
+            wanted[unit] = spelled[unit]
+    found = {unit: count[unit] for unit in units.UNITS}
+    found["batch_norm"] = max(0, wanted["batch_norm"] - count["batch_norm_left"])
+    return found, wanted, tuple(merged)
+
+
+def _truth(task: Task) -> Mapping[str, int]:
+    """The truth of the model's network; a converted model (`bert_l4_eager_fp16conv`) has that of the network it came from."""
+    every = json.loads((task.corpus / "truth.json").read_text(encoding="utf-8"))
+    base = task.name.partition(".")[0]
+    while base and base not in every:
+        base = base.rpartition("_")[0]
+    return dict(every.get(base, {}))
+
+
+def _compare(task: Task, original: Path, written: Path) -> tuple[float, str]:
+    """The largest relative difference on the manifest's feeds, or what onnxruntime says instead of running."""
+    feeds = _module(task.corpus / "feeds.py").feeds(task.name)
+    plain = onnxruntime.SessionOptions()
+    plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        candidate = onnxruntime.InferenceSession(str(written), providers=["CPUExecutionProvider"])
+        found = candidate.run(None, feeds)
+    except Exception as error:  # onnxruntime raises its own classes, one for each status
+        return float("nan"), f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+    del candidate
+    reference = onnxruntime.InferenceSession(str(original), plain, providers=["CPUExecutionProvider"]).run(None, feeds)
+    return max((_relative(a, b) for a, b in zip(found, reference, strict=True)), default=0.0), ""
+
+
+def _relative(found: np.ndarray, reference: np.ndarray) -> float:
+    if found.shape != reference.shape:
+        return float("inf")
+    a, b = found.astype(np.float64), reference.astype(np.float64)
+    both = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return float("inf")
+    return float(np.abs(a - b)[both].max(initial=0.0) / max(np.abs(b[both]).max(initial=0.0), 1e-12))
+
+
+def _reasons(result: FuseResult, found: Mapping[str, int], expected: Mapping[str, int]) -> Iterable[str]:
+    """For every unit that is short: why, in the words of the result's skips, or else of its furthest near miss."""
+    if result.verdict.verdict != "equivalent":
+        worst = result.verdict.worst
+        where = "" if worst is None else f" ({worst.output}: {worst.error:.3g} over {worst.bound:.3g} {worst.problem})"
+        yield f"{result.verdict.verdict}: {result.verdict.reason}{where}"
+    for unit in units.UNITS:
+        if found[unit] >= expected[unit]:
+            continue
+        skips = Counter(s.reason for s in result.skipped if units.unit_of_pattern(s.pattern) == unit)
+        misses = [m for m in result.near_misses if units.unit_of_pattern(m.pattern) == unit]
+        if skips:
+            reason, times = skips.most_common(1)[0]
+            yield f"{TITLES[unit]}: {reason} ({times}×)"
+        elif misses:
+            miss = max(misses, key=lambda m: m.matched)
+            yield f"{TITLES[unit]}: {miss.pattern} at {miss.node}: expected {miss.expected}, found {miss.found}"
+        else:
+            yield f"{TITLES[unit]}: no candidate"
+
+
+def _module(path: Path) -> types.ModuleType:
+    """The corpus's own script, imported from its file; its siblings are importable while it loads."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def report(rows: list[Row], failures: Mapping[str, str]) -> str:
+    """The page: what it is, totals, one row a model, reasons, and failures at full length."""
+    complete = sum(all(r.found[u] >= r.expected[u] for u in r.expected) and bool(r.expected) for r in rows)
+    verdicts = Counter(r.verdict for r in rows)
+    shown = [u for u in units.UNITS if any(r.expected.get(u) or r.found.get(u) for r in rows)]
+    preface = PREFACE.format(
+        version=onnxruntime.__version__, machine=platform.machine(), graphs=len(rows) + len(failures), failed=len(failures),
+        verdicts=", ".join(f"{n} {v}" for v, n in verdicts.most_common()), complete=complete,
+        broken=sum(bool(r.problem) for r in rows),
+    )  # fmt: skip
+    lines = [*preface.splitlines(), "", "| unit | found | of |", "|---|---|---|"]
+    for unit in shown:
+        pairs = [(r.found.get(unit, 0), r.expected.get(unit, 0)) for r in rows]
+        lines.append(f"| {TITLES[unit]} | {sum(min(pair) for pair in pairs)} | {sum(expected for _, expected in pairs)} |")
+    lines += [
+        "",
+        "| model | verdict | s | nodes | " + " | ".join(TITLES[u] for u in shown) + " | Attention | error |",
+        "|---" * (6 + len(shown)) + "|",
+    ]
+    for row in rows:
+        cells = [_cell(row, unit) for unit in shown]
+        error = row.problem or ("" if np.isnan(row.error) else f"{row.error:.1e}")
+        nodes = f"{row.before} → {row.after}"
+        lines.append(f"| {' | '.join([row.name, row.verdict, f'{row.seconds:.1f}', nodes, *cells, row.attention, error])} |")
+    lines += ["", "## Where a count is short", ""]
+    lines += [f"* **{row.name}** {reason}" for row in rows for reason in row.reasons] or ["Nowhere."]
+    if failures:
+        lines += ["", "## Failures", ""]
+        lines += [
+            f"* **{name}**\n\n  ```\n  {text.strip().replace(chr(10), chr(10) + '  ')}\n  ```" for name, text in failures.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: Row, unit: str) -> str:
+    found, expected = row.found.get(unit, 0), row.expected.get(unit, 0)
+    if not found and not expected:
+        return ""
+    return f"{found}/{expected}" if found >= expected else f"**{found}/{expected}**"
+
+
+def main() -> None:
+    """Run over the corpus and write the page; exit 1 when a model failed or a written model is no good."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("corpus", type=Path)
+    arguments.add_argument("--models", default="*", help="a glob over the names of the models")
+    arguments.add_argument("--jobs", type=int, default=1)
+    arguments.add_argument("--limit", type=float, default=600, help="seconds for one model")
+    arguments.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed; needs some 15 GB")
+    arguments.add_argument("-o", "--output", type=Path, default=HERE / "reach.md")
+    given = arguments.parse_args()
+    names = fnmatch.filter(sorted(json.loads((given.corpus / "manifest.json").read_text(encoding="utf-8"))), given.models)
+    rows: list[Row] = []
+    failures: dict[str, str] = {}
+    tasks = [Task(given.corpus.resolve(), name, given.cache) for name in names]
+    outcomes = workers.run(measure, tasks, jobs=given.jobs, limit=given.limit, fresh=True)
+    for number, outcome in enumerate(outcomes, 1):
+        row = outcome.result
+        if row is None:
+            failures[outcome.task.name] = outcome.failure.replace(str(HERE.parent) + "/", "").replace(
+                tempfile.gettempdir() + "/", ""
+            )
+        else:
+            rows.append(row)
+        said = outcome.failure.strip().splitlines()[-1] if row is None else f"{row.verdict} {row.seconds:.1f} s {row.problem}"
+        width = shutil.get_terminal_size().columns - 1
+        print(f"{number}/{len(tasks)} {outcome.task.name}: {said}"[:width], file=sys.stderr, flush=True)
+    given.output.write_text(report(rows, failures), encoding="utf-8")
+    print(f"{given.output}: {len(rows)} models, {len(failures)} failures")
+    sys.exit(bool(failures) or any(r.problem or r.error > 0.02 for r in rows))
+
+
+if __name__ == "__main__":
+    main()
