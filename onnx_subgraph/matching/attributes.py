@@ -118,7 +118,7 @@ def _match_keyword(name: str, wanted: T.Term, actual: Any, rank: int | None, sta
             if variable in state.bindings:
                 bound = state.bindings[variable]
                 return state if _equal(name, bound, actual, rank) else Mismatch(f"{name}={bound} again", f"{name}={actual}", span)
-            return state.bind(variable, actual)
+            return state.bind(variable, _from_the_back(actual, rank) if name in _AXES else actual)
         case T.Literal(value=value, span=span):
             return state if _equal(name, value, actual, rank) else Mismatch(f"{name}={T.Literal(value)}", f"{name}={actual}", span)
         case T.Either(alternatives=alternatives, span=span):
@@ -193,6 +193,15 @@ def _count_axes(value: Any, rank: int | None, *, ordered: bool) -> Any:
     axes = (value,) if isinstance(value, int | float) else tuple(value)
     counted = tuple(int(a) % rank if rank else int(a) for a in axes)
     return counted if ordered else tuple(sorted(counted))
+
+
+def _from_the_back(value: Any, rank: int | None) -> Any:
+    """Axes as a pattern captures them: counted from the back, so that the last is -1 whatever the rank."""
+    if rank is None or value is None or isinstance(value, ir.Attr | ir.Value | str):
+        return value
+    if isinstance(value, int | float):
+        return int(value) % rank - rank
+    return tuple(sorted(int(a) % rank - rank for a in value))
 
 
 def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) -> bool:
