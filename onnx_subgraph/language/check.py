@@ -13,7 +13,7 @@ from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.names import free_values
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.sentence import RELATIVE_TOLERANCE, valued_names
+from onnx_subgraph.language.sentence import valued_names
 from onnx_subgraph.language.term import (
     Apply,
     Assignment,
@@ -27,6 +27,7 @@ from onnx_subgraph.language.term import (
     Variable,
     walk,
 )
+from onnx_subgraph.language.vocabulary import RELATIVE_TOLERANCE
 from onnx_subgraph.operators import AttributeSpec, Schema
 
 
@@ -222,8 +223,9 @@ def _check_target(target: str, call: Apply, captured: dict[str, tuple[Operator, 
 def _check_defaults(pattern: Pattern, block: Block, captured: dict[str, tuple[Operator, ...]]) -> None:
     """What a replacement leaves out must mean what the match meant by it.
 
-    An operator of the replacement has an attribute with a default and leaves it out. Every operator of the match that has an attribute
-    of the same name must then mean this default: by its own default, or by a literal. Else the author has to say which is meant.
+    An operator of the replacement has an attribute with a default and leaves it out. Every operator of the match that has an
+    attribute of the same name must then mean this default: by its own default, or by a literal. Else the author has to say which
+    is meant.
     """
     for call in (c for assignment in block for c in _calls(assignment.term) if not c.rest):
         for operator in call.operators or captured.get(call.capture or "", ()):

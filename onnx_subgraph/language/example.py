@@ -10,9 +10,9 @@ import re
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.pattern import Example
-from onnx_subgraph.language.sentence import DTYPES
 from onnx_subgraph.language.source import Data, Items, Scalar
 from onnx_subgraph.language.term import Static
+from onnx_subgraph.language.vocabulary import DTYPES
 
 USAGE = 'write `"float32[2, 8]"`, with `constant` or `in [-1, 1]` after it, or a number'
 

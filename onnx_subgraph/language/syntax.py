@@ -56,7 +56,7 @@ def read_block(data: Data, what: str, captures: frozenset[str] = frozenset()) ->
 
 def parse_term(text: str) -> Term:
     """The term that `text` writes, outside any file. Raises PatternError."""
-    return parse_assignments(f"y = {text}").assignments[0].term
+    return parse_assignments(f"_ = {text}").assignments[0].term
 
 
 def parse_assignments(text: str) -> Block:
@@ -87,10 +87,10 @@ class _Reader:
         names = self.names(statement.targets[0])
         used = [n for n in ast.walk(statement.value) if isinstance(n, ast.Name)]
         for target in _targets(statement.targets[0]):
-            if target.id in assigned:
+            if target.id in assigned and target.id != "_":
                 raise self.error(target, f"`{target.id}` is assigned twice", "give the second result its own name")
             for name in used:
-                if name.id == target.id and name.id != "_":
+                if name.id == target.id != "_":
                     raise self.error(name, f"`{name.id}` is used before it is assigned", "give the result another name")
         return Assignment(names, self.term(statement.value), self.code.span(statement))
 

@@ -1,0 +1,285 @@
+"""The value of a sentence: the syntax tree interpreted, nothing run by Python.
+
+Logic has three values: a fact that is not known makes a sentence unknown unless the rest decides it. Arithmetic is bounded, so that
+no sentence fills the memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from onnx_subgraph.language.pattern import Expression
+from onnx_subgraph.language.vocabulary import ARITHMETIC, CONSTANTS, DTYPES, FUNCTIONS, MAX_INTEGER, RELATIVE_TOLERANCE
+
+Names = Callable[[str], object]
+"""Gives what a name stands for: a number, string, tuple, an object with the `FACTS` as attributes, or None where it is absent."""
+
+_MAX_ITEMS = 4096
+_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+class UnknownFact(Exception):  # noqa: N818  (an answer, not a mistake)
+    """A sentence hangs on a fact that is not known: "the rank of x is not known". The text is for people."""
+
+
+def evaluate(expression: Expression | ast.expr, names: Names) -> object:
+    """The value of `expression`: bool, int, float, str, None, a dimension, or nested tuples of them.
+
+    Symbolic dimensions are compared by `==`, then by their text; two that differ may still be equal, which is unknown.
+    Raises UnknownFact where the sentence hangs on what is not known.
+    """
+    tree = expression.tree if isinstance(expression, Expression) else expression
+    return _Evaluation(names).value(tree)
+
+
+class _Evaluation:
+    def __init__(self, names: Names) -> None:
+        self.names = names
+
+    def value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name):
+                return self.name(name)
+            case ast.Attribute(value=ast.Name(id=name), attr=attr):
+                return self.fact(name, attr)
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                return tuple(self.value(e) for e in elements)
+            case ast.BoolOp(op=op, values=values):
+                return self.logic(values, decided_by=isinstance(op, ast.Or))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return not self.truth(operand)
+            case ast.UnaryOp(operand=operand):
+                return -self.number(operand)
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.arithmetic(node, self.plain(left), op, self.plain(right))
+            case ast.Compare():
+                return self.comparison(node)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self.value(body if self.truth(test) else orelse)
+            case ast.Subscript():
+                return self.subscript(node)
+            case ast.Call(func=ast.Name(id=name), args=arguments):
+                return self.call(node, name, arguments)
+            case _:
+                raise UnknownFact(f"`{ast.unparse(node)}` can't be computed")
+
+    def name(self, name: str) -> Any:
+        if name in CONSTANTS:
+            return CONSTANTS[name]
+        return name if name in DTYPES else self.names(name)
+
+    def fact(self, name: str, attr: str) -> Any:
+        thing = self.names(name)
+        if thing is None:
+            raise UnknownFact(f"`{name}` is absent")
+        if attr == "value" and _is_plain(thing):
+            return _as_plain(thing, name)
+        fact = getattr(thing, attr, None)
+        if fact is None:
+            raise UnknownFact(f"`{name}` is not a constant" if attr == "value" else f"the {attr} of `{name}` is not known")
+        return _as_plain(fact, name)
+
+    def plain(self, node: ast.expr) -> Any:
+        """The value of `node`, where a constant stands for its value."""
+        value = self.value(node)
+        if value is None:
+            raise UnknownFact(f"`{ast.unparse(node)}` is absent or not known")
+        if not _is_plain(value) and hasattr(value, "is_constant"):
+            return self.fact_of(value, ast.unparse(node))
+        return _as_plain(value, ast.unparse(node))
+
+    def fact_of(self, thing: Any, name: str) -> Any:
+        if getattr(thing, "value", None) is None:
+            raise UnknownFact(f"`{name}` is not a constant")
+        return _as_plain(thing.value, name)
+
+    def number(self, node: ast.expr) -> int | float:
+        value = self.plain(node)
+        if not isinstance(value, (int, float)):
+            raise UnknownFact(f"`{ast.unparse(node)}` is not a known number")
+        return value
+
+    def truth(self, node: ast.expr) -> bool:
+        value = self.plain(node)
+        if not isinstance(value, (bool, int, float, str, tuple)):
+            raise UnknownFact(f"`{ast.unparse(node)}` is not known")
+        return bool(value)
+
+    def logic(self, values: list[ast.expr], *, decided_by: bool) -> bool:
+        unknown: UnknownFact | None = None
+        for node in values:
+            try:
+                if self.truth(node) is decided_by:
+                    return decided_by
+            except UnknownFact as fact:
+                unknown = unknown or fact
+        if unknown is not None:
+            raise unknown
+        return not decided_by
+
+    def comparison(self, node: ast.Compare) -> bool:
+        """`a < b < c` as Python reads it; every part must hold."""
+        left, unknown = node.left, None
+        for op, right in zip(node.ops, node.comparators, strict=True):
+            try:
+                if not self.compare(left, op, right):
+                    return False
+            except UnknownFact as fact:
+                unknown = unknown or fact
+            left = right
+        if unknown is not None:
+            raise unknown
+        return True
+
+    def compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
+        if isinstance(op, (ast.Is, ast.IsNot)):
+            return (self.value(left) is None) is isinstance(op, ast.Is)
+        a, b = self.plain(left), self.plain(right)
+        words = f"{ast.unparse(left)} and {ast.unparse(right)}"
+        match op:
+            case ast.Eq():
+                return _equal(a, b, words)
+            case ast.NotEq():
+                return not _equal(a, b, words)
+            case ast.In() | ast.NotIn():
+                return _within(a, b, words) is isinstance(op, ast.In)
+        if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
+            raise UnknownFact(f"which of {words} is greater is not known")
+        return _ORDER[type(op)](a, b)
+
+    def arithmetic(self, node: ast.BinOp, a: Any, op: ast.operator, b: Any) -> Any:
+        words = ast.unparse(node)
+        if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(op, ast.Add) and len(a) + len(b) <= _MAX_ITEMS:
+            return a + b
+        if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
+            raise UnknownFact(f"`{words}` is not a known number")
+        try:
+            if isinstance(op, ast.Pow) and (abs(b) > 64 or abs(a) > 2**64):
+                a, b = float(a), float(b)  # floats overflow instead of filling the memory
+            result = ARITHMETIC[type(op)](a, b)
+        except (ArithmeticError, ValueError) as error:
+            raise UnknownFact(f"`{words}` can't be computed: {error}") from None
+        if not isinstance(result, (int, float)) or result != result or (isinstance(result, int) and abs(result) > MAX_INTEGER):
+            raise UnknownFact(f"`{words}` is not a number within bounds")
+        return result
+
+    def subscript(self, node: ast.Subscript) -> Any:
+        whole = self.plain(node.value)
+        words = ast.unparse(node)
+        if not isinstance(whole, tuple):
+            raise UnknownFact(f"`{ast.unparse(node.value)}` has no parts")
+        if isinstance(node.slice, ast.Slice):
+            lower, upper, step = (
+                None if n is None else self.index(n) for n in (node.slice.lower, node.slice.upper, node.slice.step)
+            )
+            if step == 0:
+                raise UnknownFact(f"`{words}` has no step")
+            return whole[lower:upper:step]
+        try:
+            part = whole[self.index(node.slice)]
+        except IndexError:
+            raise UnknownFact(f"`{words}` does not exist: there are {len(whole)}") from None
+        if part is None:
+            raise UnknownFact(f"`{words}` is not known")
+        return part
+
+    def index(self, node: ast.expr) -> int:
+        value = self.plain(node)
+        if not isinstance(value, int):
+            raise UnknownFact(f"`{ast.unparse(node)}` is not a known index")
+        return value
+
+    def call(self, node: ast.Call, name: str, arguments: list[ast.expr]) -> Any:
+        values = [self.plain(a) for a in arguments]
+        parts = list(_parts(values))
+        if name != "len" and any(not isinstance(p, (bool, int, float)) for p in parts):
+            raise UnknownFact(f"`{ast.unparse(node)}` is not a known number")
+        try:
+            return FUNCTIONS[name](*values)
+        except (TypeError, ValueError, ArithmeticError):
+            raise UnknownFact(f"`{ast.unparse(node)}` can't be computed") from None
+
+
+def _parts(values: list[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from value
+        else:
+            yield value
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str, tuple, list)) or hasattr(value, "tolist")
+
+
+def _as_plain(value: Any, name: str) -> Any:
+    """Arrays and lists as tuples, array scalars as numbers; an array of one element is that number."""
+    if hasattr(value, "tolist"):
+        if getattr(value, "size", 1) > _MAX_ITEMS:
+            raise UnknownFact(f"the value of `{name}` has more than {_MAX_ITEMS} elements")
+        if getattr(value, "size", 0) == 1 and getattr(value, "ndim", 0) == 0:
+            return value.item()
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return tuple(_as_plain(v, name) for v in value)
+    return value
+
+
+def _equal(a: Any, b: Any, words: str) -> bool:
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        if len(a) != len(b):
+            return False
+        unknown = None
+        for one, other in zip(a, b, strict=True):
+            try:
+                if not _equal(one, other, words):
+                    return False
+            except UnknownFact as fact:
+                unknown = unknown or fact
+        if unknown is not None:
+            raise unknown
+        return True
+    if isinstance(a, tuple) and len(a) == 1 and isinstance(b, (int, float)):
+        return _equal(a[0], b, words)
+    if isinstance(b, tuple) and len(b) == 1 and isinstance(a, (int, float)):
+        return _equal(a, b[0], words)
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        if isinstance(a, float) or isinstance(b, float):
+            return math.isclose(a, b, rel_tol=RELATIVE_TOLERANCE)
+        return a == b
+    known = (bool, int, float, str, tuple)
+    if isinstance(a, known) and isinstance(b, known):
+        return bool(a == b)
+    # Symbolic dimensions: the same name is the same size, another name may be.
+    named = None not in (a, b) and None not in (getattr(a, "value", 0), getattr(b, "value", 0))
+    if named and not isinstance(a, known) and not isinstance(b, known) and (a == b or str(a) == str(b)):
+        return True
+    raise UnknownFact(f"whether {words} are equal is not known")
+
+
+def _within(a: Any, b: Any, words: str) -> bool:
+    if isinstance(a, str) and isinstance(b, str):
+        return a == b
+    if not isinstance(b, tuple):
+        raise UnknownFact(f"`{words}`: the second is not a list")
+    unknown = None
+    for item in b:
+        try:
+            if _equal(a, item, words):
+                return True
+        except UnknownFact as fact:
+            unknown = unknown or fact
+    if unknown is not None:
+        raise unknown
+    return False

@@ -1,0 +1,51 @@
+"""The closed vocabulary of `where` and `let`: the facts, element types, functions and operators that a sentence may use.
+
+What is not here is not in the language: `sentence` refuses it when a pattern is read, `evaluation` knows no other meaning.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+FACTS = ("dtype", "shape", "rank", "is_constant", "is_scalar", "value")
+"""What can be asked of a value: `x.rank`."""
+DTYPES = (
+    *("float16", "bfloat16", "float32", "float64", "bool", "string"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64)),
+)
+"""The element types, which stand for themselves: `x.dtype in [float32, float16]`."""
+CONSTANTS = {"pi": math.pi, "inf": math.inf}
+RELATIVE_TOLERANCE = 2e-5
+"""Floats compare equal within this, as constants do in a term: an epsilon stored as float32 is not the 1e-5 that was meant."""
+MAX_INTEGER = 2**256
+"""The largest whole number that is read or computed."""
+
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "len": len,
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "sum": sum,
+    "prod": math.prod,
+    "sqrt": math.sqrt,
+    "all": all,
+    "any": any,
+}
+
+
+def is_word(name: str) -> bool:
+    """Whether `name` has a meaning of its own, so that it can't name anything else."""
+    return name in DTYPES or name in CONSTANTS or name in FUNCTIONS
