@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import numpy as np
+import onnx_ir as ir
 
+from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.language.library import Library
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.files import hand_on, load, save, write_temporary
+from onnx_subgraph.model.opset import raise_opset
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.rewriting.apply import apply
+from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.verification.sessions import check_providers
 from onnx_subgraph.verification.verdict import Verdict
+from onnx_subgraph.verification.verify import verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +77,192 @@ class FuseResult:
 
 Progress = Callable[[str], None]
 """Called with the stage that begins: "load", "find", "rewrite", "verify", "write"."""
+
+MOST_ROUNDS = 16
+"""A bound on the rounds of find and rewrite; one fusion enables the next two or three times, not more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A model after rewriting, not yet verified. opset: of the default domain."""
+
+    model: ir.Model
+    rewrites: tuple[Rewrite, ...]
+    skips: tuple[Skip, ...]
+    near_misses: tuple[NearMiss, ...]
+
+    @property
+    def opset(self) -> int:
+        return self.model.opset_imports.get("", 0)
+
+
+def fuse(model: Path, output: Path | None, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
+    """Fuse one model file: find, rewrite, verify, write. The input is never touched; the output appears whole or not at all.
+
+    output: the file to write, None as with `dry_run`. Where nothing fuses, the input is handed on byte for byte. Where the verdict is
+    "different", or verification was asked for and could not be run, nothing is written.
+    Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it.
+    """
+    clock = _Clock(progress)
+    check_providers(options.providers)
+    with clock.stage("load"):
+        original = load(model)
+        infer_shapes(original)
+        nodes_before, opset_before = _count(original), original.opset_imports.get("", 0)
+    verdict, notes, fused = Verdict("not-run", reason="nothing to verify"), [], None
+    for opset in _opsets(original, library, options, clock):
+        try:
+            fused = _rewritten(_at_opset(original if opset == opset_before else load(model), opset), library, options, clock)
+        except ModelError as error:
+            notes.append((opset, error.message))
+            continue
+        verdict = _verdict(model, fused, options, clock)
+        if verdict.verdict != "different" or opset == opset_before:
+            break
+        notes.append((opset, "the model raised to it is not equivalent to the original"))
+    if fused is None:
+        raise ModelError(f"{model}: {notes[-1][1]}", hint="use --opset keep")
+    skips = tuple(_explained(s, notes) for s in fused.skips)
+    unchanged = not fused.rewrites and fused.opset == opset_before
+    writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
+    target = None if options.dry_run or not writes else output
+    if target is not None:
+        with clock.stage("write"):
+            if unchanged:
+                hand_on(model, target)
+            else:
+                save(fused.model, target, model)
+    return FuseResult(
+        model=model,
+        output=target,
+        nodes_before=nodes_before,
+        nodes_after=_count(fused.model),
+        opset_before=opset_before,
+        opset_after=fused.opset,
+        target=options.target,
+        providers=options.providers,
+        rewrites=fused.rewrites,
+        near_misses=fused.near_misses,
+        skipped=skips,
+        verdict=verdict,
+        seconds=clock.seconds,
+        unchanged=unchanged,
+    )
+
+
+def explain(model: Path, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
+    """What fuses in a model, what nearly does, and why not: `fuse` without verifying and without writing."""
+    return fuse(model, None, library, replace(options, verify=False, dry_run=True), progress)
+
+
+def selected(library: Library, options: Options) -> tuple[Pattern, ...]:
+    """The patterns that the options leave."""
+    return tuple(p for p in library.patterns if (not options.only or p.id in options.only) and p.id not in options.skip)
+
+
+def _opsets(original: ir.Model, library: Library, options: Options, clock: _Clock) -> Iterator[int]:
+    """The opsets to try, best first; the model's own is the last resort of `auto`."""
+    own = original.opset_imports.get("", 0)
+    if options.opset == "keep" or not own:
+        yield own
+        return
+    if options.opset != "auto":
+        if int(options.opset) < own:
+            raise UsageError(f"the model has opset {own}; it can't be lowered to {options.opset}", hint="give a higher one, or keep")
+        yield int(options.opset)
+        return
+    trial = _rewritten(original.clone(), library, options, clock)
+    wanted = sorted({s.opset for s in trial.skips if s.opset is not None}, reverse=True)
+    if not wanted:
+        yield own
+        return
+    yield from _worthwhile(original, wanted, trial, library, options, clock)
+    yield own
+
+
+def _worthwhile(
+    original: ir.Model, wanted: Sequence[int], trial: Fused, library: Library, options: Options, clock: _Clock
+) -> Iterator[int]:
+    """Of the opsets that replacements would need, those at which they are really made, highest first."""
+    for opset in wanted:
+        try:
+            raised = _rewritten(_at_opset(original.clone(), opset), library, options, clock)
+        except ModelError:
+            yield opset
+            continue
+        needing = {s.pattern for s in trial.skips if s.opset == opset}
+        if needing & {r.pattern for r in raised.rewrites}:
+            yield opset
+
+
+def _at_opset(model: ir.Model, opset: int) -> ir.Model:
+    if opset > model.opset_imports.get("", 0) > 0:
+        model = raise_opset(model, opset)
+    infer_shapes(model)
+    return model
+
+
+def _rewritten(model: ir.Model, library: Library, options: Options, clock: _Clock) -> Fused:
+    """Rounds of find and rewrite until nothing changes: one fusion enables the next. Changes `model`."""
+    patterns = selected(library, options)
+    loadability = [Loadability(p) for p in options.providers]
+    rewrites: list[Rewrite] = []
+    for _ in range(MOST_ROUNDS):
+        constants = Constants(model)
+        with clock.stage("find"):
+            found = find(model, patterns, constants=constants)
+        with clock.stage("rewrite"):
+            made, skips = apply(model, found.matches, target=options.target, loadability=loadability, constants=constants)
+        rewrites += made
+        if not made:
+            break
+    return Fused(model, tuple(rewrites), skips, found.near_misses)
+
+
+def _verdict(model: Path, fused: Fused, options: Options, clock: _Clock) -> Verdict:
+    if not options.verify:
+        return Verdict("not-run", reason="verification was not asked for")
+    if not fused.rewrites and fused.opset == load(model).opset_imports.get("", 0):
+        return Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte")
+    with clock.stage("verify"), TemporaryDirectory(prefix="onnx-subgraph-") as folder:
+        candidate = write_temporary(fused.model, model, Path(folder))
+        return verify(
+            model,
+            candidate,
+            providers=options.providers,
+            seed=options.seed,
+            rtol=options.rtol,
+            atol=options.atol,
+            shapes=options.shapes,
+            inputs=options.inputs,
+            weights=model.resolve().parent,
+            progress=clock.progress,
+        )
+
+
+def _explained(skip: Skip, notes: Sequence[tuple[int, str]]) -> Skip:
+    """A skip for want of an opset, with why the model could not be raised to it."""
+    why = next((reason for opset, reason in notes if opset == skip.opset), None)
+    return skip if why is None else replace(skip, reason=f"{skip.reason}; {why}")
+
+
+def _count(model: ir.Model) -> int:
+    """The nodes of the model, nested bodies and functions included."""
+    return sum(1 for _ in model.graph.all_nodes()) + sum(1 for f in model.functions.values() for _ in f.all_nodes())
+
+
+class _Clock:
+    """Tells which stage begins, and adds up the seconds of each."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress: Progress = progress or (lambda stage: None)
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        self.progress(name)
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun

@@ -17,6 +17,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph.errors import ModelError, OnnxSubgraphError
+from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
 from onnx_subgraph.verification.judge import Bound, Noise, bound, compare_all, flatten
 from onnx_subgraph.verification.noise import add_noise
@@ -55,12 +56,14 @@ def verify(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     inputs: Path | None = None,
     custom_op_libraries: Sequence[Path] = (),
+    weights: Path | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Holds the candidate against the reference. Both are model files; neither is written to.
 
     seed: of the first feeds. rtol, atol: instead of the measured bound, atol + rtol * |reference|. shapes: input → shape.
     inputs: an .npz of feeds, then the only ones. custom_op_libraries: loaded into every session, and none besides.
+    weights: the folder of the candidate's external data, where that is not its own folder.
     Raises UsageError for a provider that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
     """
     check_providers(providers)
@@ -69,6 +72,7 @@ def verify(
     strength = _strength(fused, custom_op_libraries)
     if problems := _interface_problems(original, fused):
         return Verdict("different", strength, problems)
+    infer_shapes(original)
     if inputs is None and (reason := unfeedable(original)):
         return Verdict("not-run", strength, reason=f"{reason}; give them with --inputs")
     runs: list[Run] = []
@@ -82,7 +86,7 @@ def verify(
         remarks |= dict.fromkeys(asked.remarks)
         for optimised in (False, True):
             tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
-            runs += _candidate_runs(candidate, provider, optimised, cases, custom_op_libraries)
+            runs += _candidate_runs(candidate, provider, optimised, cases, custom_op_libraries, weights)
     if all(run.equal for run in runs) and not runs:
         return Verdict("not-run", strength, reason="the model has no output that could be compared")
     verdict = "equivalent" if all(run.equal for run in runs) else "different"
@@ -147,7 +151,7 @@ class _Reference:
                 cases.append(other)
         for sizes, at in [(case.sizes, (case.seed or 0) + 2) for case in cases]:
             if len(cases) < min(4, affordable):
-                feeds = draw_feeds(self.model, sizes, at if len(cases) % 2 == 0 else at)
+                feeds = draw_feeds(self.model, sizes, at)
                 outputs = run(session, feeds)
                 if not isinstance(outputs, Failure):
                     cases.append(_Case(dict(sizes), at, feeds, outputs))
@@ -184,8 +188,8 @@ class _Reference:
                 return _Case(sizes, seed, feeds, outputs), seconds
             said = said or outputs.message
         return Failure(
-            f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried; give its shapes with --shape "
-            f"INPUT=1x128 or its feeds with --inputs FEEDS.npz). onnxruntime says: {said}"
+            f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried; give its shapes with "
+            f"--shape INPUT=1x128 or its feeds with --inputs FEEDS.npz). onnxruntime says: {said}"
         ), 0.0
 
     def _bound(self, cases: list[_Case]) -> None:
@@ -219,19 +223,20 @@ class _Reference:
         try:
             model = _read(self.path)
             model.graph.sort()
-            ir.passes.common.ShapeInferencePass()(model)
+            infer_shapes(model)
             if not add_noise(model, seed=1):
                 return Failure("no result of the model is of floats")
-            serialized = ir.serde.serialize_model(model).SerializeToString()
+            with declared_only(model):
+                serialized = ir.serde.serialize_model(model).SerializeToString()
         except Exception as error:  # protobuf's limit of 2 GB, or a model that onnx can't infer: the noise is measured otherwise
             return Failure(str(error))
         return self._open(serialized, optimised=False)
 
 
 def _candidate_runs(
-    path: Path, provider: str, optimised: bool, cases: Sequence[_Case], libraries: Sequence[Path]
+    path: Path, provider: str, optimised: bool, cases: Sequence[_Case], libraries: Sequence[Path], weights: Path | None
 ) -> Iterator[Run]:
-    session = open_session(path, provider, optimised=optimised, custom_op_libraries=libraries)
+    session = open_session(path, provider, optimised=optimised, folder=weights, custom_op_libraries=libraries)
     for case in cases:
         outputs = session if isinstance(session, Failure) else run(session, case.feeds)
         if isinstance(outputs, Failure):
