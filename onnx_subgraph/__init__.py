@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnx_subgraph.errors import ModelError, OnnxSubgraphError, PatternError, UsageError
     from onnx_subgraph.language.library import load_patterns
-    from onnx_subgraph.matching.matcher import find
+    from onnx_subgraph.matching.find import find
     from onnx_subgraph.pipeline import FuseResult, Options, explain, fuse
-    from onnx_subgraph.verification import verify
+    from onnx_subgraph.verification.verify import verify
 
 __version__ = "0.1.0"
 
@@ -41,10 +41,10 @@ _HOMES = {
     "PatternError": "errors",
     "UsageError": "errors",
     "explain": "pipeline",
-    "find": "matching",
+    "find": "matching.find",
     "fuse": "pipeline",
     "load_patterns": "language.library",
-    "verify": "verification",
+    "verify": "verification.verify",
 }
 """Public name → the module that it lives in."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from onnx_subgraph.cli.failure import describe
 
@@ -46,6 +46,12 @@ class Failure:
     message: str
 
 
+def break_off(number: int, frame: object) -> NoReturn:
+    """Answers a signal as Python answers ^C, and later ones of its kind not at all: they would break off the cleaning up."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def run(
     tasks: Sequence[Task], library: Library, jobs: int, say: Callable[[str], None]
 ) -> Generator[FuseResult | Failure, None, None]:
@@ -58,9 +64,9 @@ def run(
 
 
 def _fuse(task: Task, library: Library, progress: Callable[[str], None]) -> FuseResult | Failure:
-    from onnx_subgraph.pipeline import fuse
-
     try:
+        from onnx_subgraph.pipeline import fuse
+
         return fuse(task.model, task.output, library, task.options, progress)
     except Exception as error:
         return Failure(describe(error))
@@ -127,8 +133,8 @@ def _receive(reader: Connection, process: SpawnProcess) -> str | FuseResult | Fa
 
 def _work(task: Task, writer: Connection) -> None:
     """What a process does: fuse one model and send what came of it."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        signal.signal(signal.SIGTERM, break_off)
         from onnx_subgraph.language.library import load_patterns
 
         writer.send(_fuse(task, load_patterns(task.patterns), writer.send))

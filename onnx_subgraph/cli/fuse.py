@@ -97,7 +97,7 @@ def fuse(
     outputs = plan_outputs(models, output, output_dir)
     given_shapes = shapes(shape)
 
-    from onnx_subgraph.cli.batch import Task, run
+    from onnx_subgraph.cli.batch import Task, break_off, run
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.pipeline import Options
 
@@ -116,7 +116,7 @@ def fuse(
     )
     tasks = [Task(model, path, patterns, options) for model, path in zip(models, outputs, strict=True)]
     # A CI system ends a job with SIGTERM: like ^C, it leaves no half-written file behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, break_off)
 
     from onnx_subgraph.cli.terminal import progress
 

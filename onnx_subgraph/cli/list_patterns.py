@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from onnx_subgraph.cli.options import json_option, patterns_option, unknown_pattern
+from onnx_subgraph.cli.options import json_option, patterns_option
 
 
 @click.command("list-patterns", short_help="List all patterns, or show one.")
@@ -20,7 +20,7 @@ from onnx_subgraph.cli.options import json_option, patterns_option, unknown_patt
 def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool) -> int:
     """List all patterns, or show one: its formula, what it becomes, and where that is written."""
     from onnx_subgraph.cli.terminal import show, show_json
-    from onnx_subgraph.language.library import headers
+    from onnx_subgraph.language.library import headers, unknown_id
 
     known = headers(patterns)
     if pattern is None:
@@ -35,7 +35,7 @@ def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool
         return 0
     header = next((header for header in known if header.id == pattern), None)
     if header is None:
-        raise unknown_pattern(pattern, (header.id for header in known))
+        raise unknown_id(pattern, (header.id for header in known))
     source = Path(header.file).read_text(encoding="utf-8")
     if as_json:
         from onnx_subgraph.report import json

@@ -29,13 +29,12 @@ def verify(
     **feeds: Any,
 ) -> int:
     """Say whether CANDIDATE computes the same as REFERENCE: exit code 0 if it does, 1 if not, 2 if that can't be told."""
-    from onnx_subgraph import verification
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.report import json, text
+    from onnx_subgraph.verification.verify import verify as compare
 
     with progress() as say:
-        say(f"verify {candidate} against {reference}")
-        verdict = verification.verify(reference, candidate, providers=providers, shapes=shapes(shape), **feeds)
+        verdict = compare(reference, candidate, providers=providers, shapes=shapes(shape), progress=say, **feeds)
     if as_json:
         show_json({"reference": str(reference), "candidate": str(candidate), **json.verdict(verdict)})
     else:

@@ -14,8 +14,9 @@ from onnx_subgraph.report import grouping
 
 if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
+    from onnx_subgraph.language.library import Header
     from onnx_subgraph.pipeline import FuseResult
-    from onnx_subgraph.report.protocols import Header, Proof
+    from onnx_subgraph.report.protocols import Proof
     from onnx_subgraph.verification.verdict import Run, Verdict
 
 Object = dict[str, Any]

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from onnx_subgraph.errors import Span
+    from onnx_subgraph.language.library import Header
     from onnx_subgraph.pipeline import FuseResult
-    from onnx_subgraph.report.protocols import Header, Proof
+    from onnx_subgraph.report.protocols import Proof
     from onnx_subgraph.verification.verdict import Run, Verdict
 
 NEAR_MISSES = 5
@@ -139,7 +140,7 @@ def _verdict(verdict: Verdict) -> Text:
     text.append(f" ({verdict.strength}: {how[verdict.strength]})")
     if verdict.reason:
         text.append(f"; {verdict.reason}")
-    if verdict.runs:
+    if any(run.provider for run in verdict.runs):
         text.append(f"\n{_tried(verdict.runs)}")
     if (worst := verdict.worst) is not None:
         text.append(f"\nworst: {_run(worst)}")
@@ -162,6 +163,8 @@ def _run(run: Run) -> str:
     what = (
         f"{run.output}: {run.problem}" if run.problem else f"{run.output} differs by {run.error:.2g} of {run.bound:.2g} allowed"
     )
+    if not run.provider:  # the models' declarations differ: nothing ran
+        return what
     where = f" at {list(run.worst)}" if run.worst else ""
     feeds = "given inputs" if run.seed is None else f"seed {run.seed}"
     level = "optimised" if run.optimised else "not optimised"
@@ -181,7 +184,8 @@ def _outputs(runs: Sequence[Run]) -> Table:
         worst = max(members, key=lambda run: (bool(run.problem), run.error / run.bound if run.bound else run.error))
         equal = Text("yes", "green") if all(run.equal for run in members) else Text(worst.problem or "no", "red")
         level = "yes" if optimised else "no"
-        table.add_row(output, provider, level, str(len(members)), f"{worst.error:.2g}", f"{worst.bound:.2g}", equal)
+        error, allowed = ("–", "–") if worst.problem else (f"{worst.error:.2g}", f"{worst.bound:.2g}")
+        table.add_row(output, provider or "–", level, str(len(members)), error, allowed, equal)
     return table
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json as standard_json
+import re
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
 from onnx_subgraph.errors import Span
+from onnx_subgraph.language.library import Header
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.report import json, text
@@ -106,6 +107,14 @@ def test_a_refusal_says_which_output_where_and_by_how_much() -> None:
     assert "no" in shown(text.comparison(Path("a"), Path("b"), result.verdict))
 
 
+def test_a_difference_before_any_run_has_no_numbers() -> None:
+    """Where the two models' declarations differ, nothing ran: the report says what differs and shows no error and no seed."""
+    run = Run("", False, {}, None, "logits", float("inf"), 0.0, (), "is missing")
+    report = shown(text.comparison(Path("a"), Path("b"), Verdict("different", "kernel", (run,))))
+    assert "worst: logits: is missing\n" in re.sub(" +\n", "\n", report)
+    assert "inf" not in report
+
+
 def test_nothing_fused_is_said() -> None:
     result = replace(RESULT, rewrites=(), skipped=(), near_misses=(), unchanged=True, nodes_after=100)
     assert "nothing fused: an unchanged copy" in shown(text.fusion(result))
@@ -164,13 +173,8 @@ class FakeProof:
     failures: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class FakeHeader:
-    id: str
-    group: str
-    summary: str
-    targets: tuple[str, ...] = ("onnxruntime", "function")
-    file: str = "patterns/x.yaml"
+def header(name: str, group: str, summary: str = "…") -> Header:
+    return Header(name, group, summary, ("onnxruntime", "function"), f"patterns/{group}/{name}.yaml", 0)
 
 
 def test_proofs_name_the_patterns_that_fail() -> None:
@@ -182,11 +186,7 @@ def test_proofs_name_the_patterns_that_fail() -> None:
 
 
 def test_the_list_of_patterns_is_by_group() -> None:
-    headers = [
-        FakeHeader("gelu", "activation", "x · Φ(x)"),
-        FakeHeader("mish", "activation", "…"),
-        FakeHeader("gemm", "linear", "…"),
-    ]
+    headers = [header("gelu", "activation"), header("mish", "activation"), header("gemm", "linear")]
     lines = shown(text.pattern_list(headers)).splitlines()
     assert [line.split()[0] for line in lines[1:6]] == ["activation", "gelu", "mish", "linear", "gemm"]
     assert lines[-1].startswith("3 patterns")
@@ -194,5 +194,4 @@ def test_the_list_of_patterns_is_by_group() -> None:
 
 def test_one_pattern_is_shown_as_written() -> None:
     source = "id: gelu\nmatch: |\n  y = 0.5 * x * (1 + Erf(x / sqrt(2)))\n"
-    header: Any = FakeHeader("gelu", "activation", "x · Φ(x)")
-    assert source in shown(text.pattern(header, source))
+    assert source in shown(text.pattern(header("gelu", "activation"), source))

@@ -1,0 +1,103 @@
+"""The smaller commands: `list-patterns`, `explain`, `verify` and `test-patterns`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import GELU, PLAIN, Run, save
+
+MISH = """
+id: mish
+summary: Mish
+match: |
+  y = x * Tanh(Softplus(x))
+replace: {standard: y = Mish(x)}
+example: {x: "float32[2, 8]"}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A pattern of the user's own, in a group folder."""
+    folder = tmp_path / "mine" / "activation"
+    folder.mkdir(parents=True)
+    (folder / "my_mish.yaml").write_text(MISH.replace("id: mish", "id: my-mish"), encoding="utf-8")
+    return folder.parent
+
+
+def test_the_list_has_the_built_in_patterns_and_ones_own(run: Run, own: Path) -> None:
+    built_in = [pattern["id"] for pattern in run("list-patterns", "--json").json["patterns"]]
+    both = [pattern["id"] for pattern in run("list-patterns", "--json", "--patterns", own).json["patterns"]]
+    assert both == [*built_in, "my-mish"]
+    assert "my-mish" in run("list-patterns", "--patterns", own).out
+
+
+def test_one_pattern_shows_its_formula_and_its_targets(run: Run, own: Path) -> None:
+    result = run("list-patterns", "my-mish", "--patterns", own)
+    assert result.code == 0
+    assert "y = x * Tanh(Softplus(x))" in result.out
+    assert "standard, function" in result.out
+    as_json = run("list-patterns", "my-mish", "--patterns", own, "--json").json
+    assert as_json["targets"] == ["standard", "function"]
+    assert "Tanh(Softplus(x))" in as_json["source"]
+
+
+def test_explain_says_what_matched_and_writes_nothing(run: Run, gelu: Path) -> None:
+    result = run("explain", gelu, "--json")
+    assert result.code == 0
+    assert [fusion["pattern"] for fusion in result.json["fusions"]] == ["gelu"]
+    assert "com.microsoft.Gelu" in run("explain", gelu).out
+    assert list(gelu.parent.iterdir()) == [gelu]
+
+
+def test_explain_says_why_not(run: Run, tmp_path: Path) -> None:
+    """The constant that is another number is named, with the line of the pattern that asks for it."""
+    model = save(GELU.replace("{0.5}", "{0.7}"), tmp_path / "nearly.onnx")
+    result = run("explain", model, "gelu", "--json")
+    assert result.json["fusions"] == []
+    assert {near["pattern"] for near in result.json["near_misses"]} == {"gelu"}
+    assert any(near["place"]["file"].endswith("gelu.yaml") for near in result.json["near_misses"])
+    assert "0.7" in run("explain", model, "gelu").out
+    assert "^" in run("explain", model, "gelu").out
+
+
+def test_explain_of_a_node_keeps_to_it(run: Run, gelu: Path) -> None:
+    assert run("explain", gelu, "--node", "no such node", "--json").json["fusions"] == []
+    assert "nothing to explain" in run("explain", gelu, "--node", "no such node").out
+
+
+def test_a_model_is_equivalent_to_itself(run: Run, gelu: Path) -> None:
+    result = run("verify", gelu, gelu, "--json")
+    assert (result.code, result.json["verdict"]) == (0, "equivalent")
+    assert "equivalent" in run("verify", gelu, gelu).out
+
+
+def test_another_function_is_different(run: Run, gelu: Path, tmp_path: Path) -> None:
+    other = save(GELU.replace("{0.5}", "{0.6}"), tmp_path / "other.onnx")
+    result = run("verify", gelu, other, "--json")
+    assert (result.code, result.json["verdict"]) == (1, "different")
+    assert not all(one["equal"] for one in result.json["runs"])
+    assert run("verify", gelu, save(PLAIN, tmp_path / "plain.onnx")).code == 1
+
+
+@dataclass(frozen=True)
+class FakeProof:
+    pattern: str
+    cases: int
+    failures: tuple[str, ...]
+
+
+@pytest.mark.parametrize(("failures", "code"), [((), 0), (("opset 9: not fused",), 1)])
+def test_a_pattern_that_fails_its_proof_is_a_no(
+    run: Run, monkeypatch: pytest.MonkeyPatch, own: Path, failures: tuple[str, ...], code: int
+) -> None:
+    monkeypatch.setattr("onnx_subgraph.proving.prove", lambda pattern: FakeProof(pattern.id, 3, failures), raising=False)
+    result = run("test-patterns", "my-mish", "--patterns", own)
+    assert result.code == code
+    assert all(failure in result.out for failure in failures)
+    assert run("test-patterns", "my-mish", "--patterns", own, "--json").json == {
+        "patterns": [{"pattern": "my-mish", "cases": 3, "failures": list(failures)}]
+    }

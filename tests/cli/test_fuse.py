@@ -1,0 +1,315 @@
+"""`fuse` at the command line: what is written where, the exit codes, many models, and every kind of bad input."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnx_subgraph.cli.batch import Failure
+from onnx_subgraph.cli.fuse import exit_code, plan_outputs
+from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.pipeline import FuseResult, Options
+from onnx_subgraph.rewriting.rewrite import Rewrite
+from onnx_subgraph.verification.verdict import Verdict
+from tests.cli.conftest import GELU, ROOT, Run, save
+
+RESULT = FuseResult(
+    model=Path("m.onnx"),
+    output=Path("m.fused.onnx"),
+    nodes_before=5,
+    nodes_after=1,
+    opset_before=17,
+    opset_after=17,
+    target="onnxruntime",
+    providers=("CPUExecutionProvider",),
+    rewrites=(Rewrite("gelu", "com.microsoft.Gelu", "y", ("a", "b"), 1),),
+    near_misses=(),
+    skipped=(),
+    verdict=Verdict("equivalent"),
+    seconds={},
+)
+
+
+# What is written where
+
+
+def test_a_model_is_written_beside_itself() -> None:
+    assert plan_outputs((Path("a/m.onnx"), Path("n")), None, None) == [Path("a/m.fused.onnx"), Path("n.fused.onnx")]
+
+
+def test_in_another_folder_files_keep_their_names(tmp_path: Path) -> None:
+    assert plan_outputs((Path("a/m.onnx"), Path("n.onnx")), None, tmp_path) == [tmp_path / "m.onnx", tmp_path / "n.onnx"]
+
+
+def test_no_model_is_read_and_written(tmp_path: Path) -> None:
+    """Not through a link either, and not where the output of one model is another one of the list."""
+    model = tmp_path / "m.onnx"
+    model.touch()
+    (tmp_path / "link.onnx").symlink_to(model)
+    for models, output in [((model,), model), ((model,), tmp_path / "link.onnx"), ((model, tmp_path / "m.fused.onnx"), None)]:
+        with pytest.raises(UsageError, match="is read, so it can't be written"):
+            plan_outputs(models, output, None)
+
+
+# Exit codes
+
+
+@pytest.mark.parametrize(
+    ("verdict", "verify", "code"),
+    [
+        (Verdict("equivalent"), True, 0),
+        (Verdict("different"), True, 1),
+        (Verdict("not-run", reason="no feeds"), True, 2),
+        (Verdict("not-run", reason="--no-verify"), False, 0),
+    ],
+)
+def test_the_exit_code_is_the_verdict(verdict: Verdict, verify: bool, code: int) -> None:
+    assert exit_code(replace(RESULT, verdict=verdict), verify) == code
+
+
+def test_a_model_in_which_nothing_fuses_is_a_success() -> None:
+    assert exit_code(replace(RESULT, rewrites=(), unchanged=True, verdict=Verdict("not-run")), True) == 0
+
+
+def test_a_failure_could_not_tell() -> None:
+    assert exit_code(Failure("why"), True) == 2
+
+
+# Many models, with a pipeline that answers by the model's name
+
+Fuse = Callable[[Path, Path | None, Any, Options, Callable[[str], None]], FuseResult]
+
+
+def answer(model: Path, output: Path | None, library: Any, options: Options, progress: Callable[[str], None]) -> FuseResult:
+    match model.stem:
+        case "broken":
+            raise ModelError(f"{model} is no ONNX model")
+        case "bug":
+            raise KeyError("lost")
+        case "different":
+            return replace(RESULT, model=model, output=None, verdict=Verdict("different"))
+        case _:
+            return replace(RESULT, model=model, output=output)
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_subgraph.pipeline.fuse", answer, raising=False)
+
+
+@pytest.mark.usefixtures("answered")
+def test_one_model_is_one_object(run: Run) -> None:
+    result = run("fuse", "a.onnx", "--json")
+    assert result.code == 0
+    assert (result.json["model"], result.json["output"]) == ("a.onnx", "a.fused.onnx")
+    assert result.err == ""
+
+
+@pytest.mark.usefixtures("answered")
+def test_several_models_are_a_list_in_their_order_and_a_failure_stops_none(run: Run) -> None:
+    result = run("fuse", "a.onnx", "broken.onnx", "bug.onnx", "b.onnx", "--json")
+    assert result.code == 2
+    models = result.json["models"]
+    assert [model["model"] for model in models] == ["a.onnx", "broken.onnx", "bug.onnx", "b.onnx"]
+    assert models[1] == {"model": "broken.onnx", "output": None, "error": "broken.onnx is no ONNX model"}
+    assert "Error: broken.onnx is no ONNX model\n" in result.err
+    assert "Error: bug.onnx: KeyError: 'lost'\nThis is a bug" in result.err
+
+
+@pytest.mark.parametrize(
+    ("models", "code"), [(["a"], 0), (["a", "different"], 1), (["different", "broken", "a"], 2), (["broken"], 2)], ids=str
+)
+@pytest.mark.usefixtures("answered")
+def test_the_exit_code_is_the_worst(run: Run, models: list[str], code: int) -> None:
+    assert run("fuse", *(f"{model}.onnx" for model in models)).code == code
+
+
+@pytest.mark.usefixtures("answered")
+def test_every_option_reaches_the_pipeline(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[Options] = []
+
+    def record(model: Path, output: Path | None, library: Any, options: Options, progress: Callable[[str], None]) -> FuseResult:
+        seen.append(options)
+        return answer(model, output, library, options, progress)
+
+    monkeypatch.setattr("onnx_subgraph.pipeline.fuse", record, raising=False)
+    feeds = tmp_path / "feeds.npz"
+    feeds.touch()
+    run("fuse", "a.onnx")
+    assert seen.pop() == Options()
+    options = "--target function --provider A --provider B --no-verify --rtol 0.1 --atol 0.2 --seed 3 --shape x=1x2 --shape s="
+    assert run("fuse", "a.onnx", *options.split(), "--inputs", feeds, "--opset", "18", "--dry-run").code == 0
+    assert seen.pop() == Options(
+        target="function",
+        providers=("A", "B"),
+        verify=False,
+        rtol=0.1,
+        atol=0.2,
+        seed=3,
+        shapes={"x": (1, 2), "s": ()},
+        inputs=feeds,
+        opset="18",
+        dry_run=True,
+    )
+
+
+@pytest.mark.usefixtures("answered")
+def test_an_output_folder_is_made_and_an_empty_one_is_not_left(run: Run, tmp_path: Path) -> None:
+    assert run("fuse", "a.onnx", "--output-dir", tmp_path / "new").code == 0
+    assert not (tmp_path / "new").exists()  # the pipeline of this test writes nothing
+
+
+# For real, in this process and in others
+
+
+def test_a_spelled_out_gelu_is_fused_and_the_original_is_untouched(run: Run, gelu: Path) -> None:
+    import onnxruntime
+
+    before = gelu.read_bytes()
+    result = run("fuse", gelu, "--json")
+    assert (result.code, result.err) == (0, "")
+    assert result.json["verification"]["verdict"] == "equivalent"
+    assert [fusion["op"] for fusion in result.json["fusions"]] == ["com.microsoft.Gelu"]
+    assert result.json["output"] == str(gelu.with_name("gelu.fused.onnx"))
+    onnxruntime.InferenceSession(result.json["output"], providers=["CPUExecutionProvider"])
+    assert gelu.read_bytes() == before
+
+
+def test_the_same_model_gives_the_same_bytes(run: Run, gelu: Path, tmp_path: Path) -> None:
+    assert run("fuse", gelu, "-o", tmp_path / "1.onnx").code == 0
+    assert run("fuse", gelu, "-o", tmp_path / "2.onnx").code == 0
+    assert (tmp_path / "1.onnx").read_bytes() == (tmp_path / "2.onnx").read_bytes()
+
+
+def test_a_model_in_which_nothing_fuses_is_handed_on_byte_for_byte(run: Run, plain: Path, tmp_path: Path) -> None:
+    result = run("fuse", plain, "--output-dir", tmp_path / "out")
+    assert result.code == 0
+    assert "nothing fused" in result.out
+    assert (tmp_path / "out" / "plain.onnx").read_bytes() == plain.read_bytes()
+
+
+def test_a_dry_run_writes_nothing(run: Run, gelu: Path) -> None:
+    result = run("fuse", gelu, "--dry-run", "--json")
+    assert (result.code, result.json["output"]) == (0, None)
+    assert list(gelu.parent.iterdir()) == [gelu]
+
+
+def test_processes_give_what_one_process_gives(run_process: Run, tmp_path: Path) -> None:
+    """Also the order, and a model that can't be read stops none of them."""
+    models = [save(GELU, tmp_path / f"{name}.onnx") for name in "ab"]
+    models.insert(1, tmp_path / "missing.onnx")
+    one, two = (run_process("fuse", *models, "--output-dir", tmp_path / j, "-j", j, "--json") for j in "12")
+    assert one.code == two.code == 2
+    assert [m["model"] for m in two.json["models"]] == list(map(str, models))
+    assert ["error" in m for m in two.json["models"]] == [False, True, False]
+    assert one.err == two.err
+    for name in "ab":
+        assert (tmp_path / "1" / f"{name}.onnx").read_bytes() == (tmp_path / "2" / f"{name}.onnx").read_bytes()
+
+
+# Bad input: one message, exit code 2, nothing written
+
+
+def truncated(path: Path) -> None:
+    save(GELU, path)
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+BAD_MODELS: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: None,
+    "a folder": lambda path: path.mkdir(),
+    "empty": lambda path: path.touch(),
+    "text": lambda path: path.write_text("this is a text file, and no model\n" * 10),
+    "truncated": truncated,
+    "another protobuf": lambda path: path.write_bytes(b"\x0a\x03abc"),
+}
+
+
+@pytest.mark.parametrize("make", BAD_MODELS.values(), ids=BAD_MODELS.keys())
+@pytest.mark.parametrize("command", ["fuse", "explain", "verify"])
+def test_a_bad_model_is_one_message(run: Run, tmp_path: Path, make: Callable[[Path], object], command: str) -> None:
+    model = tmp_path / "bad.onnx"
+    make(model)
+    before = sorted(tmp_path.rglob("*"))
+    result = run(command, model, *([model] if command == "verify" else []))
+    assert result.code == 2
+    assert result.out == ""
+    assert str(model) in result.err
+    assert result.err.startswith("Error: ")
+    assert "bug" not in result.err
+    assert "Traceback" not in result.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_unknown_provider_is_named(run: Run, gelu: Path) -> None:
+    result = run("fuse", gelu, "--provider", "CPUExecutionProvder")
+    assert result.code == 2
+    assert "CPUExecutionProvder" in result.err
+    assert "bug" not in result.err
+    assert list(gelu.parent.iterdir()) == [gelu]
+
+
+def test_an_output_below_a_file_is_refused(run: Run, gelu: Path, plain: Path) -> None:
+    """Stands for a folder that can't be written to: the tests may run as root, whom no permission stops."""
+    for options in (["-o", plain / "x.onnx"], ["--output-dir", plain / "x"], ["-o", gelu.parent / "missing" / "x.onnx"]):
+        result = run("fuse", gelu, *options)
+        assert result.code == 2
+        assert "bug" not in result.err
+        assert sorted(gelu.parent.iterdir()) == [gelu, plain]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="permissions do not stop root")
+def test_a_read_only_folder_is_named(run: Run, gelu: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "read-only"
+    folder.mkdir(mode=0o555)
+    result = run("fuse", gelu, "--output-dir", folder)
+    assert result.code == 2
+    assert str(folder) in result.err
+    assert list(folder.iterdir()) == []
+
+
+def test_a_refused_write_leaves_nothing(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for everyone: whichever way the file is moved into its place, the system says no."""
+
+    def refuse(*paths: object, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(paths[-1]))
+
+    for name in ("replace", "rename", "link"):
+        monkeypatch.setattr(os, name, refuse)
+    result = run("fuse", gelu)
+    assert result.code == 2
+    assert "Permission denied" in result.err
+    assert "bug" not in result.err
+    assert list(gelu.parent.iterdir()) == [gelu]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_breaking_off_leaves_nothing(tmp_path: Path, sent: signal.Signals, jobs: str) -> None:
+    """Sent to the whole group, as a terminal sends ^C; the models are in the middle of something, whatever it is."""
+    models = [save(GELU, tmp_path / f"{i}.onnx") for i in range(60)]
+    folder = tmp_path / "out"
+    command = [sys.executable, "-m", "onnx_subgraph", "fuse", *map(str, models), "--output-dir", str(folder), "-j", jobs]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
+    ) as process:
+        while process.poll() is None and not (folder.is_dir() and any(folder.glob("*.onnx"))):
+            time.sleep(0.02)
+        os.killpg(process.pid, sent)
+        assert process.stderr is not None
+        errors = process.stderr.read()
+        assert process.wait(60) == 2
+    assert errors.strip() == "Interrupted: nothing more was written."
+    written = sorted(folder.iterdir())
+    assert {path.name for path in written} < {model.name for model in models}
+    assert {path.read_bytes() for path in written} == {written[0].read_bytes()}
