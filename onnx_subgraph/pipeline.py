@@ -99,8 +99,8 @@ class Fused:
 def fuse(model: Path, output: Path | None, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
     """Fuse one model file: find, rewrite, verify, write. The input is never touched; the output appears whole or not at all.
 
-    output: the file to write, None as with `dry_run`. Where nothing fuses, the input is handed on byte for byte. Where the verdict is
-    "different", or verification was asked for and could not be run, nothing is written.
+    output: the file to write, None as with `dry_run`. Where nothing fuses, the input is handed on byte for byte. Where the
+    verdict is "different", or verification was asked for and could not be run, nothing is written.
     Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it.
     """
     clock = _Clock(progress)
@@ -168,7 +168,9 @@ def _opsets(original: ir.Model, library: Library, options: Options, clock: _Cloc
         return
     if options.opset != "auto":
         if int(options.opset) < own:
-            raise UsageError(f"the model has opset {own}; it can't be lowered to {options.opset}", hint="give a higher one, or keep")
+            raise UsageError(
+                f"the model has opset {own}; it can't be lowered to {options.opset}", hint="give a higher one, or keep"
+            )
         yield int(options.opset)
         return
     trial = _rewritten(original.clone(), library, options, clock)

@@ -1,0 +1,1 @@
+"""Term × graph → match: equalities, layout, the matcher, near misses."""

@@ -1,7 +1,8 @@
 """Where matching starts: the rarest operator that a pattern cannot do without, and the way from there up to its root.
 
-A pattern offers anchors, one set for each operator that every one of its alternatives needs; for a given graph the set with the fewest nodes
-is taken. So the cost of a pattern follows how often its rarest operator occurs, and a pattern whose operators are absent costs nothing.
+A pattern offers anchors, one set for each operator that every one of its alternatives needs; for a given graph the set with
+the fewest nodes is taken. So the cost of a pattern follows how often its rarest operator occurs, and a pattern whose operators
+are absent costs nothing.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
-from onnx_subgraph.language import term as T
+from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
 
 _AXES = frozenset({"axis", "axes"})
-_RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value", ("Split", "split"): "split"}
+_RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
 _UNSET = object()
 
 
@@ -35,7 +35,7 @@ Inputs = tuple["ir.Value | Virtual | None", ...]
 
 
 def match_static(
-    view: View, term: T.Apply, node: ir.Node, identity: tuple[str, str], inputs: Inputs, state: State, *, virtual: bool
+    view: View, term: syntax.Apply, node: ir.Node, identity: tuple[str, str], inputs: Inputs, state: State, *, virtual: bool
 ) -> tuple[State, Inputs] | Mismatch:
     """The state with all keywords bound and the inputs left for positional arguments, or why not."""
     schema = view.schema(node) if identity[1] == node.op_type else None
@@ -49,7 +49,11 @@ def match_static(
             return Mismatch("a softmax over the last axis", "Softmax over several axes, as before opset 13")
         given = {**given, "axis": ir.AttrInt64("axis", -1)}
     for key, wanted in term.keywords:
-        name = key if key in given or key in formals or (schema and key in schema.attributes) else _RENAMED.get((identity[1], key), key)
+        name = (
+            key
+            if key in given or key in formals or (schema and key in schema.attributes)
+            else _RENAMED.get((identity[1], key), key)
+        )
         mentioned.add(name)
         actual: Any = _UNSET
         if name in given:
@@ -64,7 +68,7 @@ def match_static(
                 if isinstance(value, Virtual) or not view.constants.is_constant(value):
                     return Mismatch(f"a constant {name}", "a computed value", wanted.span)
                 actual = _read_constant(view, value)
-                if isinstance(wanted, T.Variable) and isinstance(actual, ir.Value):
+                if isinstance(wanted, syntax.Variable) and isinstance(actual, ir.Value):
                     state = state.bind(wanted.name, actual)
                     continue
         if actual is _UNSET:
@@ -81,7 +85,9 @@ def match_static(
         if term.rest is not None:
             rest[name] = attribute
         elif not _equal(name, read_attribute(attribute), _default(view, node, name, default), _rank(inputs, node)):
-            return Mismatch(f"{name} at its default {default}" if default is not None else f"no {name}", f"{name}={_show(attribute)}")
+            return Mismatch(
+                f"{name} at its default {default}" if default is not None else f"no {name}", f"{name}={_show(attribute)}"
+            )
     if term.rest is not None:
         state = state.bind(("rest", term.rest), rest)
     return state, _positional(view, identity, inputs, taken, formals, variadic, len(term.arguments))
@@ -110,18 +116,22 @@ def _is_neutral(view: View, operator: str, formal: str, value: ir.Value) -> bool
     return steps is not None and bool((steps == 1).all())
 
 
-def _match_keyword(name: str, wanted: T.Term, actual: Any, rank: int | None, state: State) -> State | Mismatch:
+def _match_keyword(name: str, wanted: syntax.Term, actual: Any, rank: int | None, state: State) -> State | Mismatch:
     match wanted:
-        case T.Variable(name="_"):
+        case syntax.Variable(name="_"):
             return state
-        case T.Variable(name=variable, span=span):
+        case syntax.Variable(name=variable, span=span):
             if variable in state.bindings:
                 bound = state.bindings[variable]
                 return state if _equal(name, bound, actual, rank) else Mismatch(f"{name}={bound} again", f"{name}={actual}", span)
             return state.bind(variable, _from_the_back(actual, rank) if name in _AXES else actual)
-        case T.Literal(value=value, span=span):
-            return state if _equal(name, value, actual, rank) else Mismatch(f"{name}={T.Literal(value)}", f"{name}={actual}", span)
-        case T.Either(alternatives=alternatives, span=span):
+        case syntax.Literal(value=value, span=span):
+            return (
+                state
+                if _equal(name, value, actual, rank)
+                else Mismatch(f"{name}={syntax.Literal(value)}", f"{name}={actual}", span)
+            )
+        case syntax.Either(alternatives=alternatives, span=span):
             for index, alternative in enumerate(alternatives):
                 outcome = _match_keyword(name, alternative, actual, rank, state)
                 if isinstance(outcome, State):
@@ -171,11 +181,11 @@ def _equal(name: str, a: Any, b: Any, rank: int | None) -> bool:
     if name in _AXES:
         a, b = (_count_axes(x, rank, ordered=name == "axis") for x in (a, b))
     if isinstance(a, str | bytes) or isinstance(b, str | bytes):
-        return _text(a) == _text(b)
+        return bool(_text(a) == _text(b))
     if a is None or b is None:
-        return a is b
+        return bool(a is b)
     if isinstance(a, ir.Attr) or isinstance(b, ir.Attr) or isinstance(a, ir.Value) or isinstance(b, ir.Value):
-        return a is b
+        return bool(a is b)
     first, second = np.asarray(a), np.asarray(b)
     if first.shape != second.shape:
         first, second = first.reshape(-1), second.reshape(-1)
@@ -211,7 +221,7 @@ def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) ->
     return axis == -1 or (rank is not None and axis % rank == rank - 1)
 
 
-def equals_literal(view: View, literal: T.Static, value: ir.Value) -> bool:
+def equals_literal(view: View, literal: syntax.Static, value: ir.Value) -> bool:
     """Whether a constant of the graph is the literal; a list is a constant of rank 1."""
     if not view.constants.is_constant(value):
         return False

@@ -1,7 +1,7 @@
 """What a `where` sentence may ask of a name: dtype, shape, rank, whether it is constant, and its value.
 
-Thin views over a binding; nothing is computed before it is asked for. A fact that is not known is None, and a sentence that needs it fails
-with that reason.
+Thin views over a binding; nothing is computed before it is asked for. A fact that is not known is None, and a sentence that
+needs it fails with that reason.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ anchors, climbs to the values that could be its root, and matches from there dow
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.errors import Span
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.sentence import UnknownFact, evaluate
 from onnx_subgraph.matching.anchors import Anchor, choose, climb, paths_to
@@ -27,6 +27,8 @@ from onnx_subgraph.matching.state import EMPTY, State
 from onnx_subgraph.matching.view import View, Virtual
 from onnx_subgraph.model.constants import Constants
 
+OWN_DOMAIN = "onnx_subgraph"
+"""The domain of fused operators that carry their definition; the definitions are not searched again."""
 ENOUGH = 2
 """A candidate that matched this many nodes got past its anchor, and leaves a near miss."""
 
@@ -80,7 +82,8 @@ def find(model: ir.Model, patterns: Sequence[Pattern], *, constants: Constants |
 
 def searched(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
     """Every graph of the model that is searched, who owns it, and the opsets that hold in it."""
-    for owner in (model.graph, *(f for f in model.functions.values() if f.domain != "onnx_subgraph")):
+    owners: list[ir.Graph | ir.Function] = [model.graph, *(f for f in model.functions.values() if f.domain != OWN_DOMAIN)]
+    for owner in owners:
         outer = owner.graph if isinstance(owner, ir.Function) else owner
         opsets = dict(owner.opset_imports) or dict(model.opset_imports)
         for graph in (outer, *outer.subgraphs()):
@@ -96,7 +99,7 @@ def _search(view: View, normal: NormalPattern, counts: Mapping[Any, int], matche
     consumers = _mixed_consumers(view) if normal.pattern.mixed_precision else view.consumers
     roots_done: dict[ir.Value, bool] = {}
     failed: list[RawMiss] = []
-    covered: set[ir.Node] = set()
+    mine: list[Match] = []
     for anchor in start.anchors:
         for node in _anchored(view, anchor):
             matcher.furthest = None
@@ -109,12 +112,26 @@ def _search(view: View, normal: NormalPattern, counts: Mapping[Any, int], matche
                 roots_done[root] = match is not None
                 if match is not None:
                     found_any = True
-                    matches.append(match)
-                    covered.update(match.nodes)
+                    mine.append(match)
             failure = matcher.furthest
             if not found_any and failure is not None and failure.depth >= ENOUGH:
                 failed.append(RawMiss(normal.pattern, node, failure))
+    covered = {node for match in mine for node in match.nodes}
     misses.extend(m for m in failed if m.anchor not in covered)
+    matches.extend(_largest(mine))
+
+
+def _largest(matches: list[Match]) -> Iterator[Match]:
+    """The matches of one pattern that are not a part of another one of it: `n * scale` inside `n * scale + bias`."""
+    at: dict[ir.Node, list[set[ir.Node]]] = defaultdict(list)
+    for match in matches:
+        nodes = set(match.nodes)
+        for node in nodes:
+            at[node].append(nodes)
+    for match in matches:
+        mine = set(match.nodes)
+        if not any(mine < other for other in at[match.nodes[0]]):
+            yield match
 
 
 def _anchored(view: View, anchor: Anchor) -> Iterator[ir.Node]:
@@ -254,6 +271,3 @@ def _describe(value: ir.Value | Virtual | None) -> str:
     if producer is not None:
         return str(producer.op_type)
     return "an initializer" if value.is_initializer() and not value.is_graph_input() else "a graph input"
-
-
-__all__ = ["Found", "Span", "find", "first_match", "normal_of", "searched"]

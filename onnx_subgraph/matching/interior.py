@@ -1,7 +1,8 @@
 """Whether the inside of a match is its own: no value in it is read by anything that outlives it.
 
-Exporters read the shape of an inner value to feed a Reshape that is itself matched; such arithmetic dies with the match and does not
-stand in its way. The rewriter checks the same again, with what it knows of shapes; here it decides between alternatives.
+Exporters read the shape of an inner value to feed a Reshape that is itself matched; such arithmetic dies with the match and
+does not stand in its way. The rewriter checks the same again, with what it knows of shapes; here it decides between
+alternatives.
 """
 
 from __future__ import annotations

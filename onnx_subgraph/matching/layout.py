@@ -15,7 +15,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.language import term as T
+from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching.normal import Layout
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
@@ -36,7 +36,7 @@ class Size:
         return Size(self.number * other.number, tuple(sorted(self.symbols + other.symbols)))
 
     def over(self, other: Size) -> Size | None:
-        """self / other where that is a monomial, else None."""
+        """The quotient, where that is a monomial, else None."""
         if other.number == 0 or self.number % other.number:
             return None
         left = list(self.symbols)
@@ -151,7 +151,9 @@ def normal_form(source: ir.Value, nodes: Iterable[ir.Node]) -> NormalForm | None
             if regrouped is None:
                 return None
             axes = regrouped
-    return _canonical([leaf for atom in atoms for leaf in atom.leaves()], [leaf for axis in axes for a in axis for leaf in a.leaves()])
+    return _canonical(
+        [leaf for atom in atoms for leaf in atom.leaves()], [leaf for axis in axes for a in axis for leaf in a.leaves()]
+    )
 
 
 def _regroup(flat: list[_Atom], targets: tuple[Size, ...]) -> list[list[_Atom]] | None:
@@ -209,7 +211,9 @@ def recipe_form(recipe: Recipe, named: Mapping[str, Size]) -> NormalForm:
     return _canonical([atoms[n] for axis in recipe.left for n in axis], [atoms[n] for axis in recipe.right for n in axis])
 
 
-def solve(recipe: Recipe, left: tuple[Size, ...], right: tuple[Size, ...], known: Mapping[str, Size]) -> dict[str, Size] | Mismatch:
+def solve(
+    recipe: Recipe, left: tuple[Size, ...], right: tuple[Size, ...], known: Mapping[str, Size]
+) -> dict[str, Size] | Mismatch:
     """The size of each named axis, from the shapes on both sides and what is known already."""
     found = dict(known)
     equations = [*zip(recipe.left, left, strict=True), *zip(recipe.right, right, strict=True)]
@@ -252,7 +256,7 @@ def match(view: View, term: Layout, value: ir.Value, state: State) -> Iterator[O
             continue
         known = {n: _as_size(state.bindings[n]) for axis in recipe.left for n in axis if n in state.bindings}
         for name, given in term.term.sizes:
-            if isinstance(given, T.Literal) and isinstance(given.value, int):
+            if isinstance(given, syntax.Literal) and isinstance(given.value, int):
                 known[name] = Size(given.value)
         named = solve(recipe, start, result, known)
         if isinstance(named, Mismatch):
@@ -276,7 +280,7 @@ def _as_dim(size: Size) -> int | ir.SymbolicDim:
 
 def _match_split(view: View, term: Layout, value: ir.Value, state: State) -> Iterator[Outcome | Mismatch]:
     """Part `term.index` of an equal or given split: a Split's result, or a Slice or Gather of one part."""
-    arguments = {k: v.value for k, v in term.term.sizes if isinstance(v, T.Literal)}
+    arguments = {k: v.value for k, v in term.term.sizes if isinstance(v, syntax.Literal)}
     current, passed = view.through(value)
     node = view.producer(current)
     if node is None or node.domain or node.op_type not in ("Split", "Slice") or node.inputs[0] is None:

@@ -72,7 +72,7 @@ class Matcher:
         return source, passed
 
     def _guarded(self, where: ir.Node) -> tuple[ir.Value | None, tuple[ir.Node, ...]]:
-        """p for Where(IsNaN(p), 0, p)."""
+        """The p of Where(IsNaN(p), 0, p)."""
         condition, zero, value = where.inputs
         if condition is None or zero is None or value is None:
             return None, ()
@@ -312,7 +312,9 @@ class Matcher:
                 self.fail(state, term, term.span, value, outcome.expected, outcome.found)
                 continue
             source, bound, nodes = outcome
-            yield from self.match(term.source, source, State({**state.bindings, **bound}, state.nodes, state.depth, state.chosen).visit(nodes))
+            yield from self.match(
+                term.source, source, State({**state.bindings, **bound}, state.nodes, state.depth, state.chosen).visit(nodes)
+            )
 
 
 class Failure:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnx_subgraph.errors import Span
-from onnx_subgraph.language import term as T
+from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.check import static_names
 from onnx_subgraph.language.pattern import Pattern
 
@@ -37,7 +37,7 @@ class Name:
 class Constant:
     """A literal where a value stands."""
 
-    value: T.Static
+    value: syntax.Static
     span: Span | None
 
 
@@ -45,7 +45,7 @@ class Constant:
 class Operation:
     """An operator with its arguments in normal form; keywords and `rest` are as written. index: which of its results."""
 
-    term: T.Apply
+    term: syntax.Apply
     operators: frozenset[tuple[str, str]]
     arguments: tuple[Normal, ...]
     span: Span | None
@@ -78,7 +78,7 @@ class Choice:
     """Alternatives, tried in order. term: the `Either` they come from, for `Match.chosen`."""
 
     alternatives: tuple[Normal, ...]
-    term: T.Either
+    term: syntax.Either
     span: Span | None
 
 
@@ -86,7 +86,7 @@ class Choice:
 class Layout:
     """A word of layout: rearrange, repeat, or the part `index` of a split numbered `assignment`."""
 
-    term: T.Rearrange
+    term: syntax.Rearrange
     source: Normal
     span: Span | None
     index: int = 0
@@ -148,7 +148,7 @@ class _Normaliser:
         self.pattern = pattern
         self.statics = static_names(pattern)
         self.names: dict[str, Name] = {}
-        uses = Counter(t.name for a in pattern.match for t in T.walk(a.term) if isinstance(t, T.Variable))
+        uses = Counter(t.name for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable))
         provided = {n for block in pattern.replace.values() for n in block.names} & set(pattern.match.names)
         self.roots = tuple(n for n in pattern.match.names if n in provided) or pattern.match.names[-1:]
         spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)}
@@ -171,46 +171,46 @@ class _Normaliser:
                 covered |= reached[name]
         return NormalPattern(self.pattern, self.names[primary], tuple(reversed(others)), self.statics, frozenset(self.roots))
 
-    def normal(self, term: T.Term, index: int = 0, assignment: int = -1) -> Normal:
+    def normal(self, term: syntax.Term, index: int = 0, assignment: int = -1) -> Normal:
         match term:
-            case T.Variable(name=name, span=span):
+            case syntax.Variable(name=name, span=span):
                 made = self.names.get(name)
                 if made is None:
                     return Name(name, span)
                 return made.definition if name in self.inlined and made.definition is not None else made
-            case T.Literal(value=value, span=span):
+            case syntax.Literal(value=value, span=span):
                 return Constant(value, span)
-            case T.Either(alternatives=alternatives, span=span):
+            case syntax.Either(alternatives=alternatives, span=span):
                 return Choice(tuple(self.normal(a, index, assignment) for a in alternatives), term, span)
-            case T.Rearrange(source=source, span=span):
+            case syntax.Rearrange(source=source, span=span):
                 return Layout(term, self.normal(source), span, index, assignment)
-            case T.Chain(operator="+", span=span):
+            case syntax.Chain(operator="+", span=span):
                 return self.sum(term, span)
-            case T.Chain(span=span):
+            case syntax.Chain(span=span):
                 return self.product(term, span)
-            case T.Apply(operators=operators, span=span):
+            case syntax.Apply(operators=operators, span=span):
                 if self.is_product(term):
                     return self.product(term, span)
-                if operators == (T.Operator("Neg"),):
+                if operators == (syntax.Operator("Neg"),):
                     return self.product(term, span)
                 identities = frozenset((o.domain, o.name) for o in operators)
                 arguments = tuple(self.normal(a) for a in term.arguments)
                 return Operation(term, identities, arguments, span, index, assignment)
 
-    def is_product(self, term: T.Term) -> bool:
-        if not isinstance(term, T.Apply) or term.keywords or term.rest or term.capture or len(term.operators) != 1:
+    def is_product(self, term: syntax.Term) -> bool:
+        if not isinstance(term, syntax.Apply) or term.keywords or term.rest or term.capture or len(term.operators) != 1:
             return False
         operator = term.operators[0]
         if operator.domain or operator.name not in PRODUCT_OPERATORS:
             return False
-        return operator.name != "Pow" or (isinstance(term.arguments[1], T.Literal) and _is_number(term.arguments[1].value))
+        return operator.name != "Pow" or (isinstance(term.arguments[1], syntax.Literal) and _is_number(term.arguments[1].value))
 
-    def product(self, term: T.Term, span: Span | None) -> Normal:
+    def product(self, term: syntax.Term, span: Span | None) -> Normal:
         coefficient, scalar, factors = 1.0, None, []
         for item, exponent in self.factors(term, 1.0):
-            if isinstance(item, T.Literal) and _is_number(item.value):
+            if isinstance(item, syntax.Literal) and _is_number(item.value):
                 coefficient *= float(item.value) ** exponent  # type: ignore[arg-type]
-            elif isinstance(item, T.Variable) and item.name in self.statics and exponent == 1 and scalar is None:
+            elif isinstance(item, syntax.Variable) and item.name in self.statics and exponent == 1 and scalar is None:
                 scalar = item.name
             else:
                 factors.append((self.normal(item), exponent))
@@ -223,13 +223,13 @@ class _Normaliser:
                 merged[same] = (merged[same][0], merged[same][1] + exponent)
         return Product(coefficient, tuple(merged), scalar, span)
 
-    def factors(self, term: T.Term, exponent: float) -> Iterator[tuple[T.Term, float]]:
+    def factors(self, term: syntax.Term, exponent: float) -> Iterator[tuple[syntax.Term, float]]:
         """The factors of `term ** exponent`, nested products flattened."""
         match term:
-            case T.Chain(operator="*", items=items) if float(exponent).is_integer():
+            case syntax.Chain(operator="*", items=items) if float(exponent).is_integer():
                 for item, inverse in items:
                     yield from self.factors(item, -exponent if inverse else exponent)
-            case T.Apply(arguments=arguments) if self.is_product(term):
+            case syntax.Apply(arguments=arguments) if self.is_product(term):
                 match term.operators[0].name:
                     case "Mul" if float(exponent).is_integer():
                         yield from self.factors(arguments[0], exponent)
@@ -238,47 +238,47 @@ class _Normaliser:
                         yield from self.factors(arguments[0], exponent)
                         yield from self.factors(arguments[1], -exponent)
                     case "Neg" if float(exponent).is_integer():
-                        yield T.Literal(-1.0), exponent
+                        yield syntax.Literal(-1.0), exponent
                         yield from self.factors(arguments[0], exponent)
                     case "Reciprocal":
                         yield from self.factors(arguments[0], -exponent)
                     case "Sqrt":
                         yield from self.factors(arguments[0], exponent / 2)
-                    case "Pow" if isinstance(arguments[1], T.Literal):
+                    case "Pow" if isinstance(arguments[1], syntax.Literal):
                         yield from self.factors(arguments[0], exponent * float(arguments[1].value))  # type: ignore[arg-type]
                     case _:
                         yield term, exponent
-            case T.Variable(name=name) if name in self.inlined:
+            case syntax.Variable(name=name) if name in self.inlined:
                 found = self.pattern.match.definition(name)
-                if found is not None and (isinstance(found[0], T.Chain) or self.is_product(found[0])):
+                if found is not None and (isinstance(found[0], syntax.Chain) or self.is_product(found[0])):
                     yield from self.factors(found[0], exponent)
                 else:
                     yield term, exponent
             case _:
                 yield term, exponent
 
-    def sum(self, term: T.Term, span: Span | None) -> Normal:
+    def sum(self, term: syntax.Term, span: Span | None) -> Normal:
         constant, scalar, addends = 0.0, None, []
         for item, sign in self.addends(term, 1.0):
-            if isinstance(item, T.Literal) and _is_number(item.value):
+            if isinstance(item, syntax.Literal) and _is_number(item.value):
                 constant += sign * float(item.value)  # type: ignore[arg-type]
-            elif isinstance(item, T.Variable) and item.name in self.statics and sign == 1 and scalar is None:
+            elif isinstance(item, syntax.Variable) and item.name in self.statics and sign == 1 and scalar is None:
                 scalar = item.name
             else:
                 addends.append((self.normal(item), sign))
         return Sum(constant, tuple(addends), scalar, span)
 
-    def addends(self, term: T.Term, sign: float) -> Iterator[tuple[T.Term, float]]:
+    def addends(self, term: syntax.Term, sign: float) -> Iterator[tuple[syntax.Term, float]]:
         """The addends of `sign * term`, nested sums flattened."""
         match term:
-            case T.Chain(operator="+", items=items):
+            case syntax.Chain(operator="+", items=items):
                 for item, inverse in items:
                     yield from self.addends(item, -sign if inverse else sign)
-            case T.Apply(operators=(T.Operator(name="Neg", domain=""),), arguments=(argument,)):
+            case syntax.Apply(operators=(syntax.Operator(name="Neg", domain=""),), arguments=(argument,)):
                 yield from self.addends(argument, -sign)
-            case T.Variable(name=name) if name in self.inlined:
+            case syntax.Variable(name=name) if name in self.inlined:
                 found = self.pattern.match.definition(name)
-                if found is not None and isinstance(found[0], T.Chain) and found[0].operator == "+":
+                if found is not None and isinstance(found[0], syntax.Chain) and found[0].operator == "+":
                     yield from self.addends(found[0], sign)
                 else:
                     yield term, sign

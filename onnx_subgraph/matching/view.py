@@ -25,7 +25,9 @@ ROUNDED = 2e-5
 
 LINEAR = frozenset({"MatMul", "Transpose"})
 """Operators that a scalar factor of an operand moves through."""
-_IMPURE = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"})
+_IMPURE = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +203,7 @@ class View:
     def is_plain_gemm(self, node: ir.Node) -> bool:
         """Whether a Gemm is a @ b + c: no transposition, no scale."""
         return all(
-            name in ("alpha", "beta") and attr.as_float() == 1.0 or name in ("transA", "transB") and attr.as_int() == 0
-            for name, attr in node.attributes.items()
+            attr.as_float() == 1.0 if name in ("alpha", "beta") else attr.as_int() == 0 for name, attr in node.attributes.items()
         )
 
     def _expansion(self, node: ir.Node, items: tuple[tuple[ir.Value, float], ...], *, multiply: bool) -> Expansion:
@@ -226,7 +227,7 @@ class View:
 
     @cached_property
     def numbers(self) -> dict[ir.Value, int]:
-        """value → congruence number, for every value that this graph computes or reads."""
+        """The congruence number of every value that this graph computes or reads."""
         numbers: dict[ir.Value, int] = {}
         keys: dict[object, int] = {}
 
@@ -251,9 +252,8 @@ class View:
                 if output in numbers:
                     continue
                 key = (node.domain, node.op_type, attributes, inputs, index)
-                if self.through(output)[0] is output and not _is_small(output):
-                    numbers[output] = keys.setdefault(key, len(keys))
-                elif self.through(output)[0] is output and not self.constants.is_constant(output):
+                foldable = _is_small(output) and self.constants.is_constant(output)
+                if self.through(output)[0] is output and not foldable:
                     numbers[output] = keys.setdefault(key, len(keys))
         return numbers
 
