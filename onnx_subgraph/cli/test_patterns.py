@@ -25,11 +25,13 @@ def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], as_json: b
     """Prove all patterns, or these: on generated models that must fuse, and on mutants that must not."""
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.language.library import load_patterns
-    from onnx_subgraph.proving import prove
     from onnx_subgraph.report import json, text
 
     library = load_patterns(patterns)
     check_ids(names, library)
+
+    from onnx_subgraph.proving import prove
+
     chosen = [pattern for pattern in library.patterns if not names or pattern.id in names]
     proofs: list[Proof] = []
     with progress() as say:

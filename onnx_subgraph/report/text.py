@@ -133,15 +133,12 @@ def _verdict(verdict: Verdict) -> Text:
     text = Text.assemble(words[verdict.verdict])
     if verdict.verdict == "not-run":
         return text.append(f": {verdict.reason}" if verdict.reason else "")
-    how = {
-        "kernel": "every fused operator ran as a kernel",
-        "body": "some fused operators ran by their definition, not by a kernel",
-    }
-    text.append(f" ({verdict.strength}: {how[verdict.strength]})")
     if verdict.reason:
-        text.append(f"; {verdict.reason}")
+        text.append(f": {verdict.reason}")
     if any(run.provider for run in verdict.runs):
         text.append(f"\n{_tried(verdict.runs)}")
+        how = {"kernel": "by its kernel", "body": "or at least one of them, by its definition"}
+        text.append(f"\nstrength {verdict.strength}: each fused operator ran {how[verdict.strength]}")
     if (worst := verdict.worst) is not None:
         text.append(f"\nworst: {_run(worst)}")
     return text
