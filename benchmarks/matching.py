@@ -1,0 +1,231 @@
+"""Prints what matching costs: 10,000 nodes against the whole catalogue, growth to 100,000 nodes, and growth to 300 patterns.
+
+    python benchmarks/matching.py [--nodes 10000] [--runs 5]
+
+The graph repeats a block of a transformer (both normalizations, attention, GELU, SwiGLU) and of a convolutional network, spelled
+out as exporters spell them, with weights of its own in every block. Times are seconds of processor time of `find` alone, which
+runs on one core: median (least to most).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.term import Apply, Literal, Operator, walk
+from onnx_subgraph.matching.find import find
+from onnx_subgraph.model.shapes import infer_shapes
+
+WIDTH = 16
+EVERYWHERE = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "MatMul", "Reshape", "Transpose", "Cast", "Pow", "Sqrt", "Reciprocal"})
+"""Operators that a pattern hardly ever is about: changing one of these would not make it another fusion."""
+
+
+class Tape:
+    """A graph under construction: `tape("Add", a, b)` appends a node and returns its value."""
+
+    def __init__(self) -> None:
+        self.nodes: list[ir.Node] = []
+        self.initializers: list[ir.Value] = []
+        self.draw = np.random.default_rng(0)
+
+    def __call__(self, operator: str, *inputs: ir.Value, outputs: int = 1, **attributes: Any) -> Any:
+        node = ir.node(operator, inputs, attributes or None, num_outputs=outputs, name=f"{operator}_{len(self.nodes)}")
+        for number, output in enumerate(node.outputs):
+            output.name = f"{node.name}_{number}"
+        self.nodes.append(node)
+        return node.outputs[0] if outputs == 1 else node.outputs
+
+    def constant(self, value: Any, dtype: Any = np.float32) -> ir.Value:
+        """An initializer of its own for `value`."""
+        name = f"c{len(self.initializers)}"
+        array = np.asarray(value, dtype)
+        made = ir.Value(name=name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)), shape=ir.Shape(array.shape))
+        made.const_value = ir.tensor(array, name=name)
+        self.initializers.append(made)
+        return made
+
+    def weight(self, *shape: int) -> ir.Value:
+        """A drawn weight."""
+        return self.constant(np.abs(self.draw.standard_normal(shape)) + 0.1)
+
+
+def model(nodes: int) -> ir.Model:
+    """A model of at least `nodes` nodes, with inferred shapes: tokens[batch, seq, 16] and an image[batch, 16, 8, 8], float32."""
+    tape = Tape()
+    tokens = ir.val("tokens", shape=["batch", "seq", WIDTH], dtype=ir.DataType.FLOAT)
+    image = ir.val("image", shape=["batch", WIDTH, 8, 8], dtype=ir.DataType.FLOAT)
+    x, y = tokens, image
+    while len(tape.nodes) < nodes:
+        x = tape("Add", x, _attention(tape, _layer_norm(tape, x)))
+        x = tape("Add", x, _gelu_layer(tape, _layer_norm(tape, x)))
+        x = tape("Add", x, _swiglu(tape, _rms_norm(tape, x)))
+        y = _residual(tape, y)
+    graph = ir.Graph(
+        [tokens, image], [x, y], nodes=tape.nodes, initializers=tape.initializers, opset_imports={"": 17}, name="mix"
+    )
+    made = ir.Model(graph, ir_version=9)
+    infer_shapes(made)
+    return made
+
+
+def _layer_norm(tape: Tape, x: ir.Value) -> ir.Value:
+    centred = tape("Sub", x, tape("ReduceMean", x, axes=[-1]))
+    variance = tape("ReduceMean", tape("Pow", centred, tape.constant(2.0)), axes=[-1])
+    normal = tape("Div", centred, tape("Sqrt", tape("Add", variance, tape.constant(1e-5))))
+    return tape("Add", tape("Mul", normal, tape.weight(WIDTH)), tape.weight(WIDTH))
+
+
+def _rms_norm(tape: Tape, x: ir.Value) -> ir.Value:
+    mean = tape("ReduceMean", tape("Mul", x, x), axes=[-1])
+    inverse = tape("Reciprocal", tape("Sqrt", tape("Add", mean, tape.constant(1e-6))))
+    return tape("Mul", tape.weight(WIDTH), tape("Mul", x, inverse))
+
+
+def _linear(tape: Tape, x: ir.Value) -> ir.Value:
+    return tape("Add", tape("MatMul", x, tape.weight(WIDTH, WIDTH)), tape.weight(WIDTH))
+
+
+def _attention(tape: Tape, x: ir.Value) -> ir.Value:
+    split, merge = ([0, 0, 4, WIDTH // 4], [0, 0, WIDTH])
+
+    def heads(perm: list[int]) -> ir.Value:
+        return tape("Transpose", tape("Reshape", _linear(tape, x), tape.constant(split, np.int64)), perm=perm)
+
+    q, k, v = heads([0, 2, 1, 3]), heads([0, 2, 3, 1]), heads([0, 2, 1, 3])
+    p = tape("Softmax", tape("Div", tape("MatMul", q, k), tape.constant(2.0)), axis=-1)
+    y = tape("Transpose", tape("MatMul", p, v), perm=[0, 2, 1, 3])
+    return _linear(tape, tape("Reshape", y, tape.constant(merge, np.int64)))
+
+
+def _gelu_layer(tape: Tape, x: ir.Value) -> ir.Value:
+    y = _linear(tape, x)
+    erf = tape("Erf", tape("Div", y, tape.constant(2**0.5)))
+    y = tape("Mul", tape("Mul", y, tape("Add", erf, tape.constant(1.0))), tape.constant(0.5))
+    return _linear(tape, y)
+
+
+def _swiglu(tape: Tape, x: ir.Value) -> ir.Value:
+    gate, up = tape("MatMul", x, tape.weight(WIDTH, WIDTH)), tape("MatMul", x, tape.weight(WIDTH, WIDTH))
+    y = tape("Mul", tape("Mul", gate, tape("Sigmoid", gate)), up)
+    return tape("MatMul", y, tape.weight(WIDTH, WIDTH))
+
+
+def _residual(tape: Tape, x: ir.Value) -> ir.Value:
+    def convolution(y: ir.Value) -> ir.Value:
+        y = tape("Conv", y, tape.weight(WIDTH, WIDTH, 1, 1))
+        return tape("BatchNormalization", y, *(tape.weight(WIDTH) for _ in range(4)))
+
+    y = convolution(tape("Relu", convolution(x)))
+    y = tape("Relu", tape("Add", x, y))
+    z = tape("Conv", y, tape.weight(WIDTH, WIDTH, 1, 1), tape.weight(WIDTH))
+    return tape("Mul", z, tape("Sigmoid", z))
+
+
+def variants(patterns: Sequence[Pattern], change: Callable[[Pattern, int], Pattern | None]) -> Iterator[Pattern]:
+    """Endless further patterns: each of `patterns` changed in turn, again and again."""
+    for number in count(1):
+        for pattern in patterns:
+            changed = change(pattern, number)
+            if changed is not None:
+                yield replace(changed, id=f"{pattern.id}-{number}", order=pattern.order + number * len(patterns))
+
+
+def other_operator(pattern: Pattern, number: int) -> Pattern | None:
+    """The same formula about a vendor's operator, as in a pack of fusions for operators that this graph does not have."""
+    terms = [t for a in pattern.match for t in walk(a.term)]
+    subjects = [t.operators[0] for t in terms if isinstance(t, Apply) and t.operators and t.operators[0].name not in EVERYWHERE]
+    if not subjects:
+        return None
+    subject, vendor = subjects[0], f"vendor{number}"
+
+    def renamed(node: Any) -> Any:
+        if isinstance(node, Operator) and node == subject:
+            return replace(node, domain=vendor)
+        return node
+
+    return replace(pattern, match=_rebuild(pattern.match, renamed))
+
+
+def other_constant(pattern: Pattern, number: int) -> Pattern | None:
+    """The same formula with other numbers, so that every anchor is tried again: the worst that a pack can do."""
+    changed = False
+
+    def scaled(node: Any) -> Any:
+        nonlocal changed
+        if isinstance(node, Literal) and isinstance(node.value, float):
+            changed = True
+            return Literal(node.value * (1 + number / 10))
+        return node
+
+    match = _rebuild(pattern.match, scaled)
+    return replace(pattern, match=match) if changed else None
+
+
+def _rebuild(node: Any, change: Callable[[Any], Any]) -> Any:
+    """`node` with `change` applied to every part, inside first."""
+    if isinstance(node, tuple):
+        return tuple(_rebuild(item, change) for item in node)
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    parts = {f.name: _rebuild(getattr(node, f.name), change) for f in fields(node) if f.name != "span"}
+    return change(replace(node, **parts))
+
+
+def measure(made: ir.Model, patterns: Sequence[Pattern], runs: int) -> tuple[list[float], int]:
+    """Seconds of each run of `find`, after one that is not counted, and how many matches there were."""
+    seconds = []
+    matches = len(find(made, patterns).matches)
+    for _ in range(runs):
+        started = time.process_time()
+        find(made, patterns)
+        seconds.append(time.process_time() - started)
+    return seconds, matches
+
+
+def _line(what: str, seconds: list[float], matches: int) -> float:
+    median = statistics.median(seconds)
+    print(
+        f"{what:70} {median:7.3f} s  ({min(seconds):.3f} to {max(seconds):.3f}, {len(seconds)} runs)  {matches:6} matches",
+        flush=True,
+    )
+    return median
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--nodes", type=int, default=10_000)
+    arguments.add_argument("--runs", type=int, default=5)
+    given = arguments.parse_args()
+    catalogue = load_patterns().patterns
+    small, large = model(given.nodes), model(10 * given.nodes)
+    sizes = [sum(1 for _ in m.graph) for m in (small, large)]
+    one = _line(f"{sizes[0]} nodes, the catalogue's {len(catalogue)} patterns", *measure(small, catalogue, given.runs))
+    ten = _line(f"{sizes[1]} nodes, the catalogue's {len(catalogue)} patterns", *measure(large, catalogue, given.runs))
+    print(f"{'':4}{sizes[1] / sizes[0]:.1f} times the nodes cost {ten / one:.1f} times the time\n")
+    few = list(catalogue)[:30]
+    few += islice(variants(catalogue, other_operator), 30 - len(few))
+    base = _line(f"{sizes[0]} nodes, {len(few)} patterns", *measure(small, few, given.runs))
+    for words, change in (("about other operators", other_operator), ("with other constants, the worst case", other_constant)):
+        many = [*few, *islice(variants(few, change), 300 - len(few))]
+        cost = _line(f"{sizes[0]} nodes, {len(many)} patterns, {len(many) - len(few)} {words}", *measure(small, many, given.runs))
+        print(f"{'':4}{len(many) / len(few):.0f} times the patterns cost {cost / base:.2f} times the time")
+
+
+if __name__ == "__main__":
+    main()
