@@ -20,7 +20,7 @@ from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.model import shapes, wellformed
 from onnx_subgraph.model.atomic import check_target, copy_whole
 from onnx_subgraph.model.constants import STRIPPED
-from onnx_subgraph.model.tidy import tidy, tidy_imports
+from onnx_subgraph.model.tidy import tidy, tidy_protobuf
 from onnx_subgraph.model.weights import DataFileTensor, placed, sources
 
 _LARGEST = 2**31 - 1
@@ -34,7 +34,7 @@ def load(path: Path) -> ir.Model:
     """
     path = Path(path)
     proto = read(path)
-    tidy_imports(proto)
+    tidy_protobuf(proto)
     try:
         wellformed.check(proto, path)
         declared = {value.name for value in proto.graph.value_info}

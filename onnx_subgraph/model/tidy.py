@@ -15,8 +15,9 @@ from onnx_subgraph.errors import ModelError
 _LONG_NAME = "ai.onnx"
 
 
-def tidy_imports(proto: onnx.ModelProto) -> None:
-    """Call the default domain by its short name in the imports; onnx-ir does so for the nodes."""
+def tidy_protobuf(proto: onnx.ModelProto) -> None:
+    """Call the default domain by its short name in the imports (onnx-ir does so for the nodes), drop overruled constants."""
+    _drop_overruled_constants(proto.graph)
     for owner in (proto, *proto.functions):
         names = {opset.domain for opset in owner.opset_import}
         kept = [opset for opset in owner.opset_import if not (opset.domain == _LONG_NAME and "" in names)]
@@ -26,6 +27,18 @@ def tidy_imports(proto: onnx.ModelProto) -> None:
         ]
         del owner.opset_import[:]
         owner.opset_import.extend(imports)
+
+
+def _drop_overruled_constants(graph: onnx.GraphProto) -> None:
+    """Of several `Constant` nodes that make one value onnxruntime takes the last."""
+    last: dict[str, int] = {}
+    overruled = []
+    for index, node in enumerate(graph.node):
+        if node.op_type == "Constant" and len(node.output) == 1:
+            overruled += [last[node.output[0]]] if node.output[0] in last else []
+            last[node.output[0]] = index
+    for index in sorted(overruled, reverse=True):
+        del graph.node[index]
 
 
 def tidy(model: ir.Model, path: Path) -> None:

@@ -1,0 +1,194 @@
+"""Raise a model to a newer opset of the default domain, so that newer operators may stand in it.
+
+onnx's version converter rewrites the operators. It sees a skeleton: large weights are taken out first and put back by name, so
+that models over 2 GiB can be raised and no weight is copied; and what it would refuse or drop (operators without a schema,
+functions, metadata, doc strings) is kept out of its way and put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+import onnx
+import onnx_ir as ir
+
+from onnx_subgraph.errors import ModelError
+from onnx_subgraph.model import shapes
+
+T = TypeVar("T")
+
+_KEPT = "onnx_subgraph.kept"
+"""The domain in which nodes hide that the converter must not see."""
+
+_SMALL = 1 << 16
+"""Bytes of an initializer up to which the converter may read it: axes, scales, sizes."""
+
+_FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+"""Operators that before opset 13 flattened their operand to two dimensions. Over the last axis both meanings agree."""
+
+
+def raise_opset(model: ir.Model, opset: int) -> ir.Model:
+    """A new model at `opset` of the default domain; the old one is untouched. Both share their weights.
+
+    Inputs, outputs, names, metadata, functions and unknown domains stay as they are. Shapes that were inferred are kept where
+    the value still exists. Raises ModelError where the converter cannot do it, with its reason.
+    """
+    current = model.opset_imports.get("")
+    if current is None or current > opset:
+        raise ModelError(f"a model at opset {current} cannot be brought to opset {opset}", hint="only raising is possible")
+    skeleton = _skeleton(model)
+    if current < opset:
+        try:
+            converted = onnx.version_converter.convert_version(skeleton, opset)
+        except Exception as error:
+            reason = (str(error).splitlines() or [""])[0].split("failed: ")[-1]
+            raise ModelError(
+                f"the model cannot be raised from opset {current} to {opset}: {reason}", hint="keep its opset (--opset keep)"
+            ) from error
+    else:
+        converted = skeleton
+    for node in _nodes(converted.graph):
+        if node.domain == _KEPT:
+            node.domain = ""
+    del converted.functions[:]
+    converted.functions.extend(_functions(model))
+    raised = ir.from_proto(converted)
+    _put_back(model, raised, opset)
+    _check(model, raised)
+    return raised
+
+
+def _skeleton(model: ir.Model) -> onnx.ModelProto:
+    """The model as a protobuf without large weights and functions, and with everything hidden that cannot be converted."""
+    weights = [(value, value.const_value) for graph in model.graphs() for value in graph.initializers.values()]
+    unique = _by_name((value.name, value) for value in shapes.values(model))
+    agreeing = {node.outputs[0].name for node in model.graph.all_nodes() if node.op_type in _FLATTENING and _agrees(node)}
+    try:
+        for value, tensor in weights:
+            if tensor is not None and tensor.nbytes > _SMALL and value.name in unique:
+                empty = onnx.TensorProto(name=value.name, dims=list(tensor.shape.numpy()), data_type=int(tensor.dtype))
+                value.const_value = ir.serde.deserialize_tensor(empty)
+        proto = ir.to_proto(model)
+    finally:
+        for value, tensor in weights:
+            value.const_value = tensor
+    del proto.functions[:]
+    before_13 = model.opset_imports.get("", 1) < 13
+    for node in _nodes(proto.graph):
+        if node.domain:
+            continue
+        if before_13 and node.op_type in _FLATTENING and node.output[0] in agreeing:
+            del node.attribute[:]
+            node.attribute.append(onnx.helper.make_attribute("axis", -1))
+            node.domain = _KEPT
+        elif not onnx.defs.has(node.op_type):
+            node.domain = _KEPT
+    proto.opset_import.append(onnx.OperatorSetIdProto(domain=_KEPT, version=1))
+    return proto
+
+
+def _agrees(node: ir.Node) -> bool:
+    axis = node.attributes.get("axis")
+    value = node.inputs[0]
+    if value is None or value.shape is None or (axis is not None and axis.is_ref()):
+        return False
+    number = axis.as_int() if axis is not None else 1
+    return number in (-1, len(value.shape) - 1)
+
+
+def _functions(model: ir.Model) -> Iterator[onnx.FunctionProto]:
+    for function in model.functions.values():
+        yield ir.to_proto(function)
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _nodes(attribute.g)
+            for body in attribute.graphs:
+                yield from _nodes(body)
+
+
+def _put_back(model: ir.Model, raised: ir.Model, opset: int) -> None:
+    """Everything that the converter has no place for, by name."""
+    raised.opset_imports.clear()
+    raised.opset_imports.update(model.opset_imports)
+    raised.opset_imports[""] = opset
+    old_ir, raised.ir_version = model.ir_version, max(model.ir_version, _ir_version(opset))
+    raised.producer_name, raised.producer_version = model.producer_name, model.producer_version
+    raised.domain, raised.model_version, raised.doc_string = model.domain, model.model_version, model.doc_string
+    raised.metadata_props.update(model.metadata_props)
+    raised.meta.update(model.meta)
+    raised.graph.name, raised.graph.doc_string = model.graph.name, model.graph.doc_string
+    raised.graph.metadata_props.update(model.graph.metadata_props)
+    _put_back_values(model, raised)
+    _put_back_nodes(model, raised)
+    if old_ir < 4:
+        # Before IR version 4 an initializer had to be an input and was constant all the same; as an input of a newer model
+        # it could be overridden.
+        for value in [value for value in raised.graph.inputs if value.is_initializer()]:
+            raised.graph.inputs.remove(value)
+
+
+def _ir_version(opset: int) -> int:
+    try:
+        return onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
+    except ValueError:  # An opset to come.
+        return int(onnx.IR_VERSION)
+
+
+def _put_back_values(model: ir.Model, raised: ir.Model) -> None:
+    old = _by_name((value.name, value) for value in shapes.values(model))
+    for value in shapes.values(raised):
+        before = old.get(value.name)
+        if before is None:
+            value.type = value.shape = None
+            value.meta[shapes.DECLARED] = (None, None)
+            continue
+        value.type, value.shape, value.doc_string = before.type, before.shape, before.doc_string
+        value.metadata_props.update(before.metadata_props)
+        value.meta.update(before.meta)
+        if value.is_initializer() and before.is_initializer():
+            value.const_value = before.const_value
+
+
+def _put_back_nodes(model: ir.Model, raised: ir.Model) -> None:
+    nodes = list(model.graph.all_nodes())
+    by_name = _by_name((node.name, node) for node in nodes)
+    by_result = _by_name((node.outputs[0].name, node) for node in nodes if node.outputs)
+    taken = {node.name for node in nodes}
+    for node in raised.graph.all_nodes():
+        before = by_name.get(node.name) or by_result.get(node.outputs[0].name if node.outputs else None)
+        if before is not None and before.op_type == node.op_type:
+            node.name, node.doc_string = before.name, before.doc_string
+            node.metadata_props.update(before.metadata_props)
+            node.meta.update(before.meta)
+        elif not node.name and node.outputs and f"{node.op_type}_{node.outputs[0].name}" not in taken:
+            node.name = f"{node.op_type}_{node.outputs[0].name}"
+
+
+def _by_name(named: Iterable[tuple[str | None, T]]) -> dict[str | None, T]:
+    """Name → thing, without the names that several things have."""
+    found: dict[str | None, T] = {}
+    several: set[str | None] = {None, ""}
+    for name, thing in named:
+        several.update({name} if name in found else ())
+        found[name] = thing
+    return {name: thing for name, thing in found.items() if name not in several}
+
+
+def _check(model: ir.Model, raised: ir.Model) -> None:
+    """Raise ModelError where the converter lost something that a caller sees."""
+    real = [value for value in model.graph.inputs if model.ir_version >= 4 or not value.is_initializer()]
+    for what, before, after in (("inputs", real, raised.graph.inputs), ("outputs", model.graph.outputs, raised.graph.outputs)):
+        if model.ir_version < 4 and raised.ir_version < 4 and what == "inputs":
+            before = list(model.graph.inputs)
+        if [(value.name, value.dtype) for value in before] != [(value.name, value.dtype) for value in after]:
+            raise ModelError(f"raising the opset would change the {what} of the model", hint="keep its opset (--opset keep)")
+    lost = sorted(set(model.graph.initializers) - set(raised.graph.initializers))
+    used = [name for name in lost if model.graph.initializers[name].is_graph_input()]
+    if used:
+        raise ModelError(f"raising the opset would lose the weight '{used[0]}'", hint="keep its opset (--opset keep)")
