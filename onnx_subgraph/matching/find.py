@@ -102,7 +102,7 @@ def _search(view: View, normal: NormalPattern, counts: Mapping[Any, int], matche
     mine: list[Match] = []
     for anchor in start.anchors:
         for node in _anchored(view, anchor):
-            matcher.furthest = None
+            matcher.forget()
             found_any = False
             for root in _candidates(view, anchor, node, normal, consumers):
                 if root in roots_done:
@@ -113,7 +113,7 @@ def _search(view: View, normal: NormalPattern, counts: Mapping[Any, int], matche
                 if match is not None:
                     found_any = True
                     mine.append(match)
-            failure = matcher.furthest
+            failure = matcher.last_failure()
             if not found_any and failure is not None and failure.depth >= ENOUGH:
                 failed.append(RawMiss(normal.pattern, node, failure))
     covered = {node for match in mine for node in match.nodes}

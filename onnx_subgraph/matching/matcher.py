@@ -49,6 +49,14 @@ class Matcher:
         if self.furthest is None or state.depth >= self.furthest.depth:
             self.furthest = Failure(state.depth, span, value, expected, found)
 
+    def forget(self) -> None:
+        """Start a new candidate: failures so far don't count."""
+        self.furthest = None
+
+    def last_failure(self) -> Failure | None:
+        """The furthest failure since `forget`."""
+        return self.furthest
+
     # Values
 
     def through(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
