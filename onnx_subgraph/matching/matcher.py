@@ -240,6 +240,8 @@ class Matcher:
             fronts = product_fronts(self.view, self.through, value, limit)
         else:
             fronts = sum_fronts(self.view, self.through, value, len(items))
+        if term.scalar is not None:  # a scale takes all the scalars that there are, those inside the operands first
+            fronts = iter(sorted(fronts, key=lambda front: -len(front.nodes)))
         constant = term.coefficient * factor if isinstance(term, Product) else term.constant
         kind = "a product" if isinstance(term, Product) else "a sum"
         best: Front | None = None

@@ -1,0 +1,229 @@
+"""Each equality of the language, one by one: the spellings it makes equal, and the neighbours that it must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.matching.graphs import found, matches, model, pattern
+
+GELU = pattern("y = 0.5 * x * (1 + Erf(x / sqrt(2)))", "y = com.microsoft.Gelu(x)", example='{x: "float32[2, 8]"}')
+SIGMOID = pattern(
+    "y = x * Sigmoid(alpha * x)", "y = com.microsoft.QuickGelu(x, alpha=alpha)", example='{x: "float32[2, 8]", alpha: 1.7}'
+)
+RSQRT = pattern(
+    "y = x * (Exp(x) + eps) ** -0.5", "y = com.microsoft.QuickGelu(x, alpha=eps)", example='{x: "float32[2, 8]", eps: 1e-5}'
+)
+CUBE = pattern("y = Tanh(x + 0.044715 * x ** 3)", "y = com.microsoft.FastGelu(x)", example='{x: "float32[2, 8]"}')
+DIFFERENCE = pattern(
+    "y = Exp(a - b * c)", "y = Exp(Sum(a, b, c))", example='{a: "float32[2, 8]", b: "float32[2, 8]", c: "float32[2, 8]"}'
+)
+SCALED = pattern(
+    "y = scale * (a @ b)",
+    "y = com.microsoft.FusedMatMul(a, b, alpha=scale)",
+    example='{a: "float32[2, 8]", b: "float32[8, 4]", scale: 0.5}',
+)
+AFFINE = pattern(
+    "y = Relu(a @ b + c)",
+    "y = com.microsoft.FusedGemm(a, b, c)",
+    example='{a: "float32[2, 8]", b: "float32[8, 4]", c: "float32[4]"}',
+)
+MEAN = pattern("y = Exp(ReduceMean(x, axes=[-1]))", "y = Exp(x)", example='{x: "float32[2, 8]"}')
+BOTH = pattern("y = Max(Relu(x), Tanh(x))", "y = Exp(x)", example='{x: "float32[2, 8]"}')
+
+C = "float half = {0.5}, float one = {1}, float two = {2}, float root = {1.4142135}, float inverse = {0.70710677}"
+
+GELUS = {
+    "as written": "h = Mul(half, x) d = Div(x, root) e = Erf(d) s = Add(one, e) y = Mul(h, s)",
+    "other order": "d = Div(x, root) e = Erf(d) s = Add(e, one) p = Mul(s, x) y = Mul(p, half)",
+    "other grouping": "d = Div(x, root) e = Erf(d) s = Add(e, one) p = Mul(s, half) y = Mul(x, p)",
+    "reciprocal constant": "d = Mul(x, inverse) e = Erf(d) s = Add(e, one) p = Mul(s, half) y = Mul(x, p)",
+    "division by two": "d = Mul(inverse, x) e = Erf(d) s = Add(e, one) p = Mul(s, x) y = Div(p, two)",
+    "Reciprocal": "r = Reciprocal(root) d = Mul(x, r) e = Erf(d) s = Add(e, one) p = Mul(s, x) y = Div(p, two)",
+    "Sqrt of a constant": "r = Sqrt(two) d = Div(x, r) e = Erf(d) s = Add(e, one) p = Mul(s, x) y = Div(p, two)",
+    "minus minus": "m = Neg(one) d = Mul(x, inverse) e = Erf(d) s = Sub(e, m) p = Mul(s, x) y = Mul(p, half)",
+    "Identity": "i = Identity(x) d = Div(i, root) e = Erf(d) j = Identity(e) s = Add(one, j) h = Mul(half, x) y = Mul(h, s)",
+    "Dropout": "d = Div(x, root) e = Erf(d) s = Add(one, e) u = Dropout(s) h = Mul(half, x) y = Mul(h, u)",
+    "computed twice": "a = Mul(x, x) b = Mul(x, x) d = Div(a, root) e = Erf(d) s = Add(one, e) h = Mul(half, b) y = Mul(h, s)",
+    "Constant nodes": "k = Constant<value_float = 0.5>() l = Constant<value = float {1.0}>() d = Div(x, root) e = Erf(d) s = Add(e, l) "
+    "p = Mul(s, x) y = Mul(p, k)",
+    "ConstantOfShape": "n = Constant<value_ints = [1]>() k = ConstantOfShape<value = float[1] {0.5}>(n) d = Div(x, root) e = Erf(d) "
+    "s = Add(e, one) p = Mul(s, x) y = Mul(p, k)",
+}
+
+
+@pytest.mark.parametrize("spelling", GELUS)
+def test_a_product_matches_in_any_spelling(spelling: str) -> None:
+    assert matches(GELU, model(GELUS[spelling], outputs="float[N, 8] y", constants=C)) == 1
+
+
+@pytest.mark.parametrize(
+    ("constants", "why"),
+    [
+        (C.replace("{0.5}", "{0.51}"), "0.51 is not 0.5"),
+        (C.replace("{1.4142135}", "{1.42}"), "1.42 is not the root of two"),
+        (C.replace("{1}", "{1.01}"), "1.01 is not 1"),
+        (C.replace("float half = {0.5}", "float[1, 1, 1] half = {0.5}"), "a constant that raises the rank"),
+        (C.replace("float root = {1.4142135}", "float[8] root = {1.4142, 1, 1, 1, 1, 1, 1, 1}"), "a vector is not a number"),
+    ],
+)
+def test_another_constant_is_another_formula(constants: str, why: str) -> None:
+    assert matches(GELU, model(GELUS["as written"], outputs="float[N, 8] y", constants=constants)) == 0, why
+
+
+def test_what_exporters_round_to_is_the_same_constant() -> None:
+    constants = C.replace("1.4142135", "1.4142").replace("float half = {0.5}", "float[1] half = {0.5}")
+    assert matches(GELU, model(GELUS["as written"], outputs="float[N, 8] y", constants=constants)) == 1
+
+
+def test_an_overridable_initializer_is_not_a_constant() -> None:
+    text = GELUS["as written"]
+    assert matches(GELU, model(text, inputs="float[N, 8] x, float half", outputs="float[N, 8] y", constants=C)) == 0
+
+
+def test_another_value_is_not_the_same_value() -> None:
+    text = GELUS["as written"].replace("h = Mul(half, x)", "h = Mul(half, z)")
+    assert matches(GELU, model(text, inputs="float[N, 8] x, float[N, 8] z", outputs="float[N, 8] y", constants=C)) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s = Sigmoid(x) y = Mul(x, s)",
+        "m = Mul(x, two) s = Sigmoid(m) y = Mul(s, x)",
+        "m = Div(x, half) s = Sigmoid(m) y = Mul(s, x)",
+    ],
+)
+def test_a_name_takes_the_constant_that_is_left_over(text: str) -> None:
+    result = model(text, outputs="float[N, 8] y", constants=C)
+    assert matches(SIGMOID, result) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "e = Exp(x) s = Add(e, half) r = Sqrt(s) y = Div(x, r)",
+        "e = Exp(x) s = Add(half, e) r = Sqrt(s) i = Reciprocal(r) y = Mul(i, x)",
+        "e = Exp(x) s = Add(half, e) r = Sqrt(s) i = Div(one, r) y = Mul(x, i)",
+        "e = Exp(x) s = Add(half, e) i = Reciprocal(s) r = Sqrt(i) y = Mul(x, r)",
+        "e = Exp(x) s = Add(half, e) p = Constant<value_float = -0.5>() r = Pow(s, p) y = Mul(x, r)",
+        "e = Exp(x) s = Add(half, e) r = Pow(s, half) y = Div(x, r)",
+    ],
+)
+def test_powers(text: str) -> None:
+    assert matches(RSQRT, model(text, outputs="float[N, 8] y", constants=C)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p = Pow(x, three) m = Mul(p, k) s = Add(x, m) y = Tanh(s)",
+        "a = Mul(x, x) b = Mul(a, x) m = Mul(k, b) s = Add(m, x) y = Tanh(s)",
+        "a = Mul(x, x) b = Mul(k, a) m = Mul(b, x) s = Add(m, x) y = Tanh(s)",
+        "a = Pow(x, two) b = Mul(k, x) m = Mul(b, a) s = Add(m, x) y = Tanh(s)",
+        "q = Pow(x, whole) m = Mul(q, k) s = Add(x, m) y = Tanh(s)",
+    ],
+)
+def test_a_cube_is_a_power_or_a_product(text: str) -> None:
+    constants = "float k = {0.044715}, float three = {3}, float two = {2}, int64 whole = {3}"
+    assert matches(CUBE, model(text, outputs="float[N, 8] y", constants=constants)) == 1
+
+
+def test_a_square_is_no_cube() -> None:
+    text = "p = Pow(x, two) m = Mul(p, k) s = Add(x, m) y = Tanh(s)"
+    assert matches(CUBE, model(text, outputs="float[N, 8] y", constants="float k = {0.044715}, float two = {2}")) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m = Mul(b, c) s = Sub(a, m) y = Exp(s)",
+        "m = Mul(b, c) n = Neg(m) s = Add(a, n) y = Exp(s)",
+        "n = Neg(c) m = Mul(n, b) s = Add(m, a) y = Exp(s)",
+        "n = Mul(c, minus) m = Mul(n, b) s = Add(m, a) y = Exp(s)",
+    ],
+)
+def test_a_difference_is_a_sum_with_a_sign(text: str) -> None:
+    inputs = "float[N, 8] a, float[N, 8] b, float[N, 8] c"
+    assert matches(DIFFERENCE, model(text, inputs=inputs, outputs="float[N, 8] y", constants="float minus = {-1}")) == 1
+
+
+def test_a_sum_is_no_difference() -> None:
+    inputs = "float[N, 8] a, float[N, 8] b, float[N, 8] c"
+    assert matches(DIFFERENCE, model("m = Mul(b, c) s = Add(a, m) y = Exp(s)", inputs=inputs, outputs="float[N, 8] y")) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "scale"),
+    [
+        ("m = MatMul(a, b) y = Mul(m, half)", 0.5),
+        ("m = MatMul(a, b) y = Div(m, two)", 0.5),
+        ("s = Mul(a, half) y = MatMul(s, b)", 0.5),
+        ("s = Mul(a, half) t = Mul(two, b) m = MatMul(s, t) y = Mul(m, half)", 0.5),
+    ],
+)
+def test_scalars_move_through_linear_operators(text: str, scale: float) -> None:
+
+    result = model(text, inputs="float[N, 8] a, float[8, 4] b", outputs="float[N, 4] y", constants=C)
+    (match,) = found(SCALED, result).matches
+    assert match.bindings["scale"] == pytest.approx(scale)
+    assert match.bindings["a"] is result.graph.inputs[0]
+
+
+@pytest.mark.parametrize("text", ["p = MatMul(a, b) s = Add(c, p) y = Relu(s)", "s = Gemm(a, b, c) y = Relu(s)"])
+def test_gemm_is_a_product_and_a_sum(text: str) -> None:
+    inputs = "float[N, 8] a, float[8, 4] b, float[4] c"
+    assert matches(AFFINE, model(text, inputs=inputs, outputs="float[N, 4] y")) == 1
+
+
+@pytest.mark.parametrize("attribute", ["transB = 1", "alpha = 0.5", "beta = 2.0"])
+def test_a_gemm_that_does_more_is_not_affine(attribute: str) -> None:
+    inputs = "float[N, 8] a, float[8, 8] b, float[8] c"
+    assert matches(AFFINE, model(f"s = Gemm<{attribute}>(a, b, c) y = Relu(s)", inputs=inputs, outputs="float[N, 8] y")) == 0
+
+
+@pytest.mark.parametrize(
+    ("opset", "text", "count"),
+    [
+        (13, "m = ReduceMean<axes = [-1]>(x) y = Exp(m)", 1),
+        (13, "m = ReduceMean<axes = [1], keepdims = 1>(x) y = Exp(m)", 1),
+        (18, "a = Constant<value_ints = [-1]>() m = ReduceMean(x, a) y = Exp(m)", 1),
+        (18, "a = Constant<value_ints = [1]>() m = ReduceMean<noop_with_empty_axes = 0>(x, a) y = Exp(m)", 1),
+        (13, "m = ReduceMean<axes = [0]>(x) y = Exp(m)", 0),
+        (13, "m = ReduceMean(x) y = Exp(m)", 0),
+        (13, "m = ReduceMean<axes = [-1], keepdims = 0>(x) y = Exp(m)", 0),
+    ],
+)
+def test_schema_history_and_defaults(opset: int, text: str, count: int) -> None:
+    assert matches(MEAN, model(text, opset=opset, outputs="float[N, M] y")) == count
+
+
+def test_axes_that_are_computed_are_not_static() -> None:
+    result = model("m = ReduceMean(x, a) y = Exp(m)", inputs="float[N, 8] x, int64[1] a", outputs="float[N, M] y")
+    assert matches(MEAN, result) == 0
+
+
+@pytest.mark.parametrize("text", ["r = Relu(x) t = Tanh(x) y = Max(r, t)", "r = Relu(x) t = Tanh(x) y = Max(t, r)"])
+def test_commutative_operators_in_either_order(text: str) -> None:
+    assert matches(BOTH, model(text, outputs="float[N, 8] y")) == 1
+
+
+@pytest.mark.parametrize(
+    ("opset", "axis", "count"), [(11, "axis = 1", 1), (11, "axis = 0", 0), (11, "axis = -1", 1), (13, "axis = 1", 1)]
+)
+def test_softmax_before_opset_13_only_where_both_meanings_agree(opset: int, axis: str, count: int) -> None:
+    probe = pattern("y = Exp(Softmax(x, axis=-1))", "y = Exp(x)", example='{x: "float32[2, 8]"}')
+    assert matches(probe, model(f"s = Softmax<{axis}>(x) y = Exp(s)", opset=opset, outputs="float[N, 8] y")) == count
+
+
+@pytest.mark.parametrize(("assumes", "count"), [("[finite]", 1), ("[]", 0)])
+def test_a_nan_guard_is_seen_through_only_where_the_pattern_assumes_finite(assumes: str, count: int) -> None:
+    probe = pattern("y = Relu(Exp(x))", "y = Exp(x)", example='{x: "float32[2, 8]"}', assumes=assumes)
+    text = "e = Exp(x) n = IsNaN(e) g = Where(n, zero, e) y = Relu(g)"
+    assert matches(probe, model(text, outputs="float[N, 8] y", constants="float zero = {0}")) == count
+
+
+@pytest.mark.parametrize(("mixed", "count"), [("true", 1), ("false", 0)])
+def test_float_casts_are_seen_through_only_in_mixed_precision(mixed: str, count: int) -> None:
+    probe = pattern("y = Relu(Exp(x))", "y = Exp(x)", example='{x: "float32[2, 8]"}', **{"mixed-precision": mixed})
+    text = "w = Cast<to = 1>(x) e = Exp(w) n = Cast<to = 10>(e) y = Relu(n)"
+    assert matches(probe, model(text, inputs="float16[N, 8] x", outputs="float16[N, 8] y")) == count
