@@ -141,10 +141,11 @@ def _check_keywords(call: Apply, operator: Operator, schemas: tuple[Schema, ...]
 
 
 def _check_required(call: Apply, operator: Operator, schemas: tuple[Schema, ...]) -> None:
+    # The latest schema decides: where an older one had a default, few models are that old.
     given = {name for name, _ in call.keywords}
-    missing = [{n for n, a in s.attributes.items() if a.required and n not in given} for s in schemas]
-    if all(missing):
-        name = min(missing[0])
+    missing = sorted(n for n, a in schemas[0].attributes.items() if a.required and n not in given)
+    if missing:
+        name = missing[0]
         hint = f"add `{name}=…`, `{name}=_` for any, or `**rest`"
         raise PatternError(f"`{operator}` requires the attribute `{name}`", span=call.span, hint=hint)
 

@@ -1,7 +1,7 @@
 """The value of a sentence: the syntax tree interpreted, nothing run by Python.
 
-Logic has three values: a fact that is not known makes a sentence unknown unless the rest decides it. Arithmetic is bounded, so that
-no sentence fills the memory.
+Logic has three values: a fact that is not known makes a sentence unknown unless the rest decides it. Arithmetic is bounded, so
+that no sentence fills the memory.
 """
 
 from __future__ import annotations

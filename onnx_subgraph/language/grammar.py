@@ -108,15 +108,17 @@ def _mended(error: SyntaxError, code: Code) -> PatternError:
     length = 1
     if error.end_lineno == line and error.end_offset and error.end_offset > column:
         length = error.end_offset - column
-    message = (error.msg or "invalid syntax").removesuffix(". Perhaps you forgot a comma?")
+    message = (error.msg or "invalid syntax").partition(". ")[0]
     hint = None
     if isinstance(error, IndentationError):
         message, hint = "a line is indented more or less than the first", "begin every assignment in the same column"
+        column = len(text) - len(text.lstrip()) + 1
     elif "^" in text:
         hint = "a power is written `**`"
     elif "==" in text and "assign" in message:
         hint = "an assignment is written with one `=`"
     elif "assign" in message:
+        message = "only names stand on the left of `=`"
         hint = "an assignment is `name = term`, or `a, b = term` for several results"
     elif "EOF" in message or "never closed" in message:
         hint = "close the bracket"

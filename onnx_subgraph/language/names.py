@@ -13,7 +13,7 @@ from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.recipe import recipe_axes
-from onnx_subgraph.language.sentence import free_names
+from onnx_subgraph.language.sentence import free_names, place_of
 from onnx_subgraph.language.source import Fields
 from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
 
@@ -112,7 +112,7 @@ def _check_sentences(pattern: Pattern) -> None:
 def _check_sentence(expression: Expression, known: set[str]) -> None:
     for name in free_names(expression):
         if name not in known:
-            raise _undefined(name, known, expression.span)
+            raise _undefined(name, known, place_of(expression, name))
 
 
 def _check_replacement(pattern: Pattern, block: Block) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 import math
+from dataclasses import replace
 
-from onnx_subgraph.errors import PatternError
+from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.evaluation import Names, UnknownFact, evaluate
 from onnx_subgraph.language.grammar import Code, parse_block, parse_expression
@@ -16,7 +17,7 @@ from onnx_subgraph.language.pattern import Expression
 from onnx_subgraph.language.source import Data
 from onnx_subgraph.language.vocabulary import ARITHMETIC, FACTS, FUNCTIONS, MAX_INTEGER, is_word
 
-__all__ = ["Names", "UnknownFact", "evaluate", "free_names", "read_definitions", "read_sentence", "valued_names"]
+__all__ = ["Names", "UnknownFact", "evaluate", "free_names", "place_of", "read_definitions", "read_sentence", "valued_names"]
 
 
 def read_sentence(data: Data, what: str = "where") -> Expression:
@@ -41,7 +42,7 @@ def read_definitions(data: Data, what: str = "let") -> tuple[tuple[str, Expressi
                 f"`{target.id}` can't name a number", span=code.span(target), hint="a name is lower-case and not a word"
             )
         _check(statement.value, code)
-        found[target.id] = Expression(code.words(statement.value), statement.value, code.span(target))
+        found[target.id] = Expression(code.words(statement.value), statement.value, code.span(statement.value))
     return tuple(found.items())
 
 
@@ -50,6 +51,17 @@ def free_names(expression: Expression | ast.expr) -> tuple[str, ...]:
     tree = expression.tree if isinstance(expression, Expression) else expression
     names = (n for n in ast.walk(tree) if isinstance(n, ast.Name) and not is_word(n.id))
     return tuple(dict.fromkeys(n.id for n in sorted(names, key=lambda n: (n.lineno, n.col_offset))))
+
+
+def place_of(expression: Expression, name: str) -> Span | None:
+    """Where `name` first stands in the expression, for errors."""
+    span, tree = expression.span, expression.tree
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name and n.lineno == tree.lineno]
+    if span is None or not found:
+        return span
+    first = min(found, key=lambda n: n.col_offset)
+    before = expression.text.encode()[: first.col_offset - tree.col_offset].decode(errors="ignore")
+    return replace(span, column=span.column + len(before), length=len(name))
 
 
 def valued_names(expression: Expression | ast.expr) -> frozenset[str]:

@@ -24,13 +24,17 @@ def test_the_schema_has_the_keys_of_the_reader() -> None:
     assert all(entry.get("description") for entry in properties.values())
 
 
-@pytest.mark.parametrize("file", [f for p in (SAMPLES, *built_in_packs()) for f in pattern_files(p, empty=True)], ids=lambda f: f.stem)
+@pytest.mark.parametrize(
+    "file", [f for p in (SAMPLES, *built_in_packs()) for f in pattern_files(p, empty=True)], ids=lambda f: f.stem
+)
 def test_the_schema_accepts_what_the_reader_accepts(file: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(yaml.safe_load(file.read_text(encoding="utf-8")), SCHEMA)
 
 
-@pytest.mark.parametrize("text", ["id: a", "{id: A, summary: s, match: y = x}", "{id: a, summary: s, match: y = x, wehre: []}", "[]"])
+@pytest.mark.parametrize(
+    "text", ["id: a", "{id: A, summary: s, match: y = x}", "{id: a, summary: s, match: y = x, wehre: []}", "[]"]
+)
 def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     with pytest.raises(jsonschema.ValidationError):

@@ -10,10 +10,24 @@ from hypothesis import strategies as st
 
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language.syntax import parse_assignments, parse_term
-from onnx_subgraph.language.term import Apply, Assignment, Block, Chain, Either, Literal, Operator, Rearrange, Static, Term, Variable
+from onnx_subgraph.language.term import (
+    Apply,
+    Assignment,
+    Block,
+    Chain,
+    Either,
+    Literal,
+    Operator,
+    Rearrange,
+    Static,
+    Term,
+    Variable,
+)
 
 names = st.sampled_from(["x", "y", "scale", "bias_1", "_", "é"])
-operators = st.builds(Operator, st.sampled_from(["Erf", "Relu", "Gelu", "MatMul", "Neg"]), st.sampled_from(["", "com.microsoft", "a.b"]))
+operators = st.builds(
+    Operator, st.sampled_from(["Erf", "Relu", "Gelu", "MatMul", "Neg"]), st.sampled_from(["", "com.microsoft", "a.b"])
+)
 numbers = st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, width=64, min_value=-1e300, max_value=1e300) | st.booleans()
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 statics: st.SearchStrategy[Static] = st.recursive(numbers | texts, lambda s: st.lists(s, max_size=3).map(tuple), max_leaves=5)
@@ -104,7 +118,10 @@ def test_arithmetic_on_literals_is_a_literal_that_keeps_its_words(text: str, val
     ("text", "term"),
     [
         ("x / sqrt(2)", Chain("*", ((Variable("x"), False), (Literal(math.sqrt(2)), True)))),
-        ("x - (a + b)", Chain("+", ((Variable("x"), False), (Chain("+", ((Variable("a"), False), (Variable("b"), False))), True)))),
+        (
+            "x - (a + b)",
+            Chain("+", ((Variable("x"), False), (Chain("+", ((Variable("a"), False), (Variable("b"), False))), True))),
+        ),
         ("(x + a) + b", Chain("+", ((Variable("x"), False), (Variable("a"), False), (Variable("b"), False)))),
         ("-x", Apply((Operator("Neg"),), (Variable("x"),))),
         ("x ** 2", Apply((Operator("Pow"),), (Variable("x"), Literal(2)))),

@@ -1,0 +1,133 @@
+"""Packs, groups and files: what is found, in which order, and what is wrong with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.errors import PatternError, UsageError
+from onnx_subgraph.language.check import static_names
+from onnx_subgraph.language.library import built_in_packs, headers, load_patterns, read_pack
+from onnx_subgraph.language.reading import parse_pattern
+
+DATA = Path(__file__).parent / "data"
+GELU = (DATA / "activation" / "gelu.yaml").read_text(encoding="utf-8")
+
+
+def test_a_pack_is_read_in_the_order_of_its_names() -> None:
+    library = load_patterns([DATA], built_in=False)
+    assert [(p.group, p.id, p.order) for p in library.patterns] == [
+        ("activation", "gelu", 0),
+        ("convolution", "conv-activation", 1),
+        ("normalization", "skip-layer-normalization", 2),
+    ]
+    assert [pack.name for pack in library.packs] == ["sample"]
+    assert library.get("gelu").summary == "Exact GELU, x · Φ(x), spelled out with Erf"
+
+
+def test_headers_say_what_patterns_say() -> None:
+    """Law: the fast path and the whole path agree."""
+    for paths in ([DATA], [DATA / "activation", DATA / "convolution" / "conv_activation.yaml"]):
+        patterns = load_patterns(paths, built_in=False).patterns
+        assert [(h.id, h.group, h.summary, h.targets, h.file, h.order) for h in headers(paths, built_in=False)] == [
+            (p.id, p.group, p.summary, p.targets, p.file, p.order) for p in patterns
+        ]
+
+
+def test_the_built_in_patterns_load() -> None:
+    assert built_in_packs()
+    assert [p.id for p in load_patterns().patterns] == [h.id for h in headers()]
+
+
+def test_headers_are_read_without_the_heavy_libraries() -> None:
+    """A list of patterns is there in under 0.3 s only while nobody imports these on the way."""
+    code = (
+        "import sys; from onnx_subgraph.language.library import headers; headers();"
+        "print([m for m in ('onnx', 'onnx_ir', 'onnxruntime', 'numpy', 'einops', 'sympy') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=DATA.parents[2])
+    assert result.stdout.strip() == "[]"
+
+
+def test_a_file_given_twice_is_read_once() -> None:
+    library = load_patterns([DATA / "activation", DATA / "activation" / "gelu.yaml", DATA], built_in=False)
+    assert [p.id for p in library.patterns] == ["gelu", "conv-activation", "skip-layer-normalization"]
+
+
+def test_an_id_in_two_packs_names_both_files(tmp_path: Path) -> None:
+    other = tmp_path / "mine" / "gelu.yaml"
+    other.parent.mkdir()
+    other.write_text(GELU, encoding="utf-8")
+    with pytest.raises(PatternError) as raised:
+        load_patterns([DATA, tmp_path], built_in=False)
+    assert str(DATA / "activation" / "gelu.yaml") in str(raised.value)
+    assert str(other) in str(raised.value)
+
+
+def test_an_id_that_no_pattern_has() -> None:
+    with pytest.raises(UsageError, match="did you mean `gelu`"):
+        load_patterns([DATA], built_in=False).get("geul")
+
+
+@pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir()], ids=["missing", "empty"])
+def test_a_path_without_patterns(tmp_path: Path, make: object) -> None:
+    path = tmp_path / "nothing"
+    assert callable(make)
+    make(path)
+    with pytest.raises(PatternError, match="nothing"):
+        load_patterns([path], built_in=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("version: 1", "`name` is missing"),
+        ("name: a\nverison: 1", "did you mean `version`"),
+        ("name: a\nonnxruntime: new", "not a version specifier"),
+        ("name: a\nopsets: {'': x}", "an opset is a number"),
+        ("name: a\nopsets: 3", "not a mapping"),
+        ("name: a\nlibraries: {}", "not a list of files"),
+        ("name: [a]", "not text"),
+    ],
+)
+def test_mistakes_in_a_pack(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "pack.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(PatternError) as raised:
+        read_pack(tmp_path)
+    assert message in str(raised.value)
+
+
+def test_a_pack_says_what_it_needs(tmp_path: Path) -> None:
+    text = 'name: a\nversion: 1.10\ndomain: my.ops\nonnxruntime: ">=1.20, <2"\nopsets: {ai.onnx: 17}\nlibraries: [libops.so]\n'
+    (tmp_path / "pack.yaml").write_text(text, encoding="utf-8")
+    group = tmp_path / "group"
+    group.mkdir()
+    text = 'id: mine\nsummary: s\nmatch: y = Relu(x)\nreplace: {onnxruntime: "y = my.ops.Fast(x, a=3)"}\n'
+    text += 'example: {x: "float32[2]"}\n'
+    (group / "mine.yaml").write_text(text, encoding="utf-8")
+    library = load_patterns([tmp_path], built_in=False)
+    (pack,) = library.packs
+    assert (pack.version, pack.domain, pack.onnxruntime, pack.opsets) == ("1.10", "my.ops", ">=1.20, <2", {"": 17})
+    assert pack.libraries == (tmp_path / "libops.so",)
+    assert library.get("mine").name == "Mine"
+
+
+def test_names_that_must_be_constant() -> None:
+    """Attributes of a replacement and what sentences compute with; not facts, captured attributes, or inputs."""
+    text = """
+id: pattern
+summary: s
+match: |
+  m = ReduceMean(x, axes=axes)
+  y = (x - m) / Sqrt(v + eps) * scale + shift * c
+let: |
+  half = [c.value / 2]
+where: [shift.rank == 1, scale.is_constant]
+replace:
+  standard: y = LayerNormalization(x, scale, v, axis=-1, epsilon=eps) + shift + Clip(x, min=half) + ReduceSum(x, axes)
+example: {x: "float32[2, 8]", v: "float32[2, 1]", scale: "float32[8]", shift: "float32[8]", axes: [-1], eps: 1e-5, c: 2.0}
+"""
+    assert static_names(parse_pattern(text)) == {"eps", "c"}

@@ -1,0 +1,104 @@
+"""YAML with places: every character of a scalar is found again in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language.source import MAX_BYTES, Fields, Items, Scalar, read_file, read_text
+
+lines = st.lists(st.text("ab =(é)[]:#'\"", max_size=10).map(str.rstrip), min_size=1, max_size=4)
+
+
+@given(lines, st.integers(1, 6), st.integers(0, 3))
+@settings(deadline=None, max_examples=100)
+def test_a_place_in_a_block_is_its_place_in_the_file(block: list[str], indent: int, above: int) -> None:
+    """Law: at(line, column) of a literal block points at the same character in the file."""
+    body = "\n".join(" " * indent + line if line else "" for line in ["a", *block])
+    text = "# é\n" * above + f"match: |\n{body}\nafter: 1\n"
+    scalar = read_text(text, "f.yaml").get("match")
+    assert isinstance(scalar, Scalar)
+    for number, line in enumerate(scalar.text.split("\n"), 1):
+        for column, character in enumerate(line, 1):
+            span = scalar.at(number, column)
+            assert text.split("\n")[span.line - 1] == span.text
+            assert span.text[span.column - 1] == character
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [("k: y = x", 4), ("k: 'y = x'", 5), ('k: "y = x"', 5), ("{k: y = x}", 5), ("é: y = x", 4), ('k: "\\x79 = x"', 4)],
+)
+def test_a_place_in_one_line(text: str, column: int) -> None:
+    """An escape leaves only the place of the whole scalar."""
+    scalar = read_text(text, "f.yaml").entries[0][1]
+    assert isinstance(scalar, Scalar)
+    assert scalar.text == "y = x"
+    assert scalar.at(1, 1).column == column
+
+
+def test_data_keep_their_words() -> None:
+    fields = read_text("a: no\nb: [1e-5, '1']\nc: {y: ~}\n", "f.yaml")
+    assert [key.text for key, _ in fields.entries] == ["a", "b", "c"]
+    several, inner = fields.get("b"), fields.get("c")
+    assert isinstance(several, Items)
+    assert isinstance(inner, Fields)
+    assert [item.text for item in several.items if isinstance(item, Scalar)] == ["1e-5", "1"]
+    assert inner.key("y") is not None
+    assert fields.get("d") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "place"),
+    [
+        (b"", "empty", (1, 1)),
+        (b"# nothing\n", "empty", (1, 1)),
+        (b"- a\n", "not a mapping", (1, 1)),
+        (b"a: 1\n---\nb: 2\n", "second document", (2, 1)),
+        (b"a: \xff\n", "not UTF-8", (1, 4)),
+        ("é: ok\nb: é".encode("latin-1"), "not UTF-8", (1, 1)),
+        (b"a: 1\nb: \x07", "control character", (2, 4)),
+        (b"a:\n\tb: 1", "not valid YAML", (2, 1)),
+        (b"a: &b c", "anchors", (1, 4)),
+        (b"a: *b", "anchors", (1, 4)),
+        (b"a: !!python/object:os.system {}", "tag", (1, 4)),
+        (b"[" * 100_000, "levels deep", (1, 18)),
+        (b"- " * 100_000, "levels deep", (1, 35)),
+        (b"? " * 100_000, "levels deep", (1, 35)),
+        (b"a" * (MAX_BYTES + 1), "larger", (1, 1)),
+        (b"{[a]: 3}", "a key is a word", (1, 2)),
+    ],
+)
+def test_what_is_not_a_pattern_file(tmp_path: Path, content: bytes, message: str, place: tuple[int, int]) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_bytes(content)
+    with pytest.raises(PatternError) as raised:
+        read_file(file)
+    span = raised.value.span
+    assert message in raised.value.message
+    assert span is not None
+    assert (span.file, span.line, span.column) == (str(file), *place)
+
+
+def test_a_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: |\r\n  y = x\r\n  z = y\r\n")
+    scalar = read_file(file).get("b")
+    assert isinstance(scalar, Scalar)
+    assert scalar.text == "y = x\nz = y\n"
+    assert (scalar.at(2, 5).line, scalar.at(2, 5).column) == (4, 7)
+
+
+@given(st.text() | st.text(alphabet=" \n\t:-[]{}|>&*!#'\"%?,ab1\u2028\x85\r\0\ufeff"))
+@settings(deadline=None, max_examples=300)
+def test_any_text_is_data_or_a_pattern_error(text: str) -> None:
+    """Law: nothing but PatternError comes out of bad text, and it has a place that can be shown."""
+    try:
+        read_text(text, "f.yaml")
+    except PatternError as error:
+        assert error.span is not None
+        assert str(error)
