@@ -1,0 +1,108 @@
+"""Laws of matching: what never changes the result, whatever the graph looks like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.matching.graphs import found, matches, model, pattern
+
+SUM = pattern(
+    "y = Tanh(a * Exp(b) * Relu(c))",
+    "y = Tanh(Sum(a, b, c))",
+    example='{a: "float32[2, 8]", b: "float32[2, 8]", c: "float32[2, 8]"}',
+)
+GELU = pattern("y = 0.5 * x * (1 + Erf(x / sqrt(2)))", "y = com.microsoft.Gelu(x)", example='{x: "float32[2, 8]"}')
+INPUTS = "float[N, 8] a, float[N, 8] b, float[N, 8] c"
+CONSTANTS = "float half = {0.5}, float one = {1}, float root = {1.4142135}"
+
+
+@st.composite
+def products(draw: Any, leaves: list[str]) -> tuple[str, str]:
+    """The text of a product of all leaves, in some order and grouping, and the name of its result."""
+    pending, text = draw(st.permutations(leaves)), ""
+    for number in range(len(leaves) - 1):
+        first = pending.pop(draw(st.integers(0, len(pending) - 1)))
+        second = pending.pop(draw(st.integers(0, len(pending) - 1)))
+        if draw(st.booleans()):
+            text += f"i{number} = Identity({first}) "
+            first = f"i{number}"
+        text += f"p{number} = Mul({first}, {second}) "
+        pending.append(f"p{number}")
+    return text, pending[0]
+
+
+@given(products(["a", "e", "r"]))
+def test_regrouping_a_chain_never_changes_the_bindings(product: tuple[str, str]) -> None:
+    text, result = product
+    graph = model(f"e = Exp(b) r = Relu(c) {text} y = Tanh({result})", inputs=INPUTS, outputs="float[N, 8] y")
+    (match,) = found(SUM, graph).matches
+    assert [match.bindings[name] for name in "abc"] == list(graph.graph.inputs)
+
+
+@given(products(["half", "x", "s"]), st.sampled_from(["s", "e", "d", "final"]))
+def test_an_inner_value_that_is_read_elsewhere_is_never_lost(product: tuple[str, str], read: str) -> None:
+    text, result = product
+    body = f"d = Div(x, root) e = Erf(d) s = Add(one, e) {text} y = Neg({result}) z = Relu({read if read != 'final' else result})"
+    graph = model(body, outputs="float[N, 8] y, float[N, 8] z", constants=CONSTANTS)
+    assert matches(GELU, graph) == (1 if read == "final" else 0)
+
+
+@given(products(["half", "x", "s"]))
+def test_matching_changes_nothing(product: tuple[str, str]) -> None:
+    text, result = product
+    graph = model(
+        f"d = Div(x, root) e = Erf(d) s = Add(one, e) {text} y = Neg({result})", outputs="float[N, 8] y", constants=CONSTANTS
+    )
+    before = ir.to_proto(graph).SerializeToString(deterministic=True)
+    first = [[n.name for n in m.nodes] for m in found(GELU, graph).matches]
+    second = [[n.name for n in m.nodes] for m in found(GELU, graph).matches]
+    assert first == second
+    assert ir.to_proto(graph).SerializeToString(deterministic=True) == before
+
+
+@given(products(["half", "x", "s", "x"]))
+def test_a_factor_too_many_is_another_product(product: tuple[str, str]) -> None:
+    text, result = product
+    graph = model(
+        f"d = Div(x, root) e = Erf(d) s = Add(one, e) {text} y = Neg({result})", outputs="float[N, 8] y", constants=CONSTANTS
+    )
+    for match in found(GELU, graph).matches:  # a whole GELU inside the product is one, times x
+        assert match.roots["y"].name != result
+
+
+def test_a_deep_chain_costs_no_recursion() -> None:
+    text = "v0 = Exp(x) " + " ".join(f"v{i + 1} = Mul(v{i}, x)" for i in range(3000)) + " y = Neg(v3000)"
+    assert matches(GELU, model(text, outputs="float[N, 8] y")) == 0
+
+
+def test_a_shape_that_dies_with_the_match_does_not_stand_in_its_way() -> None:
+    probe = pattern("y = Exp(Expand(Relu(x), _))", "y = Exp(x)", example='{x: "float32[2, 8]"}')
+    text = "r = Relu(x) s = Shape(r) t = Add(s, s) e = Expand(r, t) y = Exp(e)"
+    assert matches(probe, model(text, outputs="float[M, K] y")) == 1
+    assert matches(probe, model(text + " z = Neg(t)", outputs="float[M, K] y, int64[2] z")) == 1  # the rewriter looks at shapes
+    live = text + " z = Neg(r)"
+    assert matches(probe, model(live, outputs="float[M, K] y, float[N, 8] z")) == 0
+
+
+def test_a_match_inside_a_body_and_a_use_from_a_body() -> None:
+    gelu = "d = Div(x, root) e = Erf(d) s = Add(one, e) h = Mul(half, x) y = Mul(h, s)"
+    inside = model(
+        f"r = If(c) <then_branch = t () => (float[N, 8] y) {{ {gelu} }}, "
+        "else_branch = f () => (float[N, 8] w) { w = Relu(x) }>",
+        inputs="float[N, 8] x, bool c",
+        outputs="float[N, 8] r",
+        constants=CONSTANTS,
+    )
+    assert matches(GELU, inside) == 1
+    captured = model(
+        f"{gelu} r = If(c) <then_branch = t () => (float[N, 8] v) {{ v = Relu(s) }}, else_branch = f () => (float[N, 8] w) "
+        "{ w = Relu(x) }>",
+        inputs="float[N, 8] x, bool c",
+        outputs="float[N, 8] y, float[N, 8] r",
+        constants=CONSTANTS,
+    )
+    assert matches(GELU, captured) == 0

@@ -1,0 +1,69 @@
+"""Layout: a chain of layout operators is one rearrangement, whatever detour it takes, over symbolic dimensions too."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.matching.graphs import found, matches, model, pattern
+
+HEADS = pattern(
+    'y = Relu(rearrange(x, "b s (h d) -> b h s d"))',
+    "y = com.microsoft.FusedMatMul(x, x, alpha=h)",
+    example='{x: "float32[2, 3, 8]", h: 2}',
+)
+KEYS = pattern('y = Relu(rearrange(x, "b s (h d) -> b h d s"))', "y = Exp(x)", example='{x: "float32[2, 3, 8]", h: 2}')
+SHAPES = (
+    "int64[4] heads = {0, 0, 2, 4}, int64[4] explicit = {-1, 5, 2, 4}, int64[3] flat = {-1, 5, 4}, int64[4] back = {-1, 2, 5, 4}"
+)
+X = "float[B, 5, 8] x"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r = Reshape(x, heads) t = Transpose<perm = [0, 2, 1, 3]>(r) y = Relu(t)",
+        "r = Reshape(x, explicit) t = Transpose<perm = [0, 2, 1, 3]>(r) y = Relu(t)",
+        "i = Identity(x) r = Reshape(i, heads) j = Identity(r) t = Transpose<perm = [0, 2, 1, 3]>(j) y = Relu(t)",
+        "r = Reshape(x, heads) a = Transpose<perm = [2, 0, 1, 3]>(r) t = Transpose<perm = [1, 0, 2, 3]>(a) y = Relu(t)",
+        "r = Reshape(x, heads) t = Transpose<perm = [0, 2, 1, 3]>(r) f = Reshape(t, flat) g = Reshape(f, back) y = Relu(g)",
+        (
+            "n = Constant<value_ints = [0]>() r = Reshape(x, heads) t = Transpose<perm = [0, 2, 1, 3]>(r) u = Unsqueeze(t, n) "
+            "s = Squeeze(u, n) y = Relu(s)"
+        ),
+    ],
+)
+def test_detours_are_the_same_rearrangement(text: str) -> None:
+    (match,) = found(HEADS, model(text, inputs=X, outputs="float[B, 2, 5, 4] y", constants=SHAPES)).matches
+    assert (match.bindings["h"], match.bindings["x"].name) == (2, "x")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r = Reshape(x, heads) t = Transpose<perm = [0, 2, 3, 1]>(r) y = Relu(t)",
+        "r = Reshape(x, heads) a = Transpose<perm = [0, 2, 1, 3]>(r) t = Transpose<perm = [0, 1, 3, 2]>(a) y = Relu(t)",
+        (
+            "r = Reshape(x, heads) a = Transpose<perm = [0, 2, 1, 3]>(r) f = Reshape(a, flat) g = Transpose<perm = [0, 2, 1]>(f) "
+            "t = Reshape(g, turned) y = Relu(t)"
+        ),
+    ],
+)
+def test_a_key_transposed_anyhow(text: str) -> None:
+    constants = SHAPES + ", int64[4] turned = {-1, 2, 4, 5}"
+    assert matches(KEYS, model(text, inputs=X, outputs="float[B, 2, 4, 5] y", constants=constants)) == 1
+    assert matches(HEADS, model(text, inputs=X, outputs="float[B, 2, 4, 5] y", constants=constants)) == 0
+
+
+def test_a_reshape_that_moves_data_is_no_transposition() -> None:
+    text = "r = Reshape(x, back) y = Relu(r)"
+    assert matches(HEADS, model(text, inputs=X, outputs="float[B, 2, 5, 4] y", constants=SHAPES)) == 0
+
+
+def test_shapes_computed_by_the_graph() -> None:
+    text = (
+        "s = Shape(x) i0 = Constant<value_int = 0>() i1 = Constant<value_int = 1>() n = Constant<value_ints = [0]>() "
+        "b0 = Gather(s, i0) b = Unsqueeze(b0, n) t0 = Gather(s, i1) t = Unsqueeze(t0, n) tail = Constant<value_ints = [2, 4]>() "
+        "c = Concat<axis = 0>(b, t, tail) r = Reshape(x, c) z = Transpose<perm = [0, 2, 1, 3]>(r) y = Relu(z)"
+    )
+    graph = model(text, inputs="float[B, S, 8] x", outputs="float[B, 2, S, 4] y")
+    assert matches(HEADS, graph) == 1
