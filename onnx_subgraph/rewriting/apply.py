@@ -11,11 +11,13 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.rewriting import function
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
+from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outline import Outline, bodies, operands
 from onnx_subgraph.rewriting.plan import ConstantArrays, Plan, Site, plan
@@ -89,8 +91,7 @@ def _current(match: Match, renewed: Mapping[ir.Value, ir.Value]) -> Match | None
 def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) -> Rewrite:
     fragment, match = planned.fragment, planned.match
     names = [_label(n) for n in sorted(planned.removed, key=lambda n: outline.position[n]) if n.op_type != "Constant"]
-    nodes = [*_place_constants(planned, outline), *_outputs_of_their_own(planned), *fragment.nodes]
-    nodes.sort(key=lambda n: n.op_type == "Identity" and n not in fragment.nodes)
+    nodes = [*_place_constants(planned, outline), *fragment.nodes, *_outputs_of_their_own(planned)]
     head = _head(planned, fragment.nodes)
     _describe(planned, nodes, outline)
     for stand_in, value in fragment.read.items():
@@ -98,17 +99,21 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
             user.replace_input_with(index, value)
     _insert(planned, nodes, outline)
     for redirect in planned.redirects:
-        redirect.reader.replace_input_with(redirect.index, planned.replaced.get(redirect.value, redirect.value))
-    for old, new in planned.replaced.items():
-        new = fragment.read.get(new, new)
-        _hand_over(old, new)
+        _redirect(redirect, planned, outline)
+    made = {o for n in nodes for o in n.outputs}
+    for old, value in planned.replaced.items():
+        new = fragment.read.get(value, value)
+        if new in made:
+            _take_place(new, old)
+            made.remove(new)
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
         renewed[old] = new
     _import(planned, outline, nodes)
     _remove(planned.removed, outline)
     return Rewrite(
         pattern=match.pattern.id,
         op=(f"{head.domain}.{head.op_type}" if head.domain else head.op_type) if head else "",
-        node=(nodes[0].name or "") if nodes else "",
+        node=head.name or "" if head else "",
         replaces=tuple(names),
         added=sum(n.op_type != "Constant" for n in nodes),
         assumes=match.pattern.assumes,
@@ -118,12 +123,13 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
 
 def _place_constants(planned: Plan, outline: Outline) -> list[ir.Node]:
     """Give every new constant a home: an initializer of the main graph, or in a function, that has none, a Constant node."""
-    in_function = isinstance(outline.root(planned.graph), ir.Function)
+    # Before IR version 4 an initializer has to be an input of the graph, and inputs are not ours to add.
+    as_nodes = isinstance(outline.root(planned.graph), ir.Function) or outline.model.ir_version < 4
     nodes: list[ir.Node] = []
     for constant in planned.fragment.constants:
         tensor = constant.const_value
         assert tensor is not None
-        if in_function:
+        if as_nodes:
             value = ir.Value(type=constant.type, shape=constant.shape)
             nodes.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[value]))
         else:
@@ -191,16 +197,44 @@ def _insert(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
     outline.renumber(graph)
 
 
-def _hand_over(old: ir.Value, new: ir.Value) -> None:
-    """Let every reader of `old` read `new`, and the graph's output of that name be it."""
-    produced = new.producer() is not None and new.name is not None and not new.is_graph_output()
-    is_new = produced and PATTERN in (new.producer().metadata_props if new.producer() else {})  # type: ignore[union-attr]
-    if is_new and not new.metadata_props.get(PATTERN):
-        new.name, old.name = old.name, None
-        new.type, new.shape = old.type or new.type, old.shape if old.shape is not None else new.shape
-        new.doc_string = old.doc_string
-        new.metadata_props.update(old.metadata_props)
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
+def _take_place(new: ir.Value, old: ir.Value) -> None:
+    """Give a new value what the old one had: its name, and what is known and said of it."""
+    new.name, old.name = old.name, None
+    new.type, new.shape = old.type or new.type, old.shape if old.shape is not None else new.shape
+    new.doc_string = old.doc_string
+    new.metadata_props.update(old.metadata_props)
+    new.meta.update(old.meta)
+
+
+def _redirect(redirect: Redirect, planned: Plan, outline: Outline) -> None:
+    """Let a reader of an inner value's shape have it from values that stay."""
+    reader = redirect.reader
+    if redirect.value is not None:
+        value = planned.replaced.get(redirect.value, redirect.value)
+        reader.replace_input_with(redirect.index, planned.fragment.read.get(value, value))
+        return
+    nodes: list[ir.Node] = []
+    parts: list[ir.Value | None] = []
+    for source in redirect.dims:
+        if isinstance(source, int):
+            nodes.append(ir.node("Constant", [], {"value": ir.tensor(np.array([source], np.int64))}))
+        else:
+            nodes.append(ir.node("Shape", [source[0]]))
+            nodes.append(ir.node("Constant", [], {"value": ir.tensor(np.array([source[1]], np.int64))}))
+            nodes.append(ir.node("Gather", [nodes[-2].outputs[0], nodes[-1].outputs[0]]))
+        parts.append(nodes[-1].outputs[0])
+    nodes.append(ir.node("Concat", parts, {"axis": 0}))
+    result, old = nodes[-1].outputs[0], reader.outputs[0]
+    for node in nodes:
+        node.name = outline.fresh(node.op_type)
+        node.outputs[0].name = outline.fresh(f"{node.name}_output_0")
+        outline.position[node] = outline.position[reader]
+    home = reader.graph
+    assert home is not None
+    home.insert_before(reader, nodes)
+    result.type, result.shape = old.type, old.shape
+    old.replace_all_uses_with(result)
+    _detach(reader, outline)
 
 
 def _import(planned: Plan, outline: Outline, nodes: Sequence[ir.Node]) -> None:

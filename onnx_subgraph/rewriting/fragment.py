@@ -7,13 +7,17 @@ constants only is folded into initializers, large ones lazily, so that no weight
 
 from __future__ import annotations
 
-import re
+import functools
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
-from onnx_shape_inference import infer_symbolic_shapes
+from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes, registry
+
+from onnx_subgraph.model import inference_rules
+from onnx_subgraph.model.shapes import SHAPE_DATA
 
 SMALL_BYTES = 4096
 """Constants up to this size are computed at once and shared where their bytes are equal; larger ones wait for the writer."""
@@ -59,6 +63,9 @@ class Fragment:
             stand_in = ir.Value(name=self._name("in"), type=value.type, shape=shape, const_value=tensor)
             if tensor is not None:
                 stand_in.type, stand_in.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+            elif SHAPE_DATA in value.meta:
+                data = [d if isinstance(d, int) else d.value for d in value.meta[SHAPE_DATA]]
+                stand_in.metadata_props[SYM_DATA_KEY] = json.dumps(data)
             self._stand_ins[value] = stand_in
             self.read[stand_in] = value
         return self._stand_ins[value]
@@ -94,6 +101,7 @@ class Fragment:
 
         Raises Refused where an operator can't be applied to these operands at all.
         """
+        _install_rules()
         inputs = [v for v in self.read if v.const_value is None]
         graph = ir.Graph(
             inputs,
@@ -172,7 +180,10 @@ def symbols(dim: int | ir.SymbolicDim) -> frozenset[str]:
     """The names in a symbolic dimension."""
     if isinstance(dim, int) or dim.value is None:
         return frozenset()
-    return frozenset(re.findall(r"[^\W\d][\w.:/]*", dim.value))
+    try:
+        return frozenset(dim.free_symbols())
+    except Exception:  # a name that is no expression is one symbol
+        return frozenset({dim.value})
 
 
 def same_dimension(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
@@ -192,6 +203,18 @@ def same_dimension(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
 def same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:
     """Whether two shapes are provably the same."""
     return a is not None and b is not None and len(a) == len(b) and all(map(same_dimension, a, b))
+
+
+@functools.cache
+def _install_rules() -> None:
+    """The rules that the whole model is inferred with, and those of operators whose results are shaped like a standard one's."""
+    inference_rules.install()
+    for domain, name, model in _SHAPED_LIKE:
+        if not registry.has(domain, name) and (rule := registry.get("", model, version=13)) is not None:
+            registry.register(domain, name, 1)(rule)
+
+
+_SHAPED_LIKE = (("com.microsoft", "FusedConv", "Conv"), ("com.microsoft", "FusedGemm", "Gemm"))
 
 
 def _foldable(node: ir.Node) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnx_subgraph.rewriting.fragment import Refused, same_shape
+from onnx_subgraph.rewriting.fragment import Refused, same_dimension, same_shape
 from onnx_subgraph.rewriting.outline import Outline, bodies, operands
 
 DYING_LIMIT = 256
@@ -83,11 +83,16 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """A reader of an inner value's shape that shall read another value of the same shape."""
+    """A reader of an inner value's shape that shall read something else.
+
+    value: what it reads in place of the inner value, which has the same shape; None where its result is put together instead.
+    dims: one for each element of that result: the number, or (value, axis) of a value that stays.
+    """
 
     reader: ir.Node
     index: int
-    value: ir.Value
+    value: ir.Value | None
+    dims: tuple[int | tuple[ir.Value, int], ...] = ()
 
 
 def redirects(
@@ -95,7 +100,7 @@ def redirects(
 ) -> list[Redirect]:
     """What must read something else so that the match can go.
 
-    provided: values that the replacement provides. staying: values that stay and that are computed before the match.
+    provided: values that the replacement provides. staying: values that stay, whatever happens to the match.
     Raises Refused where an inner value is still needed and nothing that stays can stand in for it.
     """
     found: list[Redirect] = []
@@ -106,19 +111,65 @@ def redirects(
             if value.is_graph_output():
                 raise Refused(f"the inner value {value.name} is an output of the graph")
             for reader, index in liveness.readers(value):
-                other = _same_shape(value, reader, provided, staying)
-                if other is None:
+                redirect = _redirect(liveness, value, reader, index, provided, staying)
+                if redirect is None:
                     raise Refused(_needed(liveness, value, reader))
-                found.append(Redirect(reader, index, other))
+                found.append(redirect)
     return found
 
 
-def _same_shape(
-    value: ir.Value, reader: ir.Node, provided: Collection[ir.Value], staying: Collection[ir.Value]
-) -> ir.Value | None:
-    if reader.domain or reader.op_type not in ("Shape", "Size"):
+def _redirect(
+    liveness: Liveness,
+    value: ir.Value,
+    reader: ir.Node,
+    index: int,
+    provided: Collection[ir.Value],
+    staying: Collection[ir.Value],
+) -> Redirect | None:
+    if reader.domain or reader.op_type not in ("Shape", "Size") or value.shape is None:
         return None
-    return next((v for v in (*staying, *provided) if same_shape(v.shape, value.shape)), None)
+    early = [v for v in staying if _is_before(liveness, v, reader)]
+    same = next((v for v in (*early, *provided) if same_shape(v.shape, value.shape)), None)
+    if same is not None:
+        return Redirect(reader, index, same)
+    if reader.op_type == "Size" or reader.attributes or reader.outputs[0].is_graph_output():
+        return None
+    sources: list[int | tuple[ir.Value, int]] = []
+    for dim in value.shape:
+        source = dim if isinstance(dim, int) else _source(dim, early)
+        if source is None:
+            return None
+        sources.append(source)
+    return Redirect(reader, index, None, tuple(sources))
+
+
+def _source(dim: int | ir.SymbolicDim, values: Iterable[ir.Value]) -> tuple[ir.Value, int] | None:
+    """A value that has the dimension, and the axis it has there."""
+    return next(((v, i) for v in values for i, d in enumerate(v.shape or ()) if same_dimension(d, dim)), None)
+
+
+def _is_before(liveness: Liveness, value: ir.Value, reader: ir.Node) -> bool:
+    producer = value.producer()
+    place = None if producer is None else liveness.outline.place_in(liveness.graph, producer)
+    if place is None:
+        return True  # an input, an initializer or a value of an outer graph
+    behind = liveness.outline.place_in(liveness.graph, reader)
+    return behind is not None and liveness.outline.position[place] < liveness.outline.position[behind]
+
+
+def staying_nodes(liveness: Liveness, matched: Iterable[ir.Node], provided: Collection[ir.Value]) -> set[ir.Node]:
+    """Matched nodes that need not go: they hand on a value from outside the match, and somebody else reads it there."""
+    staying: set[ir.Node] = set()
+    inner = {o for n in matched for o in n.outputs}
+    for node in matched:
+        handed_on = node.op_type in _HANDING_ON and not node.domain and not any(o in provided for o in node.outputs)
+        if handed_on and not any(v in inner for v in node.inputs) and any(liveness.is_needed(o) for o in node.outputs):
+            staying.add(node)
+            inner.difference_update(node.outputs)
+    return staying
+
+
+_HANDING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant"})
 
 
 def _needed(liveness: Liveness, value: ir.Value, reader: ir.Node) -> str:

@@ -8,7 +8,7 @@ is provably the same, every provider loads it, and the new graph has no cycle.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -21,7 +21,7 @@ from onnx_subgraph.rewriting import function
 from onnx_subgraph.rewriting.attribute import lookup_in
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
-from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
+from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects, staying_nodes
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.outline import Outline, operands
 from onnx_subgraph.rewriting.rewrite import Skip
@@ -34,7 +34,11 @@ PROBED_CONSTANT_BYTES = 256
 class ConstantArrays(Protocol):
     """What planning needs to know of constants: `onnx_subgraph.model.constants.Constants`."""
 
-    def array(self, value: ir.Value, /) -> np.ndarray | None:
+    def is_constant(self, value: ir.Value) -> bool:
+        """Whether `value` is the same in every run."""
+        ...
+
+    def array(self, value: ir.Value) -> np.ndarray | None:
         """The constant that `value` holds, or None."""
         ...
 
@@ -49,13 +53,10 @@ class Site:
 
     def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
         """The constant that a value of the graph holds, unread where that can be; None where it is not constant."""
-        if value.is_graph_input():
+        if not self.constants.is_constant(value):
             return None
         if value.const_value is not None:
             return value.const_value
-        node = value.producer()
-        if node is None or node.op_type not in ("Constant", "ConstantOfShape"):
-            return None
         array = self.constants.array(value)
         return None if array is None else ir.tensor(array, dtype=value.dtype)
 
@@ -114,6 +115,10 @@ def _plan(match: Match, block: Block | None, site: Site) -> Plan:
     graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
     before = Liveness.of(site.outline, graph, match.nodes)
+    stay = staying_nodes(before, match.nodes, [match.roots[n] for n in names])
+    if stay:
+        match = replace(match, nodes=tuple(n for n in match.nodes if n not in stay))
+        before = Liveness.of(site.outline, graph, match.nodes)
     needed = {n for n in names if before.is_needed(match.roots[n])}
     if not needed:
         raise Refused("nothing needs its result")
@@ -139,7 +144,6 @@ def _plan(match: Match, block: Block | None, site: Site) -> Plan:
 def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site) -> Fragment:
     root = site.outline.root(match.graph.graph if isinstance(match.graph, ir.Function) else match.graph)
     versions = dict(site.outline.model.opset_imports if root is site.outline.model.graph else root.opset_imports)
-    versions["" if "" in versions or "ai.onnx" not in versions else "ai.onnx"] = versions.get("", versions.get("ai.onnx", 1))
     fragment = Fragment({MICROSOFT: 1, function.DOMAIN: 1, **versions}, site.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
     if block is None:
@@ -222,7 +226,9 @@ def _order(
     Raises Refused where a reader of a result leads back into what the replacement reads.
     """
     position, gone = outline.position, set(removed)
-    readers = {u for old in replaced for u, _ in old.uses()} | {r.reader for r in redirected if r.value in replaced}
+    readers = {u for old in replaced for u, _ in old.uses()} | {
+        r.reader for r in redirected if r.value is not None and r.value in replaced
+    }
     places = {p for u in readers - gone if (p := outline.place_in(graph, u)) is not None}
     last = max(position[n] for n in match.nodes)
     first = min(places, key=lambda n: position[n], default=None)

@@ -1,0 +1,115 @@
+"""Constants of a replacement: computed when the rewrite happens, unread where they are large, shared where they are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_subgraph.rewriting.fragment import evaluate
+from tests.rewriting.stage import applied, by_hand, pattern, read, rewritten, run
+
+SCALED = pattern(
+    "y = Conv(x, w, **conv) * k",
+    example='{x: "float32[1, 3, 8, 8]", w: "float32[4, 3, 3, 3] constant", k: "float32[4, 1, 1] constant"}',
+    id_="scaled",
+    standard="y = Conv(x, w * Reshape(k, [-1, 1, 1, 1]), **conv)",
+)
+
+
+def convolution(name: str = "w", size: int = 3) -> onnx.ModelProto:
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, {size}, 8, 8] x) => (float[N, 4, 6, 6] y) {{ c = Conv<kernel_shape = [3, 3]>(x, {name}) y = Mul(c, k) }}"""
+    model = onnx.parser.parse_model(text)
+    random = np.random.default_rng(0)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(random.standard_normal((4, size, 3, 3)).astype(np.float32), name))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(random.standard_normal((4, 1, 1)).astype(np.float32), "k"))
+    return model
+
+
+def test_an_expression_over_constants_becomes_an_initializer(draw: Callable[..., np.ndarray]) -> None:
+    stage = rewritten(convolution(), SCALED)
+    assert stage.operators == ["Conv"], stage.skips
+    assert len(stage.model.graph.initializers) == 1, "the weights that were folded are not needed any more"
+    stage.agrees({"x": draw(2, 3, 8, 8)})
+
+
+def test_large_weights_are_not_read_before_the_model_is_written(draw: Callable[..., np.ndarray]) -> None:
+    proto = convolution(size=64)
+    model = ir.from_proto(proto)
+    weight = model.graph.initializers["w"]
+    assert weight.const_value is not None
+    stored, reads = weight.const_value.numpy(), []
+
+    def load() -> ir.TensorProtocol:
+        reads.append(1)
+        return ir.tensor(stored)
+
+    weight.const_value = ir.LazyTensor(load, dtype=ir.DataType.FLOAT, shape=ir.Shape(stored.shape))
+    stage = read_and_fuse(model)
+    assert not reads
+    x = draw(1, 64, 8, 8)
+    np.testing.assert_allclose(run(proto, {"x": x})[0], run(ir.to_proto(stage), {"x": x})[0], rtol=1e-3, atol=1e-4)
+    assert reads
+
+
+def read_and_fuse(model: ir.Model) -> ir.Model:
+    from onnx_subgraph.model.shapes import infer_shapes
+
+    infer_shapes(model)
+    match = by_hand(model, SCALED, "c y", x="x", w="w", k="k", y="y")
+    rewrites, skips = applied(model, match, target="standard")
+    assert rewrites and not skips
+    return model
+
+
+def test_an_initializer_that_can_be_overridden_is_not_folded() -> None:
+    proto = convolution()
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4, 3, 3, 3]))
+    model = ir.from_proto(proto)
+    read_and_fuse(model)
+    assert [i.name for i in model.graph.inputs] == ["x", "w"] and "w" in model.graph.initializers
+    assert [n.op_type for n in model.graph] == ["Mul", "Conv"], "the product is computed at run time, from the override"
+
+
+def test_equal_small_constants_are_shared_and_taken_from_the_model() -> None:
+    doubled = pattern("y = Relu(x)", example='{x: "float32[2, 8]"}', id_="d", onnxruntime="y = Relu(x) * 2.0")
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x) => (float[N, 4] y, float[N, 4] z) <float two = {2.0}>
+    { a = Relu(x) b = Relu(a) y = Neg(b) z = Mul(a, two) }"""
+    stage = rewritten(text, doubled)
+    assert len(stage.rewrites) == 2
+    assert list(stage.model.graph.initializers) == ["two"]
+    other = rewritten(text.replace("2.0", "4.0"), doubled)
+    assert list(other.model.graph.initializers) == ["two", "d_constant"]
+
+
+def test_a_literal_takes_the_dtype_of_the_operand_beside_it() -> None:
+    for dtype in ("float", "double", "float16", "bfloat16", "int32", "int64"):
+        literal = pattern("y = -x", example='{x: "float32[2, 8]"}', onnxruntime="y = x * -1")
+        text = f'<ir_version: 8, opset_import: ["": 17]> g ({dtype}[N] x) => ({dtype}[N] y) {{ y = Neg(x) }}'
+        model = read(text)
+        rewrites, skips = applied(model, by_hand(model, literal, "y", x="x", y="y"))
+        if skips:
+            assert "does not load" in skips[0].reason  # bfloat16 on the CPU
+            continue
+        (node,) = model.graph
+        assert rewrites and {v.dtype for v in node.inputs if v is not None} == {model.graph.inputs[0].dtype}
+
+
+def test_a_model_whose_initializers_must_be_inputs_gets_constant_nodes() -> None:
+    doubled = pattern("y = Relu(x)", example='{x: "float32[2, 8]"}', id_="d", onnxruntime="y = Relu(x) * 2.0")
+    stage = rewritten('<ir_version: 3, opset_import: ["": 9]> g (float[N] x) => (float[N] y) { y = Relu(x) }', doubled)
+    assert sorted(stage.operators) == ["Constant", "Mul", "Relu"] and not stage.model.graph.initializers
+
+
+@given(st.lists(st.floats(-4, 4, width=32), min_size=1, max_size=5), st.sampled_from(["Add", "Sub", "Mul"]))
+def test_folding_computes_what_numpy_does(numbers: list[float], operator: str) -> None:
+    a, b = np.array(numbers, np.float32), np.float32(1.5)
+    expected = {"Add": a + b, "Sub": a - b, "Mul": a * b}[operator]
+    (found,) = evaluate(operator, [a, np.asarray(b)], [], 1, 17)
+    np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,65 @@
+"""The `function` target: the model carries the definition of what it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+
+from tests.rewriting.stage import pattern, rewritten
+
+SILU = pattern("y = x * Sigmoid(x) | x * Sigmoid(a * x)", example='{x: "float32[2, 8]", a: "float32[]"}', id_="swish")
+NORM = pattern(
+    "n = x / Sqrt(ReduceMean(x ** 2, axes=[-1], keepdims=1) + eps)\ny = n * scale",
+    example='{x: "float32[2, 8]", eps: 1e-5, scale: "float32[8]"}',
+    id_="rms-norm",
+)
+
+
+def test_the_model_is_complete_and_any_runtime_runs_it(draw: Callable[..., np.ndarray]) -> None:
+    text = """<ir_version: 7, opset_import: ["": 13]>
+    g (float[N, 4] x) => (float[N, 4] z) { s = Sigmoid(x) y = Mul(s, x) t = Sigmoid(y) z = Mul(y, t) }"""
+    stage = rewritten(text, SILU, target="function")
+    assert stage.operators == ["onnx_subgraph.Swish", "onnx_subgraph.Swish"]
+    assert [f.name for f in stage.after.functions] == ["Swish"], "sites with the same definition share it"
+    assert stage.after.ir_version == 8 and all(r.body for r in stage.rewrites)
+    onnx.checker.check_model(stage.after)
+    stage.agrees({"x": draw(3, 4)})
+
+
+def test_another_definition_of_the_same_pattern_gets_a_number(draw: Callable[..., np.ndarray]) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x) => (float[N, 4] z) <float k = {1.702}>
+    { s = Sigmoid(x) y = Mul(s, x) b = Mul(k, y) t = Sigmoid(b) z = Mul(y, t) }"""
+    stage = rewritten(text, SILU, target="function")
+    assert sorted(f.name for f in stage.after.functions) == ["Swish", "Swish_2"]
+    stage.agrees({"x": draw(3, 4)})
+
+
+def test_a_definition_is_found_again_in_the_next_round(draw: Callable[..., np.ndarray]) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x) => (float[N, 4] z) { s = Sigmoid(x) y = Mul(s, x) t = Sigmoid(y) z = Mul(y, t) }"""
+    once = rewritten(text, SILU, target="function")
+    again = rewritten(once.after, SILU, target="function")
+    assert not again.rewrites and [f.name for f in again.after.functions] == ["Swish"]
+
+
+def test_literals_and_static_captures_are_baked_in(draw: Callable[..., np.ndarray]) -> None:
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    g (double[N, 4] x, double[4] w) => (double[N, 4] y) <double two = {2.0}, double e = {0.001}, int64[1] last = {-1}>
+    { p = Pow(x, two) m = ReduceMean<keepdims = 1>(p, last) a = Add(m, e) r = Sqrt(a) n = Div(x, r) y = Mul(n, w) }"""
+    stage = rewritten(text, NORM, target="function")
+    assert stage.operators == ["onnx_subgraph.RmsNorm"], stage.skips
+    onnx.checker.check_model(stage.after)
+    stage.agrees({"x": draw(3, 4, dtype="float64"), "w": draw(4, dtype="float64")})
+
+
+def test_float16_and_float32_sites_each_get_constants_of_their_dtype(draw: Callable[..., np.ndarray]) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x, float16[N, 4] h) => (float[N, 4] y, float16[N, 4] z) <float two = {2.0}>
+    { pair = Cast<to = 10>(two) a = Mul(x, two) y = Relu(a) b = Mul(h, pair) z = Relu(b) }"""
+    twice = pattern("y = Relu(2 * x)", example='{x: "float32[2, 8]"}', id_="twice")
+    stage = rewritten(text, twice, target="function")
+    assert len(stage.rewrites) == 2
+    stage.agrees({"x": draw(3, 4), "h": draw(3, 4, dtype="float16")})

@@ -1,0 +1,108 @@
+"""The words of layout as nodes: what einops does, onnxruntime does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import einops
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_subgraph.language.syntax import parse_assignments
+from onnx_subgraph.rewriting.attribute import lookup_in
+from onnx_subgraph.rewriting.emit import Emitter
+from onnx_subgraph.rewriting.fragment import Fragment, Refused
+from tests.rewriting.stage import run
+
+SIZES = {"a": 2, "b": 3, "c": 4, "d": 5}
+
+
+def emitted(text: str, shape: list[int | str], *, opset: int = 17, **names: int) -> tuple[onnx.ModelProto, list[str]]:
+    """The model that computes the last line's names of `text` from `x`, and its operators."""
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(shape))
+    fragment = Fragment({"": opset}, lambda _: None)
+    block = parse_assignments(text)
+    results = block.assignments[-1].names
+    bindings = {"x": x, **names}
+    emitter = Emitter(fragment, bindings, {}, lookup_in(bindings, lambda _: None), lambda name: name in results)
+    emitter.block(block)
+    values = [emitter.value_of(name) for name in results]
+    fragment.infer()
+    inputs = list(fragment.read)
+    inputs[0].name = "x"
+    graph = ir.Graph(
+        inputs,
+        values,
+        nodes=fragment.nodes,
+        initializers=fragment.constants,
+        opset_imports=dict(fragment.opset_imports),
+        name="g",
+    )
+    return ir.to_proto(ir.Model(graph, ir_version=8)), [n.op_type for n in graph]
+
+
+@given(st.permutations(sorted(SIZES)), st.data())
+def test_a_rearrangement_is_einops(order: list[str], data: st.DataObject) -> None:
+    def grouped(axes: list[str]) -> str:
+        cuts = [True, *data.draw(st.lists(st.booleans(), min_size=len(axes) - 1, max_size=len(axes) - 1))]
+        groups: list[list[str]] = []
+        for axis, starts in zip(axes, cuts, strict=True):
+            groups.append([axis]) if starts else groups[-1].append(axis)
+        return " ".join(g[0] if len(g) == 1 else f"({' '.join(g)})" for g in groups)
+
+    recipe = f"{grouped(sorted(SIZES))} -> {grouped(order)}"
+    left = recipe.split(" -> ", maxsplit=1)[0]
+    source = einops.rearrange(np.arange(120, dtype=np.float32).reshape(2, 3, 4, 5), f"a b c d -> {left}")
+    model, _ = emitted(f'y = rearrange(x, "{recipe}")', list(source.shape), **SIZES)
+    np.testing.assert_array_equal(run(model, {"x": source})[0], einops.rearrange(source, recipe, **SIZES))
+
+
+def test_dynamic_sizes_are_copied_and_one_is_left_open(draw: Callable[..., np.ndarray]) -> None:
+    model, operators = emitted('y = rearrange(x, "b s (h d) -> b h s d")', ["B", "S", 12], h=3)
+    assert operators == ["Reshape", "Transpose"]
+    for shape in ((2, 5, 12), (1, 1, 12)):
+        x = draw(*shape)
+        np.testing.assert_array_equal(run(model, {"x": x})[0], einops.rearrange(x, "b s (h d) -> b h s d", h=3))
+
+
+def test_two_dynamic_sizes_in_one_reshape_are_refused() -> None:
+    with pytest.raises(Refused, match="dynamic"):
+        emitted('y = rearrange(x, "a b c d -> d (a b) c")', ["A", "B", "C", "D"])
+
+
+def test_a_no_op_adds_no_nodes() -> None:
+    _, operators = emitted('z = rearrange(x, "a b -> a b")\ny = -z', ["A", 4])
+    assert operators == ["Neg"]
+
+
+def test_repeat_is_einops(draw: Callable[..., np.ndarray]) -> None:
+    recipe = "b g t d -> b (g r) t d"
+    model, operators = emitted(f'y = repeat(x, "{recipe}", r=4)', ["B", 2, "T", 3])
+    assert "Expand" in operators
+    x = draw(1, 2, 5, 3)
+    np.testing.assert_array_equal(run(model, {"x": x})[0], einops.repeat(x, recipe, r=4))
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("how", ["parts=2", "sizes=[1, 3]"])
+def test_split_is_written_for_every_opset(opset: int, how: str, draw: Callable[..., np.ndarray]) -> None:
+    model, operators = emitted(f"lo, hi = split(x, axis=-1, {how})", [3, 4], opset=opset)
+    assert operators == ["Split"]
+    onnx.checker.check_model(model)
+    x = draw(3, 4)
+    for found, expected in zip(run(model, {"x": x}), np.split(x, [2 if "parts" in how else 1], axis=-1), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("opset", "inputs"), [(13, 1), (18, 2)])
+def test_a_keyword_is_an_attribute_or_an_input_as_the_opset_wants(
+    opset: int, inputs: int, draw: Callable[..., np.ndarray]
+) -> None:
+    model, _ = emitted("y = ReduceMean(x, axes=[-1], keepdims=0)", [3, 4], opset=opset)
+    assert len(model.graph.node[0].input) == inputs
+    x = draw(3, 4)
+    np.testing.assert_allclose(run(model, {"x": x})[0], x.mean(-1), rtol=1e-5)

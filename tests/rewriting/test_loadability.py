@@ -1,0 +1,48 @@
+"""Loadability is asked: these are the cases in which onnxruntime's registrations say something else."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+
+from onnx_subgraph.rewriting.loadability import Loadability, Operand
+from tests.rewriting.stage import LOADABILITY
+
+FLOAT, DOUBLE, HALF = (Operand(d, 2) for d in (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16))
+
+
+def test_a_kernel_that_the_schema_forbids_does_not_load() -> None:
+    reason = LOADABILITY.reason("SkipLayerNormalization", "com.microsoft", 1, [DOUBLE, DOUBLE, Operand(ir.DataType.DOUBLE, 1)])
+    assert reason is not None and "double" in reason
+
+
+def test_an_operator_without_a_kernel_loads_through_inserted_casts() -> None:
+    assert LOADABILITY.reason("Gelu", "com.microsoft", 1, [HALF]) is None
+
+
+@pytest.mark.parametrize("operator", ["GroupNorm", "BiasAdd", "BiasSplitGelu"])
+def test_what_only_other_providers_implement_does_not_load_on_the_cpu(operator: str) -> None:
+    x = Operand(ir.DataType.FLOAT16, 4)
+    one = Operand(ir.DataType.FLOAT, 1)
+    assert LOADABILITY.reason(operator, "com.microsoft", 1, [x, one, one]) is not None
+
+
+def test_an_unknown_operator_is_refused_without_a_session() -> None:
+    assert LOADABILITY.reason("Nonesuch", "com.microsoft", 1, [FLOAT]) == "this onnxruntime does not know com.microsoft.Nonesuch"
+
+
+def test_an_operator_that_carries_its_definition_loads() -> None:
+    assert LOADABILITY.reason("Nonesuch", "onnx_subgraph", 1, [FLOAT], function=True) is None
+
+
+def test_an_answer_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    loadability = Loadability("CPUExecutionProvider")
+    assert loadability.reason("Gelu", "com.microsoft", 1, [FLOAT]) is None
+    monkeypatch.setattr("onnx_subgraph.rewriting.loadability._session_error", lambda *_: pytest.fail("asked twice"))
+    assert loadability.reason("Gelu", "com.microsoft", 1, [FLOAT]) is None
+
+
+def test_a_provider_that_is_not_here_is_assumed_or_loads_nothing() -> None:
+    assert Loadability("NonesuchProvider").reason("Relu", "", 17, [FLOAT]) == "NonesuchProvider is not part of this onnxruntime"
+    assumed = Loadability("NonesuchProvider", assume=lambda *_: None)
+    assert assumed.reason("Relu", "", 17, [FLOAT]) is None
