@@ -203,10 +203,11 @@ def children(term: Term) -> tuple[Term, ...]:
 
 
 def walk(term: Term) -> Iterator[Term]:
-    """`term` and every term inside it, parents first."""
-    yield term
-    for child in children(term):
-        yield from walk(child)
+    """`term` and every term inside it, parents first, in the order written."""
+    waiting = [term]
+    while waiting:
+        yield (inner := waiting.pop())
+        waiting.extend(reversed(children(inner)))
 
 
 def _nested(term: Term, operator: str) -> str:
