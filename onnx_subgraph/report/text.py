@@ -82,13 +82,13 @@ def pattern_list(headers: Sequence[Header]) -> RenderableType:
 
 
 def pattern(header: Header, source: str) -> RenderableType:
-    """One pattern: its file, which is written to be read."""
+    """One pattern: its file, which is written to be read, without the models it is tested on."""
     facts = _grid()
     facts.add_row("pattern", Text(header.id, "bold"))
     facts.add_row("group", header.group)
     facts.add_row("targets", ", ".join(header.targets))
-    facts.add_row("file", str(header.file))
-    return Group(facts, "", Text(source.rstrip("\n")))
+    facts.add_row("file", _path(header.file))
+    return Group(facts, "", Text(_formula(source)))
 
 
 def proofs(proofs: Sequence[Proof]) -> RenderableType:
@@ -105,6 +105,17 @@ def proofs(proofs: Sequence[Proof]) -> RenderableType:
     failed = sum(bool(proof.failures) for proof in proofs)
     total = f"{_count(len(proofs), 'pattern')}, {_count(sum(proof.cases for proof in proofs), 'model')}"
     return Group(*parts, "", f"{total}: {_count(failed, 'pattern')} failed" if failed else f"{total}: all hold")
+
+
+def _formula(source: str) -> str:
+    """The lines of a pattern file but its head and its test models."""
+    key, kept = "", []
+    for line in source.splitlines():
+        if line[:1].isalpha():
+            key = line.partition(":")[0]
+        if key not in {"id", "keeps", "fuses"} and not line.startswith("#"):
+            kept.append(line)
+    return "\n".join(kept).strip("\n")
 
 
 def _heading(result: FuseResult) -> Text:
@@ -226,8 +237,14 @@ def _near_miss(group: grouping.NearlyMatched) -> RenderableType:
 def _line(span: Span | None) -> list[RenderableType]:
     if span is None:
         return []
-    place = Text(str(span), "cyan")
+    place = Text(f"{_path(span.file)}:{span.line}:{span.column}", "cyan")
     return [place, Text(span.caret(), no_wrap=True)] if span.text else [place]
+
+
+def _path(file: str) -> str:
+    """A path as short as it can be given from here."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def _names(names: Sequence[str], limit: int = 3) -> str:

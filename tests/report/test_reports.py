@@ -192,6 +192,9 @@ def test_the_list_of_patterns_is_by_group() -> None:
     assert lines[-1].startswith("3 patterns")
 
 
-def test_one_pattern_is_shown_as_written() -> None:
-    source = "id: gelu\nmatch: |\n  y = 0.5 * x * (1 + Erf(x / sqrt(2)))\n"
+def test_one_pattern_is_shown_as_written_but_for_its_test_models() -> None:
+    source = "match: |\n  y = 0.5 * x * (1 + Erf(x / sqrt(2)))\n"
+    models = "keeps:\n  - why: a second reader\n    model: |\n      g (…)\nassumes: finite\n"
+    assert "keeps" not in shown(text.pattern(header("gelu", "activation"), source + models))
+    assert "assumes: finite" in shown(text.pattern(header("gelu", "activation"), source + models))
     assert source in shown(text.pattern(header("gelu", "activation"), source))

@@ -1,0 +1,133 @@
+"""README.md runs: its console blocks give what they show, its Python runs, its pattern loads.
+
+A block after `<!-- run -->` is executed, one after `<!-- pattern -->` is loaded as a pattern file. What depends on the machine
+(seconds, the last digits of an error) is written as `…`. `python tests/test_readme.py` writes the output of the console blocks again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+
+CONSOLE = re.compile(r"(?<=<!-- run -->\n```console\n)(.*?)(?=```\n)", re.DOTALL)
+PYTHON = re.compile(r"(?<=<!-- run -->\n```python\n)(.*?)(?=```\n)", re.DOTALL)
+PATTERN = re.compile(r"(?<=<!-- pattern -->\n```yaml\n)(.*?)(?=```\n)", re.DOTALL)
+
+VOLATILE = (
+    (re.compile(r"(?m)^(seconds +).*$"), r"\1…"),
+    (re.compile(r"(?m)^( +worst: \S+ differs by ).*$"), r"\1…"),
+    (re.compile(re.escape(f"{ROOT}/")), ""),
+)
+"""What another machine, or another release of onnxruntime, prints otherwise."""
+
+
+def stable(output: str) -> str:
+    """`output` without what depends on the machine, and without empty lines at its end."""
+    for expression, replacement in VOLATILE:
+        output = expression.sub(replacement, output)
+    return output.rstrip("\n") + "\n"
+
+
+def commands(block: str) -> list[str]:
+    return [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+
+
+def visit(folder: Path) -> dict[str, str]:
+    """Makes `folder` look like a checkout in which the package is installed; gives the environment for commands run in it."""
+    for name in ("sample_models", "patterns", "tests"):
+        (folder / name).symlink_to(ROOT / name)
+    binaries = folder / ".bin"
+    binaries.mkdir()
+    (binaries / "onnx-subgraph").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "cli.py"}" "$@"\n', encoding="utf-8")
+    (binaries / "onnx-subgraph").chmod(0o755)
+    path = os.pathsep.join([str(binaries), os.environ["PATH"]])
+    kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "FORCE_COLOR"}}
+    return {**kept, "PATH": path, "PYTHONPATH": str(ROOT)}
+
+
+def transcript(block: str, folder: Path) -> str:
+    """What a terminal shows when the commands of `block` are typed in a fresh checkout."""
+    environment = visit(folder)
+    text = ""
+    for command in commands(block):
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=folder, env=environment)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        text += f"$ {command}\n{stable(done.stdout)}"
+    return text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the README's commands are for a POSIX shell")
+@pytest.mark.parametrize("block", CONSOLE.findall(README.read_text(encoding="utf-8")), ids=lambda b: commands(b)[0])
+def test_a_console_block_gives_what_it_shows(block: str, tmp_path: Path) -> None:
+    assert transcript(block, tmp_path) == stable(block), "`python tests/test_readme.py` writes the README's output again"
+
+
+@pytest.mark.parametrize("block", PYTHON.findall(README.read_text(encoding="utf-8")), ids=["python"])
+def test_the_python_runs(block: str, tmp_path: Path) -> None:
+    environment = visit(tmp_path)
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("block", PATTERN.findall(README.read_text(encoding="utf-8")), ids=["pattern"])
+def test_the_pattern_loads(block: str, tmp_path: Path) -> None:
+    from onnx_subgraph import load_patterns
+
+    name = re.match(r"# (\S+\.yaml)", block)
+    assert name is not None, "the first line of the example names its file"
+    file = tmp_path / name.group(1)
+    file.parent.mkdir(parents=True)
+    file.write_text(block, encoding="utf-8")
+    assert [pattern.id for pattern in load_patterns([file]).patterns][-1] == file.stem.replace("_", "-")
+
+
+def test_all_options_are_in_the_readme() -> None:
+    """The synopsis in the README and `--help` are the same list of options."""
+    import click
+
+    from onnx_subgraph.cli import COMMANDS, commands
+
+    text = README.read_text(encoding="utf-8")
+    for name in COMMANDS:
+        found = re.search(rf"(?m)^onnx-subgraph {name} (.*\n(?: .*\n)*)", text)
+        assert found is not None, f"{name} is not in the README"
+        command = commands.get_command(click.Context(commands), name)
+        assert command is not None
+        offered = {option.opts[0] for option in command.params if isinstance(option, click.Option)} - {"--help"}
+        assert set(re.findall(r"(?<!\S)\[?(--?[a-z][a-z-]*)", found.group(1))) >= offered, name
+
+
+def test_relative_links_lead_somewhere() -> None:
+    for page in (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"):
+        prose = re.sub(r"```.*?```|`[^`\n]*`(?!\])", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", prose):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_what_depends_on_the_machine_is_left_out() -> None:
+    text = "seconds  1.9 (load 0.2)\n         worst: y differs by 1e-7 of 2e-7 allowed at [0] (seed 0)\n\n"
+    assert stable(text) == "seconds  …\n         worst: y differs by …\n"
+    assert stable(stable(text)) == stable(text)
+
+
+def write_again() -> None:
+    """Puts what the commands print now into the console blocks of README.md."""
+
+    def current(block: re.Match[str]) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            return transcript(block.group(), Path(folder))
+
+    README.write_text(CONSOLE.sub(current, README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_again()
