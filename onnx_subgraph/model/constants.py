@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.folding import evaluate
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
 
 STRIPPED = "onnx_subgraph.stripped"
@@ -165,7 +166,7 @@ class Constants:
             return None
         if size is not None and size > self._limit:
             return None
-        results = _evaluate(node, operands, self._opset(node))
+        results = evaluate(node, operands, self._opset(node))
         result = results[value.index() or 0] if results is not None else None
         return result if isinstance(result, np.ndarray) and result.nbytes <= self._limit else None
 
@@ -303,32 +304,3 @@ def _product(sizes: list[int]) -> int:
     for size in sizes:
         result *= size
     return result
-
-
-def _evaluate(node: ir.Node, operands: list[np.ndarray | None], opset: int) -> list[object] | None:
-    """What one node computes, by onnx's reference evaluator; None where that does not know the operator or stumbles."""
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    inputs = ["" if array is None else f"i{index}" for index, array in enumerate(operands)]
-    feeds = {name: array for name, array in zip(inputs, operands, strict=True) if array is not None}
-    outputs = [f"o{index}" for index in range(len(node.outputs))]
-    proto = ir.to_proto(node)
-    call = onnx.helper.make_node(node.op_type, inputs, outputs)
-    call.attribute.extend(proto.attribute)
-    graph = onnx.helper.make_graph(
-        [call],
-        "fold",
-        [onnx.helper.make_tensor_value_info(name, _element_type(array), None) for name, array in feeds.items()],
-        [onnx.helper.make_tensor_value_info(name, 0, None) for name in outputs],
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    try:
-        with np.errstate(all="ignore"):
-            return list(ReferenceEvaluator(model).run(None, feeds))
-    except Exception:  # The evaluator lacks an operator or a type, or the node is wrong: it is simply not folded.
-        return None
-
-
-def _element_type(array: np.ndarray) -> int:
-    return int(ir.DataType.STRING if array.dtype.kind in "OSU" else ir.DataType.from_numpy(array.dtype))

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import onnx_ir as ir
 import sympy
 from onnx_shape_inference import ShapeInferenceContext, registry
+
+from onnx_subgraph.model.folding import evaluate
 
 Dim = int | ir.SymbolicDim
 Rule = Callable[[ShapeInferenceContext, ir.Node], None]
@@ -38,6 +42,7 @@ _BROADCASTING = frozenset(
         *("LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Max", "Min", "Sum", "Mean", "Where"),
     }
 )
+_INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
 _LONGEST_SHAPE = 64
 """Elements of an integer tensor that are followed one by one; shapes are short."""
 
@@ -71,6 +76,28 @@ def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
         rule(context, node)
     for output, shape in zip(node.outputs, declared, strict=True):
         output.shape = _merged(context, output.shape, shape)
+    _fold(context, node)
+
+
+def _fold(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Give a small integer result its elements, where all operands are known: paddings, sizes and axes are computed so."""
+    output = node.outputs[0] if len(node.outputs) == 1 and not node.domain and node.inputs else None
+    if output is None or output.const_value is not None or output.dtype not in _INTEGERS or output.shape is None:
+        return
+    if not all(isinstance(dim, int) for dim in output.shape) or _size(output.shape) > _LONGEST_SHAPE:
+        return
+    operands = [ir.convenience.get_const_tensor(value) if value is not None else None for value in node.inputs]
+    if any((tensor is None) != (value is None) for tensor, value in zip(operands, node.inputs, strict=True)):
+        return
+    if any(tensor is not None and tensor.size > _LONGEST_SHAPE for tensor in operands):
+        return
+    results = evaluate(node, [None if tensor is None else tensor.numpy() for tensor in operands], context.opset)
+    if results is not None and isinstance(results[0], np.ndarray) and results[0].size <= _LONGEST_SHAPE:
+        output.const_value = ir.Tensor(results[0], name=output.name)
+
+
+def _size(shape: ir.Shape) -> int:
+    return math.prod(shape.numpy())
 
 
 def _merged(context: ShapeInferenceContext, inferred: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
@@ -89,7 +116,8 @@ def _merged_dim(context: ShapeInferenceContext, inferred: Dim, declared: Dim) ->
         return declared
     if declared.value is None:
         return inferred
-    context.add_symbolic_equality(inferred, declared)
+    if str(inferred.value).isidentifier():  # An equality of whole expressions would cost sympy seconds.
+        context.add_symbolic_equality(inferred, declared)
     return declared
 
 
