@@ -98,6 +98,8 @@ def _too_deep(tree: ast.AST) -> ast.expr | None:
     level: list[ast.AST] = [tree]
     for _ in range(MAX_NESTING):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return None
     return next((node for node in level if isinstance(node, ast.expr)), None)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
@@ -27,6 +26,7 @@ from onnx_subgraph.language.term import (
     Static,
     Term,
     Variable,
+    walk,
 )
 
 WORDS = ("rearrange", "repeat", "split")
@@ -85,14 +85,14 @@ class _Reader:
         if len(statement.targets) != 1:
             raise self.error(statement, "two assignments in one line", "write one `name = term` a line")
         names = self.names(statement.targets[0])
-        used = [n for n in ast.walk(statement.value) if isinstance(n, ast.Name)]
         for target in _targets(statement.targets[0]):
             if target.id in assigned and target.id != "_":
                 raise self.error(target, f"`{target.id}` is assigned twice", "give the second result its own name")
-            for name in used:
-                if name.id == target.id != "_":
-                    raise self.error(name, f"`{name.id}` is used before it is assigned", "give the result another name")
-        return Assignment(names, self.term(statement.value), self.code.span(statement))
+        term = self.term(statement.value)
+        for variable in (t for t in walk(term) if isinstance(t, Variable) and t.name != "_" and t.name in names):
+            message = f"`{variable.name}` is used before it is assigned"
+            raise PatternError(message, span=variable.span, hint="give the result another name")
+        return Assignment(names, term, self.code.span(statement))
 
     def names(self, target: ast.expr) -> tuple[str, ...]:
         names = _targets(target)
@@ -359,11 +359,3 @@ def _targets(target: ast.expr) -> list[ast.Name]:
 
 def _alternatives(term: Term) -> tuple[Term, ...]:
     return term.alternatives if isinstance(term, Either) else (term,)
-
-
-_IDENTIFIER = re.compile(r"[a-z_]\w*")
-
-
-def is_name(text: str) -> bool:
-    """Whether `text` can name a value."""
-    return _IDENTIFIER.fullmatch(text) is not None and text not in CONSTANTS and text not in WORDS

@@ -21,8 +21,9 @@ def test_a_pack_is_read_in_the_order_of_its_names() -> None:
     library = load_patterns([DATA], built_in=False)
     assert [(p.group, p.id, p.order) for p in library.patterns] == [
         ("activation", "gelu", 0),
-        ("convolution", "conv-activation", 1),
-        ("normalization", "skip-layer-normalization", 2),
+        ("attention", "multi-head-attention", 1),
+        ("convolution", "conv-activation", 2),
+        ("normalization", "skip-layer-normalization", 3),
     ]
     assert [pack.name for pack in library.packs] == ["sample"]
     assert library.get("gelu").summary == "Exact GELU, x · Φ(x), spelled out with Erf"
@@ -54,7 +55,12 @@ def test_headers_are_read_without_the_heavy_libraries() -> None:
 
 def test_a_file_given_twice_is_read_once() -> None:
     library = load_patterns([DATA / "activation", DATA / "activation" / "gelu.yaml", DATA], built_in=False)
-    assert [p.id for p in library.patterns] == ["gelu", "conv-activation", "skip-layer-normalization"]
+    assert [p.id for p in library.patterns] == [
+        "gelu",
+        "multi-head-attention",
+        "conv-activation",
+        "skip-layer-normalization",
+    ]
 
 
 def test_an_id_in_two_packs_names_both_files(tmp_path: Path) -> None:
