@@ -1,8 +1,8 @@
 """Feeds that fit a model: drawn from what its inputs are for, or read from the user's .npz.
 
-Equal model, sizes and seed give equal feeds. Integers stay within what they index, masks have at least one 1 in each row, floats are
-standard normal; an overridable initializer keeps its default in even seeds and gets another value of its dtype and shape in odd
-ones, which exposes a fusion that took it for a constant.
+Equal model, sizes and seed give equal feeds. Integers stay within what they index, masks have at least one 1 in each row,
+floats are standard normal; an overridable initializer keeps its default in even seeds and gets another value of its dtype and
+shape in odd ones, which exposes a fusion that took it for a constant.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _misfits(array: Array, value: ir.Value, sizes: dict[str, int]) -> list[str]:
 
 
 def _reinterpreted(array: Array, value: ir.Value) -> Array:
-    """numpy writes bfloat16 and float8 as raw bytes (void); the model's dtype says what they are."""
+    """Bfloat16 and float8, which numpy writes as raw bytes (void), as what they are: the model's dtype says."""
     expected = _element_type(value)
     if expected is ir.DataType.STRING:
         return array.astype(object)

@@ -19,7 +19,7 @@ or strings is equal only where it is the same; where the noise itself flips elem
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 ELEMENT = 8.0
 """How often the largest noise seen at an element, and the typical noise of its output, an element may differ."""
-AGGREGATE = 4.0
+AGGREGATE = 3.0
 """How often the noise's root mean square the candidate's may be."""
 FLOOR = 4.0
 """Units in the last place that any fused kernel may differ, noise or none: exp, tanh and erf are rounded so."""
@@ -72,7 +72,8 @@ class Noise:
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The largest difference allowed. element: for each element (float64, the output's shape; a scalar for integers, then
-    a fraction of elements). aggregate: for the root mean square over the output; infinite when the user set rtol or atol."""
+    a fraction of elements). aggregate: for the root mean square over the output; infinite when the user set rtol or atol.
+    """
 
     element: Array
     aggregate: float = np.inf
@@ -81,7 +82,8 @@ class Bound:
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One output compared. error, bound: at the element `worst`, the one furthest over or nearest to its bound.
-    problem: "" or what is wrong besides. compared: how many finite or discrete elements were held against each other."""
+    problem: "" or what is wrong besides. compared: how many finite or discrete elements were held against each other.
+    """
 
     error: float
     bound: float
@@ -108,7 +110,7 @@ def epsilon(array: Array) -> float:
         return float(np.finfo(array.dtype).eps)
     import ml_dtypes
 
-    return float(ml_dtypes.finfo(array.dtype).eps)
+    return float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
 
 
 def bound(reference: Array, noise: Noise = NOTHING, *, rtol: float | None = None, atol: float | None = None) -> Bound:

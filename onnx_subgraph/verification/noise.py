@@ -1,13 +1,14 @@
 """The noise of a model: how far its own outputs move when the roundings inside it fall otherwise.
 
-A fused operator computes the same formula in another order and rounds at other places, so every float result inside the model may
-move by a unit in the last place or two, and what that does to the outputs is what a fusion is allowed to do. It is measured
-by Monte Carlo arithmetic (D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997): a copy of the model in which results are
-multiplied by 1 - u * eps, u drawn anew from [0, 2] for each element and run, beside the model itself run with optimisation on.
+A fused operator computes the same formula in another order and rounds at other places, so every float result inside the model
+may move by a unit in the last place or two, and what that does to the outputs is what a fusion is allowed to do. It is
+measured by Monte Carlo arithmetic (D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997): a copy of the model in
+which results are multiplied by 1 - u * eps, u drawn anew from [0, 1] for each element and run, beside the model itself run
+with optimisation on. (Towards zero, so that the largest negative number, which masks are made of, stays finite.)
 
-Only results that depend on a float input or on a learned table or product are moved. The positions, masks and bucket numbers that a model
-computes from shapes and integers are rounded the same way in every spelling of it, and moving them would push exact
-values (log(16) / log(128) * 8) across the integer they are cut to, and call the damage noise.
+Only results that depend on a float input, on a lookup in a table or on a sum of products are moved. The positions, masks and
+bucket numbers that a model computes from shapes and integers are rounded the same way in every spelling of it, and moving
+them would push exact values (log(16) / log(128) * 8) across the integer they are cut to, and call the damage noise.
 """
 
 from __future__ import annotations
@@ -24,19 +25,24 @@ _EPSILON = {
     ir.DataType.DOUBLE: 2.0**-52,
 }
 
-_PRODUCTS = frozenset(
+
+def _operators(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_PRODUCTS = _operators(
     "MatMul Gemm Conv ConvTranspose Einsum LSTM GRU RNN Attention MultiHeadAttention FusedMatMul LayerNormalization "
     "SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization RMSNormalization GroupNormalization "
-    "InstanceNormalization BatchNormalization EmbedLayerNormalization GroupQueryAttention".split()
+    "InstanceNormalization BatchNormalization EmbedLayerNormalization GroupQueryAttention"
 )
 """Sums of many terms: where the order of rounding differs from kernel to kernel, whatever the operands come from."""
 
-_EXACT = frozenset(
+_EXACT = _operators(
     "Identity Cast CastLike Reshape Transpose Unsqueeze Squeeze Flatten Slice Split Concat Expand Tile Pad Gather GatherElements "
-    "GatherND ScatterND ScatterElements Scatter Neg Abs Relu Max Min Clip Where Floor Ceil Round Sign Constant ConstantOfShape Shape Size Range "
-    "MaxPool GlobalMaxPool DepthToSpace SpaceToDepth TopK OneHot Trilu EyeLike Dropout ReduceMax ReduceMin QuantizeLinear "
-    "DequantizeLinear If Loop Scan SequenceAt SequenceConstruct SplitToSequence ConcatFromSequence Optional NonZero "
-    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial Not And Or Equal Greater Less".split()
+    "GatherND ScatterND ScatterElements Scatter Neg Abs Relu Max Min Clip Where Floor Ceil Round Sign Constant ConstantOfShape "
+    "Shape Size Range MaxPool GlobalMaxPool DepthToSpace SpaceToDepth TopK OneHot Trilu EyeLike Dropout ReduceMax ReduceMin "
+    "QuantizeLinear DequantizeLinear SequenceAt SequenceConstruct SplitToSequence ConcatFromSequence Optional NonZero "
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial Not And Or Equal Greater Less"
 )
 """Operators that move, choose or cut values and round nothing."""
 
@@ -54,7 +60,7 @@ def add_noise(model: ir.Model, seed: int) -> int:
     for value in [value for value in graph.inputs if value in depends]:
         moved += _move(graph, value, seed + moved, value in outputs)
     for node in list(graph):
-        if node.op_type in _EXACT and node.op_type not in ("If", "Loop", "Scan") and not _looks_up(node):
+        if node.op_type in _EXACT and not _looks_up(node):
             continue
         for value in node.outputs:
             if value in depends and value.dtype in _EPSILON:
@@ -94,22 +100,12 @@ def _read_by(node: ir.Node) -> Iterable[ir.Value]:
 
 
 def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:
-    """value → value * Cast(1 - eps * u), for all its uses; returns 1, or 0 where nothing uses it."""
+    """Replaces `value` by value * Cast(1 - eps * u), for all its uses; returns 1, or 0 where nothing uses it."""
     uses = list(value.uses())
     if (not uses and not is_output) or value.dtype is None:
         return 0
-    # drawn in float32 (onnxruntime draws no float16), so that 1 - eps * u is rounded once, to the value's dtype; but a float64's
-    # 1 - eps is no float32, and the attributes of a node are, so there u comes first and 1 - u is its own node
-    double = value.dtype is ir.DataType.DOUBLE
-    spread = 2.0 * _EPSILON[value.dtype]
-    low, high = (0.0, spread) if double else (1.0 - spread, 1.0)
-    wide = int(ir.DataType.DOUBLE if double else ir.DataType.FLOAT)
-    nodes = [ir.node("RandomUniformLike", [value], {"dtype": wide, "low": low, "high": high, "seed": float(seed)})]
-    if double:
-        nodes.append(ir.node("Constant", [], {"value": ir.tensor(np.float64(1.0))}))
-        nodes.append(ir.node("Sub", [nodes[1].outputs[0], nodes[0].outputs[0]]))
-    nodes.append(ir.node("Cast", [nodes[-1].outputs[0]], {"to": int(value.dtype)}))
-    nodes.append(ir.node("Mul", [value, nodes[-1].outputs[0]]))
+    factor = _factor(value, value.dtype, seed, graph.opset_imports.get("", 1))
+    nodes = [*factor, ir.node("Mul", [value, factor[-1].outputs[0]])]
     moved = nodes[-1].outputs[0]
     moved.dtype, moved.shape = value.dtype, value.shape
     for number, node in enumerate(nodes):
@@ -129,6 +125,32 @@ def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:
     if is_output:
         _rename_output(graph, value, moved)
     return 1
+
+
+def _factor(value: ir.Value, dtype: ir.DataType, seed: int, opset: int) -> list[ir.Node]:
+    """Nodes whose last output has the value's shape and dtype and is 1 - eps * u, rounded once, from float32 or float64."""
+    wide = ir.DataType.DOUBLE if dtype is ir.DataType.DOUBLE else ir.DataType.FLOAT
+
+    def scalar(number: float) -> ir.Node:
+        return ir.node("Constant", [], {"value": ir.tensor(np.asarray(number, wide.numpy()))})
+
+    if opset < 22:
+        draw = {"dtype": int(wide), "low": 0.0, "high": _EPSILON[dtype], "seed": float(seed)}
+        nodes = [ir.node("RandomUniformLike", [value], draw)]
+    else:
+        # onnxruntime has no kernel for the random operators of opset 22, but one for Dropout, which yields 0 or 2 from 1
+        shape, half, train = (
+            ir.node("Shape", [value]),
+            scalar(0.5),
+            ir.node("Constant", [], {"value": ir.tensor(np.asarray(True))}),
+        )
+        ones = ir.node("ConstantOfShape", shape.outputs, {"value": ir.tensor(np.ones(1, wide.numpy()))})
+        draw_node = ir.node("Dropout", [ones.outputs[0], half.outputs[0], train.outputs[0]], {"seed": seed})
+        step = scalar(_EPSILON[dtype] / 2.0)
+        nodes = [shape, half, train, ones, draw_node, step, ir.node("Mul", [draw_node.outputs[0], step.outputs[0]])]
+    one = scalar(1.0)
+    difference = ir.node("Sub", [one.outputs[0], nodes[-1].outputs[0]])
+    return [*nodes, one, difference, ir.node("Cast", difference.outputs, {"to": int(dtype)})]
 
 
 def _rename_output(graph: ir.Graph, value: ir.Value, moved: ir.Value) -> None:

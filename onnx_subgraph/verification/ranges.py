@@ -1,17 +1,18 @@
 """What the values of an input may be, read off the nodes that use it: rows of a table, a mask, a length, a number.
 
-An integer input is followed forward through the operators that only move or shift values to the nodes that index something with it; the
-narrowest thing indexed bounds it. An input that is compared, cast to bool, subtracted from one or multiplied by a large negative number
-is a mask of zeros and ones.
+An integer input is followed forward through the operators that only move or shift values to the nodes that index something
+with it; the narrowest thing indexed bounds it. An input that is compared with 0 or 1, cast to bool, subtracted from one or
+multiplied by a large negative number is a mask of zeros and ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 Limit = int | str
@@ -34,10 +35,13 @@ class Purpose:
 
 
 _MOVES = frozenset(
-    "Identity Cast CastLike Reshape Unsqueeze Squeeze Slice Concat Expand Transpose Flatten Tile Gather GatherElements GatherND Pad Split "
-    "Trilu ScatterND ScatterElements Where Max Min Clip Mod Abs Dropout".split()
+    (
+        *("Identity", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice", "Concat", "Split"),
+        *("Expand", "Tile", "Pad", "Gather", "GatherElements", "GatherND", "ScatterND", "ScatterElements", "Where", "Trilu"),
+        *("Max", "Min", "Clip", "Mod", "Abs", "Dropout"),
+    )
 )
-_COMPARES = frozenset("Equal Greater Less GreaterOrEqual LessOrEqual".split())
+_COMPARES = frozenset(("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"))
 _SHAPE_INPUT = {
     "Reshape": 1,
     "Expand": 1,
@@ -87,7 +91,7 @@ def purpose(model: ir.Model, value: ir.Value) -> Purpose:
     return Purpose("number")
 
 
-def constant(value: ir.Value | None) -> np.ndarray | None:  # type: ignore[type-arg]
+def constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
     """The array of a small constant: an initializer that is no graph input, or the output of a Constant node; else None."""
     if value is None or value.is_graph_input():
         return None
@@ -102,7 +106,7 @@ def constant(value: ir.Value | None) -> np.ndarray | None:  # type: ignore[type-
     return tensor.numpy()
 
 
-def _attribute_constant(node: ir.Node) -> np.ndarray | None:  # type: ignore[type-arg]
+def _attribute_constant(node: ir.Node) -> npt.NDArray[Any] | None:
     for attribute in node.attributes.values():
         if attribute.type is ir.AttributeType.TENSOR:
             tensor = attribute.as_tensor()

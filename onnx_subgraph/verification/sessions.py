@@ -7,6 +7,7 @@ named. What a session has to say against a model or its feeds comes back as a `F
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ class Session:
 def onnxruntime() -> ModuleType:
     """The onnxruntime at hand, told to keep its warnings to itself. Raises UsageError when it can't be imported."""
     try:
-        import onnxruntime as runtime
+        runtime = importlib.import_module("onnxruntime")
     except ImportError as error:
         raise UsageError(f"onnxruntime can't be imported: {error}", hint="pip install onnxruntime, or use --no-verify") from error
     runtime.set_default_logger_severity(4)

@@ -19,9 +19,9 @@ from onnx_subgraph.verification.ranges import constant
 
 Sizes = dict[str, int]
 
-_BATCH = re.compile(r"batch|^n$|^b$|^bs$", re.I)
-_IMAGE = re.compile(r"height|width|^h$|^w$|image|pixel", re.I)
-_PAST = re.compile(r"past|cache", re.I)
+_BATCH = re.compile(r"batch|^n$|^b$|^bs$", re.IGNORECASE)
+_IMAGE = re.compile(r"height|width|^h$|^w$|image|pixel", re.IGNORECASE)
+_PAST = re.compile(r"past|cache", re.IGNORECASE)
 _FIRST = {"batch": (2,), "image": (64, 96), "past": (5, 3), "length": (7, 11, 13, 9, 6)}
 _SECOND = {"batch": (1, 3), "image": (96, 64), "past": (8, 6), "length": (12, 8, 10, 14, 5)}
 _UNIFORM = (8, 16, 32, 64, 4, 128, 224, 1, 2, 256, 512, 77)
@@ -29,7 +29,8 @@ _UNIFORM = (8, 16, 32, 64, 4, 128, 224, 1, 2, 256, 512, 77)
 
 def symbols(inputs: Sequence[ir.Value]) -> dict[str, str]:
     """Symbolic dimension → its role ("batch", "image", "past", "length"), in the order of the inputs; a dimension without
-    a name is called `input[axis]`. Sums of other dimensions are not listed: `resolve` computes them."""
+    a name is called `input[axis]`. Sums of other dimensions are not listed: `resolve` computes them.
+    """
     found: dict[str, str] = {}
     for value in inputs:
         rank = 0 if value.shape is None else len(value.shape)
@@ -74,7 +75,7 @@ def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]
         table = _by_role({named[name]: role for name, role in roles.items()}, _SECOND if second else _FIRST)
         yield {name: table[named[name]] for name in roles} | fixed
     # "total_length" is a sum that no expression says
-    totals = [name for name in roles if re.search(r"total|mask|kv|key", name, re.I) and roles[name] != "batch"]
+    totals = [name for name in roles if re.search(r"total|mask|kv|key", name, re.IGNORECASE) and roles[name] != "batch"]
     lengths = [name for name in roles if roles[name] in ("length", "past") and name not in totals]
     if totals and len(lengths) >= 2:
         sizes = _by_role(roles, _SECOND if second else _FIRST)
@@ -96,7 +97,7 @@ def baked(model: ir.Model) -> list[int]:
 
 
 def fixed_by(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]) -> Sizes:
-    """What the user's shapes say about the symbolic dimensions. Raises UsageError where they don't fit the inputs or each other."""
+    """What the user's shapes say about the symbolic dimensions; UsageError where they don't fit the inputs or each other."""
     by_name = {value.name: value for value in inputs}
     fixed: Sizes = {}
     for name, shape in shapes.items():
@@ -111,7 +112,8 @@ def fixed_by(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]) 
             raise UsageError(f"--shape gives {name} {len(shape)} dimensions, the model declares {_shape_text(value)}")
         for axis, size in enumerate(shape):
             dim = dimension(value, axis)
-            if isinstance(dim, int) and dim != size or isinstance(dim, str) and fixed.get(dim, size) != size:
+            expected = dim if isinstance(dim, int) else fixed.get(dim, size)
+            if expected != size:
                 raise UsageError(
                     f"--shape gives dimension {axis} of {name} the size {size}, "
                     + (
@@ -136,7 +138,7 @@ def _role(name: str, axis: int, rank: int, value: ir.Value) -> str:
         return "past"
     if _IMAGE.search(name) and "[" not in name:
         return "image"
-    if axis == 0 and ("[" in name or rank > 1) and not re.search(r"seq|len|token|time", name, re.I):
+    if axis == 0 and ("[" in name or rank > 1) and not re.search(r"seq|len|token|time", name, re.IGNORECASE):
         return "batch"
     floats = value.dtype is not None and value.dtype.is_floating_point()
     if rank == 4 and axis >= 2 and floats and not _PAST.search(value.name or ""):

@@ -25,8 +25,10 @@ from onnx_subgraph.verification.sessions import Failure, Outputs, Session, check
 from onnx_subgraph.verification.sizes import Sizes, assignments, baked, symbols
 from onnx_subgraph.verification.verdict import Run, Verdict
 
-DRAWS = 3
+DRAWS = 2
 """Runs with noise inside, for each case; the run with optimisation on is one more."""
+COST = 5.0
+"""What a run with noise inside takes, in runs of the model as it is: most of it is the drawing of random numbers."""
 SECONDS = 20.0
 """What the runs of one provider may take together, by the first run's time, before cases are left out."""
 SEARCH_SECONDS = 60.0
@@ -141,8 +143,8 @@ class _Reference:
         if isinstance(first, Failure):
             return first
         cases = [first]
-        # a case costs one run of the reference, DRAWS + 1 of noise, two of the candidate
-        affordable = int(SECONDS / max(1e-3, seconds * (DRAWS + 4)))
+        # a case costs a run of the reference with optimisation off and one with it on, two of the candidate, and those with noise
+        affordable = int(SECONDS / max(1e-3, seconds * (4 + DRAWS * COST)))
         if affordable < 4:
             self.remarks.append(f"{max(1, affordable)} of 4 sets of feeds were run, because one run takes {seconds:.1f} s")
         if affordable >= 2:
