@@ -45,9 +45,9 @@ TITLES = {
 PREFACE = """\
 # Reach on real models
 
-Made by `python benchmarks/reach.py CORPUS` with onnxruntime {version} on {machine}. One row a graph. A cell is *units found in the
-written model / units that the source network calls*, as far as the exporter kept them apart; an operator that the exporter wrote
-counts as found. BatchNorm counts what was folded, Relu what became part of a convolution. Attention is reported, not
+Made by `python benchmarks/reach.py CORPUS` with onnxruntime {version} on {machine}. One row a graph. A cell is *units found in
+the written model / units that the source network calls*, as far as the exporter kept them apart; an operator that the exporter
+wrote counts as found. BatchNorm counts what was folded, Relu what became part of a convolution. Attention is reported, not
 judged. *Error* is the largest difference to the original, optimisation off, over the largest magnitude of that output, on feeds
 that `fuse` did not choose.
 
