@@ -54,7 +54,7 @@ class Emitter:
     """Writes the lines of a block into `fragment`.
 
     bindings, rest: the match's. lookup: names as numbers. is_read: whether a result of that name is needed by anybody.
-    chosen: which alternative matched, for the terms of a `match` block.
+    chosen: which alternative matched, for the terms of a `match` block. precision: narrower floating operands are cast to it.
     """
 
     fragment: Fragment
@@ -63,6 +63,7 @@ class Emitter:
     lookup: Lookup
     is_read: Callable[[str], bool]
     chosen: Mapping[int, int] = field(default_factory=dict)
+    precision: ir.DataType | None = None
     results: dict[str, Operand] = field(default_factory=dict)
 
     def block(self, block: Block) -> None:
@@ -116,6 +117,10 @@ class Emitter:
         """The value of a name that the block assigned."""
         return self.settled(self.results.get(name), None)
 
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """`value` as another dtype."""
+        return self.fragment.node("Cast", [value], [ir.AttrInt64("to", int(dtype))])[0]
+
     def settled(self, operand: Operand, dtype: ir.DataType | None) -> ir.Value:
         """An operand as a value; a weak constant of the given dtype, or of the plainest one for its numbers."""
         if isinstance(operand, ir.Value):
@@ -168,10 +173,13 @@ class Emitter:
         if binding is None:
             return None
         if isinstance(binding, ir.Value):
-            return self.fragment.stand_in(binding)
+            value = self.fragment.stand_in(binding)
+            if self.precision is not None and is_narrower(value.dtype, self.precision):
+                value = self.results[name] = self.cast(value, self.precision)
+            return value
         if isinstance(binding, ir.Attr):
-            value = plain(binding)
-            return Weak(tuple(value) if isinstance(value, list) else value)  # type: ignore[arg-type]
+            known = plain(binding)
+            return Weak(tuple(known) if isinstance(known, list) else known)  # type: ignore[arg-type]
         if not isinstance(binding, bool | int | float | str | tuple | np.ndarray | np.generic):
             raise Refused(f"`{name}` is {binding}, which is not known before the model runs")
         return Weak(binding)
@@ -179,8 +187,12 @@ class Emitter:
     def _chain(self, chain: Chain) -> Operand:
         operands = [(self.operand(t), inverse) for t, inverse in chain.items]
         present: list[tuple[Operand, bool]] = [(o, inverse) for o, inverse in operands if o is not None]
-        if len(present) != len(operands):
+        if len(present) != len(operands) and chain.operator == "*":
             raise Refused(f"a part of `{chain}` is absent here")
+        if not present:
+            return None
+        if present[0][1]:  # what is absent adds nothing: `b - mean` is `-mean` where there is no b
+            present.insert(0, (Weak(0.0), False))
         constant = [p for p in present if self._is_constant(p[0])]
         if 1 < len(constant) < len(present) and not self._is_integer(present):
             # Constants meet constants first, so that they fold into one.
@@ -310,6 +322,11 @@ class Emitter:
         if id(term) in self.chosen:
             return term.operators[self.chosen[id(term)]]
         raise Refused(f"which operator of `{term}` matched is not known")
+
+
+def is_narrower(dtype: ir.DataType | None, than: ir.DataType) -> bool:
+    """Whether both are floating, and `dtype` has fewer bits."""
+    return dtype is not None and dtype.is_floating_point() and than.is_floating_point() and dtype.itemsize < than.itemsize
 
 
 def tensor_type(dtype: ir.DataType) -> str:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.rewriting.attribute import Lookup
-from onnx_subgraph.rewriting.emit import Emitter
+from onnx_subgraph.rewriting.emit import Emitter, is_narrower
 from onnx_subgraph.rewriting.fragment import Fragment, Refused
 
 DOMAIN = "onnx_subgraph"
@@ -40,9 +40,10 @@ def call(match: Match, fragment: Fragment, lookup: Lookup, existing: Mapping[ir.
         raise Refused("the match has no named result")
     opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != DOMAIN}
     inner = Fragment(opset_imports, lambda _: None, fold_constants=False)
-    emitter = Emitter(inner, match.bindings, match.rest, lookup, lambda n: n in names, match.chosen)
+    precision = _precision(match)
+    emitter = Emitter(inner, match.bindings, match.rest, lookup, lambda n: n in names, match.chosen, precision)
     emitter.block(match.pattern.match)
-    results = [emitter.value_of(n) for n in names]
+    results = [_narrowed(emitter, emitter.value_of(n), match.roots[n].dtype) for n in names]
     inputs = [v for v in inner.read if v.uses() or v in results]
     definition = _define(match, inner, inputs, results, names)
     definition = _named(definition, match.pattern.name, existing)
@@ -50,6 +51,20 @@ def call(match: Match, fragment: Fragment, lookup: Lookup, existing: Mapping[ir.
     arguments = [fragment.stand_in(inner.read[v]) for v in inputs]
     values = fragment.node(definition.name, arguments, domain=DOMAIN, outputs=[True] * len(names))
     fragment.provides.update(zip(names, values, strict=True))
+
+
+def _precision(match: Match) -> ir.DataType | None:
+    """The widest floating dtype in a match that looks through casts: the definition must not compute in a narrower one."""
+    if not match.pattern.mixed_precision:
+        return None
+    dtypes = [o.dtype for n in match.nodes for o in n.outputs]
+    floating = [d for d in dtypes if d is not None and d.is_floating_point()]
+    return max(floating, key=lambda d: d.itemsize, default=None)
+
+
+def _narrowed(emitter: Emitter, value: ir.Value, dtype: ir.DataType | None) -> ir.Value:
+    precision = emitter.precision
+    return emitter.cast(value, dtype) if precision is not None and dtype is not None and is_narrower(dtype, precision) else value
 
 
 def _define(

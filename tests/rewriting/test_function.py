@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from tests.rewriting.stage import pattern, rewritten
+from tests.rewriting.stage import pattern, rewritten, run
 
 SILU = pattern("y = x * Sigmoid(x) | x * Sigmoid(a * x)", example='{x: "float32[2, 8]", a: "float32[]"}', id_="swish")
 NORM = pattern(
@@ -63,3 +63,21 @@ def test_float16_and_float32_sites_each_get_constants_of_their_dtype(draw: Calla
     stage = rewritten(text, twice, target="function")
     assert len(stage.rewrites) == 2
     stage.agrees({"x": draw(3, 4), "h": draw(3, 4, dtype="float16")})
+
+
+def test_a_definition_computes_at_least_as_precisely_as_the_match(draw: Callable[..., np.ndarray]) -> None:
+    """Exporters normalise in float32 between float16 values; squares of 300 overflow in float16."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float16[N, 4] h, float16[4] w) => (float16[N, 4] y) <float two = {2.0}, float e = {0.00001}>
+    { x = Cast<to = 1>(h) p = Pow(x, two) m = ReduceMean<axes = [-1], keepdims = 1>(p) a = Add(m, e) r = Sqrt(a) n = Div(x, r)
+      k = Cast<to = 10>(n) y = Mul(k, w) }"""
+    mixed = pattern(
+        "n = x / Sqrt(ReduceMean(x ** 2, axes=[-1], keepdims=1) + eps)\ny = n * scale",
+        example='{x: "float32[2, 8]", eps: 1e-5, scale: "float32[8]"}',
+        id_="rms-norm",
+        extra="mixed-precision: true",
+    )
+    stage = rewritten(text, mixed, target="function")
+    assert stage.operators == ["onnx_subgraph.RmsNorm"]
+    (found,) = run(stage.after, {"h": draw(3, 4, dtype="float16") * np.float16(300), "w": np.ones(4, np.float16)})
+    assert found.dtype == np.float16 and 0.1 < np.abs(found.astype(np.float32)).max() < 4
