@@ -133,7 +133,10 @@ class Constants:
             return False
         if value.type is not None and not isinstance(value.type, ir.TensorType):
             return False
-        return bool(node.inputs) and all(operand is None or self._constant.get(operand, False) for operand in node.inputs)
+        operands = node.inputs
+        if node.op_type == "CastLike" and value.dtype is not None:
+            operands = node.inputs[:1]  # of the other operand only the type is asked, and it is known
+        return bool(operands) and all(operand is None or self._constant.get(operand, False) for operand in operands)
 
     # What it is
 
@@ -147,7 +150,12 @@ class Constants:
             array = _shape_data(value)
         if array is None and node.op_type != "Constant":
             source = self._handed_on(value)
-            array = self._fold(node, value) if source is None else self._arrays.get(source)
+            if source is not None:
+                array = self._arrays.get(source)
+            elif node.op_type == "CastLike":
+                array = self._cast(node, value)
+            else:
+                array = self._fold(node, value)
             array = None if array is None else array.view()
         if array is not None:
             array.flags.writeable = False
@@ -169,6 +177,13 @@ class Constants:
         results = evaluate(node, operands, self._opset(node))
         result = results[value.index() or 0] if results is not None else None
         return result if isinstance(result, np.ndarray) and result.nbytes <= self._limit else None
+
+    def _cast(self, node: ir.Node, value: ir.Value) -> np.ndarray | None:
+        """CastLike of a constant, whatever the value that lends its type."""
+        array = None if node.inputs[0] is None else self._arrays.get(node.inputs[0])
+        if array is None or value.dtype is None or array.nbytes > self._limit or array.dtype.kind not in "fiub":
+            return None
+        return array.astype(value.dtype.numpy())
 
     # What hands its input on
 
@@ -218,6 +233,13 @@ class Constants:
         steps = self.array(node.inputs[4])
         return steps is not None and bool((steps == 1).all())
 
+    def _pads_nothing(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
+        if len(node.inputs) < 2 or node.inputs[1] is None:
+            given = node.attributes.get("pads")
+            return given is not None and not given.is_ref() and not any(given.as_ints())
+        pads = self.array(node.inputs[1])
+        return pads is not None and not pads.any()
+
     def _is_only_input(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
         return len(node.inputs) == 1
 
@@ -235,6 +257,7 @@ _TRANSPARENT: dict[str, _Rule] = {
     "CastLike": Constants._is_same_type,
     "Transpose": Constants._is_same_order,
     "Slice": Constants._is_whole_slice,
+    "Pad": Constants._pads_nothing,
     **dict.fromkeys(("Reshape", "Expand", "Squeeze", "Unsqueeze", "Flatten", "Tile"), Constants._is_same_shape),
     **dict.fromkeys(("Concat", "Sum", "Mean", "Max", "Min"), Constants._is_only_input),
 }

@@ -42,7 +42,7 @@ _BROADCASTING = frozenset(
         *("LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Max", "Min", "Sum", "Mean", "Where"),
     }
 )
-_INTEGERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+_FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
 _LONGEST_SHAPE = 64
 """Elements of an integer tensor that are followed one by one; shapes are short."""
 
@@ -75,14 +75,14 @@ def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
     with contextlib.suppress(Exception):  # Whatever a rule stumbles over in an odd node, the rest is still worth inferring.
         rule(context, node)
     for output, shape in zip(node.outputs, declared, strict=True):
-        output.shape = _merged(context, output.shape, shape)
+        output.shape = _merged(context, _with_numbers(output.shape), shape)
     _fold(context, node)
 
 
 def _fold(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Give a small integer result its elements, where all operands are known: paddings, sizes and axes are computed so."""
+    """Give a small result its elements, where all operands are known: paddings, sizes and scales are computed so."""
     output = node.outputs[0] if len(node.outputs) == 1 and not node.domain and node.inputs else None
-    if output is None or output.const_value is not None or output.dtype not in _INTEGERS or output.shape is None:
+    if output is None or output.const_value is not None or output.dtype not in _FOLDED or output.shape is None:
         return
     if not all(isinstance(dim, int) for dim in output.shape) or _size(output.shape) > _LONGEST_SHAPE:
         return
@@ -98,6 +98,13 @@ def _fold(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 def _size(shape: ir.Shape) -> int:
     return math.prod(shape.numpy())
+
+
+def _with_numbers(shape: ir.Shape | None) -> ir.Shape | None:
+    """The shape with numbers where the library left an expression that is one (`SymbolicDim("3")`)."""
+    if shape is None or not any(isinstance(dim, ir.SymbolicDim) and (dim.value or "").isdecimal() for dim in shape):
+        return shape
+    return ir.Shape([int(str(dim)) if str(dim).isdecimal() else dim for dim in shape])
 
 
 def _merged(context: ShapeInferenceContext, inferred: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
@@ -238,8 +245,9 @@ def _after_equal(context: ShapeInferenceContext, node: ir.Node) -> None:
     if operands is None:
         return
     results = [_equal(context, a, b) for a, b in operands]
-    if all(result is not None for result in results):
-        context._symbolic_values[node.outputs[0]] = [int(bool(result)) for result in results]
+    context._symbolic_values[node.outputs[0]] = [
+        context.new_symbolic_dim() if result is None else int(result) for result in results
+    ]
 
 
 def _equal(context: ShapeInferenceContext, a: Dim, b: Dim) -> bool | None:
@@ -270,9 +278,29 @@ def _after_where(context: ShapeInferenceContext, node: ir.Node) -> None:
     operands = _paired(context, node.inputs)
     if operands is None:
         return
-    if all(isinstance(condition, int) or a == b for condition, a, b in operands):
-        chosen = [b if condition == 0 else a for condition, a, b in operands]
-        context.set_symbolic_value(node.outputs[0], chosen)
+    chosen = [
+        (b if condition == 0 else a) if isinstance(condition, int) or a == b else context.new_symbolic_dim()
+        for condition, a, b in operands
+    ]
+    context.set_symbolic_value(node.outputs[0], chosen)
+
+
+def _after_div(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """A dimension divided by a number: rounding towards zero is rounding down, for dimensions are never negative."""
+    _after_broadcasting(context, node)
+    if node.outputs[0].dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        return
+    operands = _paired(context, node.inputs)
+    quotients = [_quotient(context, a, b) for a, b in operands or ()]
+    if quotients and None not in quotients:
+        context.set_symbolic_value(node.outputs[0], quotients)
+
+
+def _quotient(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
+    expression = _expression(a)
+    if expression is None or not isinstance(b, int) or b <= 0 or not _never_negative(context, a):
+        return None
+    return _dim(sympy.floor(expression / b))
 
 
 def _after_constant_of_shape(context: ShapeInferenceContext, node: ir.Node) -> None:
@@ -303,6 +331,7 @@ def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 _AFTER: dict[str, Rule] = {
     **dict.fromkeys(_BROADCASTING, _after_broadcasting),
+    "Div": _after_div,
     "Equal": _after_equal,
     "Where": _after_where,
     "ConstantOfShape": _after_constant_of_shape,

@@ -45,39 +45,11 @@ def infer_shapes(model: ir.Model) -> None:
     log.setLevel(logging.CRITICAL)
     try:
         onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
-        _clean(model, constants)
-        if _reveal_folded(model):
-            onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
     except Exception:  # An odd model must not stop us: what was inferred so far stays, the rest is open.
         log.debug("shape inference gave up", exc_info=True)
     finally:
         log.setLevel(level)
         _clean(model, constants)
-
-
-def _reveal_folded(model: ir.Model) -> bool:
-    """Let inference see the operands that decide a shape and fold to a constant by more steps than it follows itself.
-
-    The TorchScript exporter turns the pads of a Pad around by Reshape, Slice and Transpose. Whether there was any such operand.
-    """
-    from onnx_subgraph.model.constants import Constants
-
-    constants = Constants(model)
-    found = False
-    for node in model.graph.all_nodes():
-        for operand in node.inputs[1:] if not node.domain and node.op_type in _SHAPED_BY_OPERANDS else ():
-            producer = None if operand is None else operand.producer()
-            if operand is None or producer is None or producer.op_type == "Constant" or SHAPE_DATA in operand.meta:
-                continue
-            array = constants.array(operand) if constants.is_constant(operand) else None
-            if array is not None and array.size <= _FEW and operand.const_value is None:
-                operand.const_value = ir.tensor(array)
-                found = True
-    return found
-
-
-_SHAPED_BY_OPERANDS = frozenset({"Pad", "Reshape", "Expand", "Slice", "Tile", "Resize"})
-_FEW = 64
 
 
 def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> None:
