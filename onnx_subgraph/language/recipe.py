@@ -6,6 +6,7 @@ is read.
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Collection
 
@@ -25,14 +26,15 @@ def recipe_mistake(word: str, recipe: str, sizes: Collection[str]) -> str | None
     sides = recipe.split("->")
     if len(sides) != 2:
         return "a recipe has one `->`"
+    reserved = next((axis for axis in recipe_axes(recipe) if keyword.iskeyword(axis) or axis == "_"), None)
+    if reserved is not None:
+        return f"`{reserved}` can't name an axis"
     try:
         left, right = (ParsedExpression(side) for side in sides)
-    except EinopsError as error:
+    except (EinopsError, ValueError) as error:
         return f"not a recipe: {str(error).strip()}"
     if left.has_non_unitary_anonymous_axes or right.has_non_unitary_anonymous_axes:
         return "an axis is a name or 1, not a number"
-    if "_" in recipe_axes(recipe):
-        return "`_` does not name an axis"
     before, after = set(left.identifiers), set(right.identifiers)
     unknown = sorted(set(sizes) - before - after)
     if unknown:

@@ -134,3 +134,29 @@ def test_arithmetic_on_literals_is_a_literal_that_keeps_its_words(text: str, val
 )
 def test_what_the_notation_means(text: str, term: Term) -> None:
     assert parse_term(text) == term
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("a b", "a recipe has one `->`"),
+        ("a -> a b", "the axis `b` is not on the left"),
+        ("a b -> a", "the axis `b` is lost on the right"),
+        ("a a -> a", "not a recipe"),
+        ("(a b -> a b", "not a recipe"),
+        ("a 2 -> a 2", "an axis is a name or 1"),
+        ("a " + "9" * 5000 + " -> a", "not a recipe"),
+        ("await b -> b await", "`await` can't name an axis"),
+        ("_ b -> b _", "`_` can't name an axis"),
+    ],
+)
+def test_a_recipe_is_checked(recipe: str, message: str) -> None:
+    with pytest.raises(PatternError) as raised:
+        parse_term(f'rearrange(x, "{recipe}")')
+    assert message in raised.value.message
+
+
+def test_repeat_may_name_new_axes() -> None:
+    term = parse_term('repeat(k, "b g t d -> b (g r) t d", r=4)')
+    assert isinstance(term, Rearrange)
+    assert term.sizes == (("r", Literal(4)),)
