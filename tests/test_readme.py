@@ -1,7 +1,7 @@
 """README.md runs: its console blocks give what they show, its Python runs, its pattern loads.
 
 A block after `<!-- run -->` is executed, one after `<!-- pattern -->` is loaded as a pattern file. What depends on the machine
-(seconds, the last digits of an error) is written as `…`. `python tests/test_readme.py` writes the output of the console blocks again.
+(seconds, the last digits of an error) is written as `…`. `python tests/test_readme.py` writes the output of all console blocks.
 """
 
 from __future__ import annotations
