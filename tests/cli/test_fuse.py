@@ -321,8 +321,9 @@ def test_breaking_off_leaves_nothing(tmp_path: Path, sent: signal.Signals, jobs:
     ) as process:
         while process.poll() is None and not (folder.is_dir() and any(folder.glob("*.onnx"))):
             time.sleep(0.02)
-        os.killpg(process.pid, sent)
         assert process.stderr is not None
+        assert process.poll() is None, process.stderr.read()
+        os.killpg(process.pid, sent)
         errors = process.stderr.read()
         assert process.wait(60) == 2
     assert errors.strip() == "Interrupted: nothing more was written."
