@@ -113,7 +113,8 @@ def _mended(error: SyntaxError, code: Code) -> PatternError:
     message = (error.msg or "invalid syntax").partition(". ")[0]
     hint = None
     if isinstance(error, IndentationError):
-        message, hint = "a line is indented more or less than the first", "begin every assignment in the same column"
+        message = "a line is indented more or less than the first"
+        hint = "begin every assignment in the same column; put a term that runs over several lines in parentheses"
         column = len(text) - len(text.lstrip()) + 1
     elif "^" in text:
         hint = "a power is written `**`"
