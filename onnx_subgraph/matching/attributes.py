@@ -18,6 +18,8 @@ from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
 
 _AXES = frozenset({"axis", "axes"})
+_IN_ORDER = frozenset({"Slice", "Pad", "Resize", "CenterCropPad"})
+"""Operators whose axes go with other operands, one by one; of all others the axes are a set."""
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
 _UNSET = object()
 
@@ -73,13 +75,14 @@ def match_static(
                     continue
         if actual is _UNSET:
             actual = None
-        outcome = _match_keyword(name, wanted, actual, _rank(inputs, node), state)
+        ordered = name == "axis" or identity[1] in _IN_ORDER
+        outcome = _match_keyword(name, wanted, actual, _rank(inputs, node), state, ordered=ordered)
         if isinstance(outcome, Mismatch):
             return outcome
         state = outcome
     rest: dict[str, ir.Attr] = {}
     for name, attribute in given.items():
-        if name in mentioned:
+        if name in mentioned or (schema and name not in schema.attributes and view.is_settled(node)):
             continue
         default = schema.attributes[name].default if schema and name in schema.attributes else None
         if term.rest is not None:
@@ -116,24 +119,24 @@ def _is_neutral(view: View, operator: str, formal: str, value: ir.Value) -> bool
     return steps is not None and bool((steps == 1).all())
 
 
-def _match_keyword(name: str, wanted: syntax.Term, actual: Any, rank: int | None, state: State) -> State | Mismatch:
+def _match_keyword(
+    name: str, wanted: syntax.Term, actual: Any, rank: int | None, state: State, *, ordered: bool
+) -> State | Mismatch:
     match wanted:
         case syntax.Variable(name="_"):
             return state
         case syntax.Variable(name=variable, span=span):
             if variable in state.bindings:
                 bound = state.bindings[variable]
-                return state if _equal(name, bound, actual, rank) else Mismatch(f"{name}={bound} again", f"{name}={actual}", span)
-            return state.bind(variable, _from_the_back(actual, rank) if name in _AXES else actual)
+                same = _equal(name, bound, actual, rank, ordered=ordered)
+                return state if same else Mismatch(f"{name}={bound} again", f"{name}={actual}", span)
+            return state.bind(variable, _from_the_back(actual, rank, ordered=ordered) if name in _AXES else actual)
         case syntax.Literal(value=value, span=span):
-            return (
-                state
-                if _equal(name, value, actual, rank)
-                else Mismatch(f"{name}={syntax.Literal(value)}", f"{name}={actual}", span)
-            )
+            same = _equal(name, value, actual, rank, ordered=ordered)
+            return state if same else Mismatch(f"{name}={syntax.Literal(value)}", f"{name}={actual}", span)
         case syntax.Either(alternatives=alternatives, span=span):
             for index, alternative in enumerate(alternatives):
-                outcome = _match_keyword(name, alternative, actual, rank, state)
+                outcome = _match_keyword(name, alternative, actual, rank, state, ordered=ordered)
                 if isinstance(outcome, State):
                     return outcome.choose(id(wanted), index)
             return Mismatch(f"{name}={wanted}", f"{name}={actual}", span)
@@ -177,9 +180,9 @@ def _rank(inputs: Inputs, node: ir.Node) -> int | None:
     return value.shape.rank() if value is not None and value.shape is not None else None
 
 
-def _equal(name: str, a: Any, b: Any, rank: int | None) -> bool:
+def _equal(name: str, a: Any, b: Any, rank: int | None, *, ordered: bool = False) -> bool:
     if name in _AXES:
-        a, b = (_count_axes(x, rank, ordered=name == "axis") for x in (a, b))
+        a, b = (_count_axes(x, rank, ordered=ordered) for x in (a, b))
     if isinstance(a, str | bytes) or isinstance(b, str | bytes):
         return bool(_text(a) == _text(b))
     if a is None or b is None:
@@ -205,13 +208,14 @@ def _count_axes(value: Any, rank: int | None, *, ordered: bool) -> Any:
     return counted if ordered else tuple(sorted(counted))
 
 
-def _from_the_back(value: Any, rank: int | None) -> Any:
+def _from_the_back(value: Any, rank: int | None, *, ordered: bool) -> Any:
     """Axes as a pattern captures them: counted from the back, so that the last is -1 whatever the rank."""
     if rank is None or value is None or isinstance(value, ir.Attr | ir.Value | str):
         return value
     if isinstance(value, int | float):
         return int(value) % rank - rank
-    return tuple(sorted(int(a) % rank - rank for a in value))
+    counted = tuple(int(a) % rank - rank for a in value)
+    return counted if ordered else tuple(sorted(counted))
 
 
 def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) -> bool:

@@ -8,7 +8,7 @@ with the graph, expanded the same way (`onnx_subgraph.matching.chain`), so no pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnx_subgraph.errors import Span
@@ -18,7 +18,7 @@ from onnx_subgraph.language.pattern import Pattern
 
 PRODUCT_OPERATORS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Sqrt", "Pow"})
 SUM_OPERATORS = frozenset({"Add", "Sub", "Neg", "Gemm"})
-COMMUTATIVE = frozenset({"Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
+COMMUTATIVE = frozenset({"Add", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 ASSOCIATIVE = frozenset({"Max", "Min", "And", "Or", "Sum"})
 
 
@@ -141,6 +141,12 @@ def walk(normal: Normal) -> Iterator[Normal]:
         yield from walk(child)
 
 
+Items = Sequence[tuple[syntax.Term, float]]
+"""The items of a product with their exponents, or of a sum with their signs."""
+Expand = Callable[[syntax.Term, float], Iterator[tuple[syntax.Term, float]]]
+Join = Callable[[Items, "Span | None"], Normal]
+
+
 class _Normaliser:
     """Works through the block of one pattern; holds the names already made, so that a name is one object."""
 
@@ -152,7 +158,8 @@ class _Normaliser:
         provided = {n for block in pattern.replace.values() for n in block.names} & set(pattern.match.names)
         self.roots = tuple(n for n in pattern.match.names if n in provided) or pattern.match.names[-1:]
         spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)}
-        self.inlined = {n for n in pattern.match.names if uses[n] == 1 and n not in self.roots and n not in spoken}
+        self.dissolved = {n for n in pattern.match.names if n not in self.roots and n not in spoken}
+        self.inlined = {n for n in self.dissolved if uses[n] == 1}
 
     def run(self) -> NormalPattern:
         for number, assignment in enumerate(self.pattern.match):
@@ -206,8 +213,31 @@ class _Normaliser:
         return operator.name != "Pow" or (isinstance(term.arguments[1], syntax.Literal) and _is_number(term.arguments[1].value))
 
     def product(self, term: syntax.Term, span: Span | None) -> Normal:
+        return self.distributed(list(self.factors(term, 1.0)), span, self.factors, self.multiplied)
+
+    def distributed(self, items: Items, span: Span | None, expand: Expand, join: Join) -> Normal:
+        """(a * b | c) * d as a * b * d | c * d, because the graph may have grouped d with b; and the same for sums."""
+        for position, (item, power) in enumerate(items):
+            either = self.alternatives(item) if float(power).is_integer() else None
+            if either is None:
+                continue
+            expanded = [list(expand(a, power)) for a in either.alternatives]
+            if any(len(e) > 1 for e in expanded):
+                before, after = items[:position], items[position + 1 :]
+                choices = (self.distributed([*before, *e, *after], span, expand, join) for e in expanded)
+                return Choice(tuple(choices), either, span)
+        return join(items, span)
+
+    def alternatives(self, term: syntax.Term) -> syntax.Either | None:
+        """The alternatives that an item of a chain is, or is a name for."""
+        if isinstance(term, syntax.Variable) and term.name in self.dissolved:
+            found = self.pattern.match.definition(term.name)
+            return found[0] if found is not None and isinstance(found[0], syntax.Either) else None
+        return term if isinstance(term, syntax.Either) else None
+
+    def multiplied(self, items: Items, span: Span | None) -> Normal:
         coefficient, scalar, factors = 1.0, None, []
-        for item, exponent in self.factors(term, 1.0):
+        for item, exponent in items:
             if isinstance(item, syntax.Literal) and _is_number(item.value):
                 coefficient *= float(item.value) ** exponent  # type: ignore[arg-type]
             elif isinstance(item, syntax.Variable) and item.name in self.statics and exponent == 1 and scalar is None:
@@ -248,7 +278,7 @@ class _Normaliser:
                         yield from self.factors(arguments[0], exponent * float(arguments[1].value))  # type: ignore[arg-type]
                     case _:
                         yield term, exponent
-            case syntax.Variable(name=name) if name in self.inlined:
+            case syntax.Variable(name=name) if name in self.dissolved:
                 found = self.pattern.match.definition(name)
                 if found is not None and (isinstance(found[0], syntax.Chain) or self.is_product(found[0])):
                     yield from self.factors(found[0], exponent)
@@ -258,8 +288,11 @@ class _Normaliser:
                 yield term, exponent
 
     def sum(self, term: syntax.Term, span: Span | None) -> Normal:
+        return self.distributed(list(self.addends(term, 1.0)), span, self.addends, self.added)
+
+    def added(self, items: Items, span: Span | None) -> Normal:
         constant, scalar, addends = 0.0, None, []
-        for item, sign in self.addends(term, 1.0):
+        for item, sign in items:
             if isinstance(item, syntax.Literal) and _is_number(item.value):
                 constant += sign * float(item.value)  # type: ignore[arg-type]
             elif isinstance(item, syntax.Variable) and item.name in self.statics and sign == 1 and scalar is None:
@@ -276,7 +309,7 @@ class _Normaliser:
                     yield from self.addends(item, -sign if inverse else sign)
             case syntax.Apply(operators=(syntax.Operator(name="Neg", domain=""),), arguments=(argument,)):
                 yield from self.addends(argument, -sign)
-            case syntax.Variable(name=name) if name in self.inlined:
+            case syntax.Variable(name=name) if name in self.dissolved:
                 found = self.pattern.match.definition(name)
                 if found is not None and isinstance(found[0], syntax.Chain) and found[0].operator == "+":
                     yield from self.addends(found[0], sign)

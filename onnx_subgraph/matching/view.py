@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.operators import Schema, schema
+from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, schema
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 TOLERANCE = {ir.DataType.FLOAT16: 6e-4, ir.DataType.BFLOAT16: 5e-3}
@@ -87,11 +87,21 @@ class View:
         return index
 
     def schema(self, node: ir.Node) -> Schema | None:
-        """The schema of `node` at the opset of this graph, None for an unknown operator."""
+        """The schema of `node` at the opset of this graph, None for an unknown operator.
+
+        An operator used before the standard has it means what it first meant: onnxruntime loads LayerNormalization at any opset.
+        """
         key = node.domain, node.op_type
         if key not in self._schemas:
-            self._schemas[key] = schema(node.op_type, node.domain, self.opsets.get(node.domain, 1))
+            opset = self.opsets.get(node.domain, 1)
+            first = history(node.op_type, node.domain)[-1:]
+            early = first[0] if first and first[0].since_version > opset else None
+            self._schemas[key] = schema(node.op_type, node.domain, opset) or early
         return self._schemas[key]
+
+    def is_settled(self, node: ir.Node) -> bool:
+        """Whether an attribute of `node` that its schema lacks says nothing: the standard at a released opset is all there is."""
+        return not node.domain and self.opsets.get("", 1) <= latest_opset() and is_standard(node.op_type)
 
     def through(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
         """The value behind Identity, inference Dropout and other transparent nodes, and those nodes of this graph."""
