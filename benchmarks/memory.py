@@ -2,8 +2,8 @@
 
 Makes a chain of blocks (LayerNorm and erf-GELU spelled out around large MatMuls) whose weights lie in one data file, runs the
 command line on it without verification in a child process, and prints the child's peak resident memory and whether the weights
-were written again. The data file is sparse but for its first megabytes: nothing of it should be read, and a page of a hole that is
-read counts like any other.
+were written again. The data file is sparse but for its first megabytes: nothing of it should be read, and a page
+of a hole that is read counts like any other.
 """
 
 from __future__ import annotations

@@ -1,0 +1,406 @@
+"""Loading says what is wrong, saving is whole or not at all, and what nobody asked to change stays as it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.model import atomic
+from onnx_subgraph.model.files import hand_on, load, save, write_temporary
+from onnx_subgraph.model.shapes import infer_shapes
+
+TEXT = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 4] x) => (float[batch, 4] z)
+<float[4] w = {1, 2, 3, 4}>
+{
+  y = Mul (x, w)
+  z = Relu (y)
+}
+"""
+
+
+def written(text: str, path: Path) -> Path:
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def text(path: Path) -> str:
+    """A model file in ONNX's text form, which does not tell an empty name from none."""
+    return onnx.printer.to_text(onnx.load(path))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return written(TEXT, tmp_path / "model.onnx")
+
+
+def with_data(folder: Path, *, size: int = 1 << 10, location: str = "model.data", dtype: int = TensorProto.FLOAT) -> Path:
+    """A model whose one weight lies in a data file."""
+    weight = np.arange(size, dtype=np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["y"], name="scale")],
+        "g",
+        [helper.make_tensor_value_info("x", dtype, ["n", size])],
+        [helper.make_tensor_value_info("y", dtype, ["n", size])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    folder.mkdir(exist_ok=True, parents=True)
+    (folder / location).parent.mkdir(exist_ok=True, parents=True)
+    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location=location, size_threshold=0)
+    return folder / "model.onnx"
+
+
+def edited(path: Path, edit: Callable[[onnx.ModelProto], None]) -> Path:
+    proto = onnx.load(path, load_external_data=False)
+    edit(proto)
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def set_place(key: str, value: str) -> Callable[[onnx.ModelProto], None]:
+    def edit(proto: onnx.ModelProto) -> None:
+        next(entry for entry in proto.graph.initializer[0].external_data if entry.key == key).value = value
+
+    return edit
+
+
+# What is not a model
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"id: gelu\nsummary: no model\n", "is a text file"),
+        (b"<!DOCTYPE html><html><body>404</body></html>", "web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS pointer"),
+        (bytes(range(255, 0, -1)) * 9, "not an ONNX model"),
+        (onnx.ModelProto(ir_version=8).SerializeToString(), "no graph"),
+    ],
+)
+def test_a_file_that_is_no_model_is_named_for_what_it_is(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=words) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+    assert caught.value.hint
+
+
+def test_every_cut_of_a_model_is_an_error_or_a_model(source: Path) -> None:
+    """A truncated file never ends in anything but a ModelError."""
+    whole = source.read_bytes()
+    for length in range(len(whole)):
+        source.write_bytes(whole[:length])
+        with pytest.raises(ModelError):
+            load(source)
+
+
+def test_missing_files_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no such file"):
+        load(tmp_path / "nowhere.onnx")
+    with pytest.raises(ModelError, match="folder"):
+        load(tmp_path)
+
+
+# What is not well-formed
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] z) '
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("{ a = Add (x, c) b = Relu (a) c = Relu (b) z = Relu (c) }", "cycle: node '.*' .* own result"),
+        ("{ [lonely] z = Add (x, nowhere) }", "'lonely' .* reads 'nowhere'"),
+        ("{ y = Relu (x) y = Exp (x) z = Relu (y) }", "'y' is made twice"),
+        ("{ x = Relu (x) z = Relu (x) }", "'x' is made twice"),
+        ("{ y = Relu (x) }", "nothing makes the output 'z'"),
+    ],
+)
+def test_a_graph_without_meaning_is_refused_with_its_place(tmp_path: Path, body: str, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        load(written(HEAD + body, tmp_path / "model.onnx"))
+
+
+def test_a_model_without_opsets_is_refused(source: Path) -> None:
+    edited(source, lambda proto: proto.ClearField("opset_import"))
+    with pytest.raises(ModelError, match="imports no operator set"):
+        load(source)
+
+
+def test_a_dangling_input_of_a_nested_body_is_found_and_an_outer_value_is_none(tmp_path: Path) -> None:
+    body = """{ y = If (c) <then_branch = t () => (float[2] p) { p = Relu (%s) },
+                            else_branch = e () => (float[2] q) { q = Exp (x) }> z = Relu (y) }"""
+    head = HEAD.replace("float[2] x", "float[2] x, bool c")
+    load(written(head + body % "x", tmp_path / "good.onnx"))
+    with pytest.raises(ModelError, match="reads 'gone'"):
+        load(written(head + body % "gone", tmp_path / "bad.onnx"))
+
+
+def nested(depth: int) -> bytes:
+    """An If in an If in an If …, in protobuf's own bytes, for protobuf refuses to build one that it refuses to read."""
+
+    def field(number: int, content: bytes) -> bytes:
+        length, size = b"", len(content)
+        while size > 127:
+            length, size = length + bytes([size & 127 | 128]), size >> 7
+        return bytes([number << 3 | 2]) + length + bytes([size]) + content
+
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [])
+    graph = helper.make_graph([helper.make_node("Constant", [], ["y"], value_float=1.0)], "g", [], [y]).SerializeToString()
+    node = onnx.NodeProto(op_type="If", input=["c"], output=["y"]).SerializeToString()
+    for _ in range(depth):
+        body = onnx.AttributeProto(name="then_branch", type=onnx.AttributeProto.GRAPH).SerializeToString() + field(6, graph)
+        graph = field(1, node + field(5, body)) + field(12, y.SerializeToString())
+    c = helper.make_tensor_value_info("c", TensorProto.BOOL, []).SerializeToString()
+    rest = onnx.ModelProto(ir_version=8, opset_import=[helper.make_opsetid("", 17)]).SerializeToString()
+    return rest + field(7, graph + field(11, c))
+
+
+def test_bodies_nested_without_end_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "deep.onnx"
+    path.write_bytes(nested(25))
+    model = load(path)
+    infer_shapes(model)
+    save(model, tmp_path / "out.onnx", path)
+    path.write_bytes(nested(500))
+    with pytest.raises(ModelError):
+        load(path)
+
+
+@pytest.mark.parametrize("dims", [[2**40, 2**20], [-1]])
+def test_a_weight_that_claims_more_than_it_has_is_refused(source: Path, dims: list[int]) -> None:
+    def edit(proto: onnx.ModelProto) -> None:
+        proto.graph.initializer[0].CopyFrom(TensorProto(name="w", dims=dims, data_type=1, raw_data=b"\0" * 16))
+
+    with pytest.raises(ModelError, match="'w'"):
+        load(edited(source, edit))
+
+
+# What onnxruntime shrugs off
+
+
+def test_the_long_name_of_the_default_domain_is_its_short_one(source: Path) -> None:
+    def edit(proto: onnx.ModelProto) -> None:
+        proto.opset_import[0].domain = "ai.onnx"
+        proto.graph.node[0].domain = "ai.onnx"
+
+    model = load(edited(source, edit))
+    assert model.opset_imports == {"": 17}
+    assert {node.domain for node in model.graph} == {""}
+
+
+def test_nodes_out_of_order_are_sorted_and_the_rest_stays(tmp_path: Path) -> None:
+    model = load(written(HEAD + "{ [c] z = Relu (b) [a] a = Exp (x) [b] b = Exp (a) }", tmp_path / "model.onnx"))
+    assert [node.name for node in model.graph] == ["a", "b", "c"]
+
+
+def test_a_missing_import_of_com_microsoft_is_added(tmp_path: Path) -> None:
+    model = load(written(HEAD + "{ z = com.microsoft.Gelu (x) }", tmp_path / "model.onnx"))
+    assert model.opset_imports["com.microsoft"] == 1
+
+
+def test_of_constants_that_make_one_value_the_last_holds(tmp_path: Path) -> None:
+    body = "{ c = Constant <value_float = 1.0> () c = Constant <value_float = 2.0> () z = Mul (x, c) }"
+    model = load(written(HEAD + body, tmp_path / "model.onnx"))
+    assert [node.attributes["value_float"].as_float() for node in model.graph if node.op_type == "Constant"] == [2.0]
+
+
+def test_repeated_and_empty_node_names_stay(tmp_path: Path) -> None:
+    path = written(HEAD + "{ [n] a = Exp (x) [n] b = Exp (a) z = Exp (b) }", tmp_path / "model.onnx")
+    save(load(path), tmp_path / "out.onnx", path)
+    assert [node.name for node in onnx.load(tmp_path / "out.onnx").graph.node] == ["n", "n", ""]
+
+
+def test_what_is_unknown_is_kept(tmp_path: Path) -> None:
+    """Operators, domains and opsets to come are handed on."""
+    unknown = """<ir_version: 9, opset_import: ["" : 99, "my.domain" : 7]> g (float[2] x) => (float[2] z)
+    { a = my.domain.Whatever <depth = 3> (x) b = OperatorToCome (a) z = Relu (b) }"""
+    path = written(unknown, tmp_path / "model.onnx")
+    save(load(path), tmp_path / "out.onnx", path)
+    assert text(tmp_path / "out.onnx") == text(path)
+
+
+# Saving
+
+
+def test_saving_an_inferred_model_writes_what_was_declared(source: Path, tmp_path: Path) -> None:
+    """Law: load, infer, save is load, save; and both are the file."""
+    model = load(source)
+    infer_shapes(model)
+    save(model, tmp_path / "out.onnx", source)
+    assert text(tmp_path / "out.onnx") == text(source)
+    assert model.graph.node(0).outputs[0].shape is not None, "saving may not take the inferred shapes away"
+
+
+def test_saving_twice_gives_the_same_bytes(source: Path, tmp_path: Path) -> None:
+    for name in ("a.onnx", "b.onnx"):
+        save(load(source), tmp_path / name, source)
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["BFLOAT16", "FLOAT16", "DOUBLE", "FLOAT8E4M3FN", "INT4", "BOOL"])
+def test_every_type_comes_back(tmp_path: Path, dtype: str) -> None:
+    tensor = helper.make_tensor("w", getattr(TensorProto, dtype), [4], [0, 1, 1, 0])
+    info = helper.make_tensor_value_info("y", tensor.data_type, [4])
+    graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [], [info], [tensor])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph), path)
+    save(load(path), tmp_path / "out.onnx", path)
+    back = numpy_helper.to_array(onnx.load(tmp_path / "out.onnx").graph.initializer[0])
+    assert back.tolist() == numpy_helper.to_array(tensor).tolist()
+
+
+def test_the_input_is_never_written_to(source: Path, tmp_path: Path) -> None:
+    model = load(source)
+    (tmp_path / "link.onnx").symlink_to(source)
+    for target in (source, tmp_path / "link.onnx"):
+        with pytest.raises(UsageError, match="input"):
+            save(model, target, source)
+    external = with_data(tmp_path / "external")
+    with pytest.raises(UsageError, match="input"):
+        save(load(external), external.with_name("model.data"), external)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failed_write_leaves_nothing_behind(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    target = tmp_path / "out" / "out.onnx"
+    target.parent.mkdir()
+    target.write_bytes(b"before")
+
+    def fail(descriptor: int) -> None:
+        raise error
+
+    monkeypatch.setattr(atomic.os, "fsync", fail)
+    with pytest.raises((ModelError, KeyboardInterrupt)):
+        save(load(source), target, source)
+    assert [file.name for file in target.parent.iterdir()] == ["out.onnx"]
+    assert target.read_bytes() == b"before"
+
+
+def test_an_impossible_target_is_an_error(source: Path, tmp_path: Path) -> None:
+    model = load(source)
+    with pytest.raises(UsageError, match="no folder"):
+        save(model, tmp_path / "missing" / "out.onnx", source)
+    with pytest.raises(UsageError, match="regular file"):
+        save(model, tmp_path, source)
+
+
+# External data
+
+
+def test_external_data_stays_where_it_is_when_saved_beside_it(tmp_path: Path) -> None:
+    source = with_data(tmp_path)
+    save(load(source), tmp_path / "out.onnx", source)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.data", "model.onnx", "out.onnx"]
+    assert onnx.load(tmp_path / "out.onnx") == onnx.load(source)
+
+
+def test_external_data_moves_along_into_another_folder(tmp_path: Path) -> None:
+    source = with_data(tmp_path / "in")
+    (tmp_path / "out").mkdir()
+    save(load(source), tmp_path / "out" / "model.onnx", source)
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["model.onnx", "model.onnx.data"]
+    weight = numpy_helper.to_array(onnx.load(tmp_path / "out" / "model.onnx").graph.initializer[0])
+    np.testing.assert_array_equal(weight, np.arange(1 << 10, dtype=np.float32))
+
+
+def test_new_weights_go_inside_when_small_and_beside_when_large(tmp_path: Path) -> None:
+    source = with_data(tmp_path)
+    model = load(source)
+    for name, size in (("small", 8), ("large", 1 << 19)):
+        value = ir.Value(name=name, const_value=ir.tensor(np.full(size, 7, np.float32), name=name))
+        model.graph.register_initializer(value)
+    save(model, tmp_path / "out.onnx", source)
+    proto = onnx.load(tmp_path / "out.onnx", load_external_data=False)
+    places = {t.name: {e.key: e.value for e in t.external_data}.get("location") for t in proto.graph.initializer}
+    assert places == {"w": "model.data", "small": None, "large": "out.onnx.data"}
+    large = {t.name: t for t in onnx.load(tmp_path / "out.onnx").graph.initializer}["large"]
+    assert (numpy_helper.to_array(large) == 7).all()
+    assert isinstance(model.graph.initializers["large"].const_value, ir.Tensor), "saving may not change the model"
+
+
+def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
+    source = with_data(tmp_path)
+    (tmp_path / "model.data").unlink()
+    with pytest.raises(ModelError, match=r"'model\.data' of tensor 'w' is missing"):
+        load(source)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("location", "/etc/passwd", "no relative path"),
+        ("location", "../secret.data", "leaves the folder"),
+        ("location", "link.data", "leaves the folder"),
+        ("length", "99999999", "claims"),
+        ("offset", "2048", "needs 4096 bytes at 2048"),
+        ("offset", "-4", "negative"),
+        ("offset", "four", "no number"),
+    ],
+)
+def test_external_data_must_lie_where_it_may_and_be_long_enough(tmp_path: Path, key: str, value: str, words: str) -> None:
+    source = with_data(tmp_path / "in")
+    (tmp_path / "secret.data").write_bytes(b"\0" * 4096)
+    (tmp_path / "in" / "link.data").symlink_to(tmp_path / "secret.data")
+    with pytest.raises(ModelError, match=words):
+        load(edited(source, set_place(key, value)))
+
+
+def test_linked_data_is_read_where_onnxruntime_reads_it(tmp_path: Path) -> None:
+    """A download cache links the model and its data to files that lie together; hard links are common too."""
+    source = with_data(tmp_path / "blobs")
+    cache = tmp_path / "snapshot"
+    cache.mkdir()
+    for name in ("model.onnx", "model.data"):
+        (cache / name).symlink_to(tmp_path / "blobs" / name)
+    os.link(source.with_name("model.data"), tmp_path / "another name")
+    weight = load(cache / "model.onnx").graph.initializers["w"].const_value
+    assert weight is not None
+    assert weight.numpy()[5] == 5
+
+
+def test_handing_on_copies_byte_for_byte(tmp_path: Path) -> None:
+    source = with_data(tmp_path / "in", location="weights/model.data")
+    (tmp_path / "out").mkdir()
+    hand_on(source, tmp_path / "out" / "same.onnx")
+    hand_on(source, source.with_name("beside.onnx"))
+    assert (tmp_path / "out" / "same.onnx").read_bytes() == source.read_bytes() == source.with_name("beside.onnx").read_bytes()
+    assert onnx.load(tmp_path / "out" / "same.onnx") == onnx.load(source)
+    with pytest.raises(UsageError, match="input"):
+        hand_on(source, source)
+
+
+def test_handing_on_does_not_overwrite_the_data_of_another_model(tmp_path: Path) -> None:
+    source = with_data(tmp_path / "in")
+    other = with_data(tmp_path / "out", size=1 << 9).rename(tmp_path / "out" / "other.onnx")
+    with pytest.raises(UsageError, match=r"data of other\.onnx"):
+        hand_on(source, tmp_path / "out" / "model.onnx")
+    load(other)
+
+
+def test_a_temporary_file_runs_with_the_data_of_its_source(tmp_path: Path) -> None:
+    import onnxruntime
+
+    source = with_data(tmp_path / "in")
+    (tmp_path / "temporary").mkdir()
+    path = write_temporary(load(source), source, tmp_path / "temporary")
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(source.parent))
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {"x": np.ones((1, 1 << 10), np.float32)})
+    np.testing.assert_array_equal(y[0], np.arange(1 << 10, dtype=np.float32))
+    assert [file.name for file in path.parent.iterdir()] == [path.name]

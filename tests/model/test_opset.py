@@ -1,0 +1,130 @@
+"""Raising the opset changes operators, and nothing else that anyone can see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from onnx_subgraph.errors import ModelError
+from onnx_subgraph.model.files import load, save
+from onnx_subgraph.model.opset import raise_opset
+from onnx_subgraph.model.shapes import infer_shapes
+
+TEXT = """<ir_version: 7, opset_import: ["" : 12, "com.microsoft" : 1], metadata_props: ["made" : "by hand"]>
+g (float[batch, 4] x, bool c) => (float[batch] y, float[batch, 4] z) <float[4] w = {1, 2, 3, 4}>
+{
+  [scale] a = Mul (x, w)
+  [probabilities] p = Softmax <axis = 1> (a)
+  [mean] m = ReduceMean <axes = [1], keepdims = 1> (p)
+  [squeeze] y = Squeeze <axes = [1]> (m)
+  [choose] z = If (c) <then_branch = t () => (float[batch, 4] u) { k = Unsqueeze <axes = [0]> (x) u = Squeeze <axes = [0]> (k) },
+                       else_branch = e () => (float[batch, 4] v) { v = Exp (a) }>
+}"""
+
+
+def model_of(text: str) -> ir.Model:
+    model = ir.from_onnx_text(text)
+    infer_shapes(model)
+    return model
+
+
+@pytest.mark.parametrize("opset", [12, 13, 17, 18, 20, 21, 23])
+def test_a_raised_model_computes_the_same(opset: int) -> None:
+    model = model_of(TEXT)
+    before = ir.to_onnx_text(model)
+    raised = raise_opset(model, opset)
+    assert ir.to_onnx_text(model) == before, "the old model is untouched"
+    assert raised.opset_imports == {"": opset, "com.microsoft": 1}
+    feeds = {"x": np.arange(8, dtype=np.float32).reshape(2, 4), "c": np.array(False)}
+    for condition in (False, True):
+        feeds["c"] = np.array(condition)
+        expected = ReferenceEvaluator(ir.to_proto(model)).run(None, feeds)
+        for result, wanted in zip(ReferenceEvaluator(ir.to_proto(raised)).run(None, feeds), expected, strict=True):
+            np.testing.assert_array_equal(result, wanted)
+
+
+def test_names_and_metadata_stay() -> None:
+    model = model_of(TEXT)
+    for node in model.graph:
+        node.metadata_props["from"] = node.op_type
+        node.doc_string = "seen"
+    raised = raise_opset(model, 18)
+    kept = {node.name: node for node in raised.graph}
+    for node in model.graph:
+        assert kept[node.name].metadata_props == node.metadata_props
+        assert kept[node.name].doc_string == "seen"
+    assert raised.metadata_props == {"made": "by hand"}
+    assert [value.name for value in raised.graph.inputs] == ["x", "c"]
+    assert [value.name for value in raised.graph.outputs] == ["y", "z"]
+    assert all(node.name for node in raised.graph)
+
+
+def test_a_softmax_over_the_last_axis_is_not_flattened() -> None:
+    """Over the last axis the meanings before and after opset 13 agree, and a chain of reshapes would hide the operator."""
+    raised = raise_opset(model_of(TEXT.replace("axis = 1", "axis = -1")), 17)
+    assert "Reshape" not in {node.op_type for node in raised.graph}
+    assert next(node for node in raised.graph if node.op_type == "Softmax").attributes["axis"].as_int() == -1
+
+
+def test_what_the_converter_does_not_know_is_kept_out_of_its_way() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 13, "com.microsoft" : 1, "my" : 1]>
+    g (float[2, 4] x, float[4] s) => (float[2, 4] y)
+    {
+      a = com.microsoft.Gelu (x)
+      b = SimplifiedLayerNormalization <axis = -1> (a, s)
+      y = my.F (b)
+    }
+    <domain: "my", opset_import: ["" : 13]> F (u) => (v) { v = Relu (u) }"""
+    raised = raise_opset(model_of(text), 21)
+    assert [(node.domain, node.op_type) for node in raised.graph] == [
+        ("com.microsoft", "Gelu"),
+        ("", "SimplifiedLayerNormalization"),
+        ("my", "F"),
+    ]
+    assert [function.name for function in raised.functions.values()] == ["F"]
+    assert raised.opset_imports == {"": 21, "com.microsoft": 1, "my": 1}
+
+
+def test_weights_are_shared_and_not_copied() -> None:
+    model = model_of(TEXT)
+    weight = ir.tensor(np.ones((512, 512), np.float32), name="large")
+    value = ir.Value(name="large", const_value=weight, type=ir.TensorType(weight.dtype), shape=ir.Shape([512, 512]))
+    model.graph.register_initializer(value)
+    model.graph.append(ir.node("Relu", [value], name="reads it"))
+    raised = raise_opset(model, 18)
+    assert raised.graph.initializers["large"].const_value is weight
+    assert value.const_value is weight
+
+
+def test_a_raised_model_declares_what_the_file_declared(tmp_path: Path) -> None:
+    source = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(TEXT), source)
+    model = load(source)
+    infer_shapes(model)
+    save(raise_opset(model, 18), tmp_path / "out.onnx", source)
+    written = onnx.load(tmp_path / "out.onnx").graph
+    assert not written.value_info
+    before = onnx.load(source).graph
+    assert [value.type for value in written.output] == [value.type for value in before.output]
+    assert [value.type for value in written.input] == [value.type for value in before.input]
+
+
+def test_initializers_of_old_files_stay_constant() -> None:
+    """Up to IR version 3 an initializer is listed as an input; it may not become one that a caller can override."""
+    text = """<ir_version: 3, opset_import: ["" : 8]> g (float[4] x, float[4] w) => (float[4] y) <float[4] w = {1, 2, 3, 4}>
+    { y = Mul (x, w) }"""
+    raised = raise_opset(model_of(text), 17)
+    assert [value.name for value in raised.graph.inputs] == ["x"]
+    assert "w" in raised.graph.initializers
+
+
+def test_lowering_and_the_impossible_are_errors() -> None:
+    with pytest.raises(ModelError, match="cannot be brought"):
+        raise_opset(model_of(TEXT), 11)
+    with pytest.raises(ModelError, match="cannot be raised from opset 12 to 999"):
+        raise_opset(model_of(TEXT), 999)

@@ -1,0 +1,188 @@
+"""Inferred shapes are true, reach far, and are never written."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx_shape_inference import ShapeInferenceContext
+
+from onnx_subgraph.model.inference_rules import broadcast_dim
+from onnx_subgraph.model.shapes import declared_only, dims, infer_shapes, restore_declared, same_dim, same_shape, values
+
+
+def inferred(body: str, *, inputs: str = "float[batch, seq] x", opset: int = 17) -> ir.Model:
+    model = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => (y) {body}')
+    infer_shapes(model)
+    return model
+
+
+def shape(model: ir.Model, name: str) -> list[int | str | None]:
+    (value,) = [value for value in values(model) if value.name == name]
+    assert value.shape is not None, f"{name} has no shape"
+    return [dim if isinstance(dim, int) else dim.value for dim in value.shape]
+
+
+sizes = st.one_of(st.integers(1, 5), st.sampled_from(["a", "b", "c", "2*a", "a + b"]))
+
+
+@given(sizes, sizes, st.fixed_dictionaries({name: st.integers(1, 4) for name in "abc"}))
+def test_broadcasting_holds_for_every_size(left: int | str, right: int | str, bindings: dict[str, int]) -> None:
+    """Law: where two dimensions broadcast at run time, the inferred one is what they broadcast to."""
+    a, b = (size if isinstance(size, int) else ir.SymbolicDim(size) for size in (left, right))
+    result = broadcast_dim(ShapeInferenceContext(), a, b)
+    at_a, at_b = (size if isinstance(size, int) else size.evaluate(bindings) for size in (a, b))
+    if at_a == at_b or 1 in (at_a, at_b):
+        assert result is not None
+        assert (result if isinstance(result, int) else result.evaluate(bindings)) == max(at_a, at_b)
+
+
+@given(sizes, sizes)
+def test_same_dim_is_reflexive_and_symmetric(left: int | str, right: int | str) -> None:
+    a, b = (size if isinstance(size, int) else ir.SymbolicDim(size) for size in (left, right))
+    assert same_dim(a, a)
+    assert same_dim(a, b) == same_dim(b, a)
+
+
+def test_dimensions_are_compared_as_expressions() -> None:
+    assert same_dim(ir.SymbolicDim("2*a + b"), ir.SymbolicDim("b + a*2"))
+    assert not same_dim(ir.SymbolicDim("a"), ir.SymbolicDim("b"))
+    assert not same_dim(ir.SymbolicDim(None), ir.SymbolicDim(None))
+    assert not same_dim(ir.SymbolicDim("a"), 4)
+    assert not same_dim(ir.SymbolicDim("batch size!"), ir.SymbolicDim("b"))
+    assert same_shape(ir.Shape(["n", 4]), ir.Shape(["n", 4]))
+    assert not same_shape(ir.Shape(["n", 4]), ir.Shape(["n", 4, 1]))
+    assert not same_shape(None, None)
+    assert dims(None) is None
+
+
+def test_two_symbols_do_not_broadcast_to_the_first() -> None:
+    model = inferred("{ y = Add (x, z) }", inputs="float[batch, 4] x, float[other, 4] z")
+    assert shape(model, "y") == ["Max(batch, other)", 4]
+
+
+def test_a_slice_of_a_symbolic_dimension_may_be_shorter_than_asked_for() -> None:
+    model = inferred(
+        "{ a = Constant <value_ints = [0]> () b = Constant <value_ints = [5]> () c = Constant <value_ints = [1]> () "
+        "y = Slice (x, a, b, c) }"
+    )
+    assert shape(model, "y") == ["batch", "Min(5, seq)"]
+
+
+def test_the_shape_test_that_torchscript_writes_before_expand() -> None:
+    """`Where(Equal(shape, -1), 1, shape)`: dimensions are never -1."""
+    model = inferred(
+        """{
+        one = Constant <value_ints = [1]> ()
+        s = Shape (x)
+        full = Concat <axis = 0> (one, s)
+        rank = Shape (full)
+        ones = ConstantOfShape <value = int64[1] {1}> (rank)
+        minus = Constant <value = int64 {-1}> ()
+        minuses = Mul (ones, minus)
+        unset = Equal (full, minuses)
+        target = Where (unset, ones, full)
+        y = Expand (x, target)
+        }"""
+    )
+    assert shape(model, "y") == [1, "batch", "seq"]
+
+
+def test_paddings_that_are_computed_are_followed() -> None:
+    model = inferred(
+        """{
+        pads = Constant <value = int64[2, 2] {1, 2, 3, 4}> ()
+        turned = Transpose <perm = [1, 0]> (pads)
+        flat = Constant <value_ints = [-1]> ()
+        list = Reshape (turned, flat)
+        y = Pad (x, list)
+        }""",
+        inputs="float[2, 3] x",
+    )
+    assert shape(model, "y") == [2 + 1 + 2, 3 + 3 + 4]
+
+
+def test_a_dimension_multiplied_and_divided_is_itself() -> None:
+    model = inferred(
+        """{
+        s = Shape (x) i = Constant <value_int = 0> () n = Gather (s, i)
+        eight = Constant <value_int = 8> () more = Mul (n, eight) again = Div (more, eight)
+        zero = Constant <value_ints = [0]> () dim = Unsqueeze (again, zero) y = ConstantOfShape (dim)
+        }"""
+    )
+    assert shape(model, "y") == ["batch"]
+
+
+def test_stale_declarations_do_not_mislead() -> None:
+    """The batch size was made symbolic at the input alone; what the file still says about inner values is not true."""
+    model = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 4] x) => (float[1, 4] y) <float[1, 4] a>
+        { a = Relu (x) y = Exp (a) }"""
+    )
+    infer_shapes(model)
+    assert shape(model, "a") == ["batch", 4]
+
+
+def test_declarations_fill_what_inference_leaves_open() -> None:
+    model = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g (float[batch, 4] x) => (y) <float[batch, 7] a>
+        { a = my.Unknown (x) y = Exp (a) }"""
+    )
+    infer_shapes(model)
+    assert shape(model, "y") == ["batch", 7]
+
+
+def test_nested_bodies_are_inferred() -> None:
+    model = inferred(
+        "{ y = If (c) <then_branch = t () => (p) { p = Relu (x) }, else_branch = e () => (q) { q = Exp (x) }> }",
+        inputs="float[batch, 4] x, bool c",
+    )
+    assert shape(model, "p") == shape(model, "q") == shape(model, "y") == ["batch", 4]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{ y = Reshape (x) }",
+        "{ y = Concat (x, x) }",
+        "{ a = Constant <value_ints = [7, 7]> () y = Reshape (x, a) }",
+        "{ y = Softmax <axis = 9> (x) }",
+        "{ y = MatMul (x, x) }",
+        "{ a = Constant <value_ints = [5, 5, 5]> () y = Expand (x, a) }",
+        "{ y = NoSuchOperator (x) }",
+        "{ y = Gather (x) }",
+    ],
+)
+def test_an_odd_node_leaves_a_gap_and_the_rest_is_inferred(body: str) -> None:
+    model = inferred(body.replace("}", " rest = Relu (x) }"), inputs="float[2, 3] x")
+    assert shape(model, "rest") == [2, 3]
+
+
+def test_what_was_inferred_is_put_aside_and_taken_back() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[?, 4] x) => (float[?, 4] y) { a = Relu (x) y = Exp (a) }"""
+    model = ir.from_onnx_text(text)
+    before = ir.to_onnx_text(model)
+    infer_shapes(model)
+    assert ir.to_onnx_text(model) != before
+    with declared_only(model):
+        assert ir.to_onnx_text(model) == before
+    assert dims(model.graph.node(0).outputs[0]) is not None
+    infer_shapes(model)
+    restore_declared(model)
+    assert ir.to_onnx_text(model) == before
+
+
+def test_new_values_keep_nothing_and_new_outputs_what_was_declared() -> None:
+    model = inferred("{ a = Relu (x) y = Exp (a) }")
+    old = model.graph.outputs[0]
+    new = ir.node("Neg", [model.graph.inputs[0]])
+    last = ir.node("Exp", [new.outputs[0]])
+    model.graph.extend([new, last])
+    old.name, last.outputs[0].name = "former", "y"
+    model.graph.outputs[0] = last.outputs[0]
+    infer_shapes(model)
+    assert dims(new.outputs[0]) is not None
+    with declared_only(model):
+        assert dims(new.outputs[0]) is None
+        assert dims(model.graph.outputs[0]) is None
