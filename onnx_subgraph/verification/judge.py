@@ -11,9 +11,10 @@ and the root mean square of all its differences may be no more than
 
     AGGREGATE * rms(n) + FLOOR * eps(dtype) * rms(r).
 
-The first catches the error that sits in a few elements, the second the small error that sits in all: the mean of many
-differences is known far better than any one of them, so its bound can be several times tighter. An output of integers, booleans
-or strings is equal only where it is the same; where the noise itself flips elements (ties of an argmax), as many may flip again.
+with NARROW_FLOOR for FLOOR in dtypes of 16 bits and fewer. The first catches the error that sits in a few elements, the second
+the small error that sits in all: the mean of many differences is known far better than any one of them, so its bound can be
+several times tighter. An output of integers, booleans or strings is equal only where it is the same; where the noise itself
+flips elements (ties of an argmax), a small multiple of as many may flip again.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ AGGREGATE = 3.0
 """How often the noise's root mean square the candidate's may be."""
 FLOOR = 4.0
 """Units in the last place that any fused kernel may differ, noise or none: exp, tanh and erf are rounded so."""
+NARROW_FLOOR = 1.0
+"""The same for dtypes of 16 bits and fewer: their kernels compute in float32 and round once."""
 FLIPS = 2.0
 """How often the largest fraction of flipped integers that the noise showed may flip."""
 
@@ -122,7 +125,7 @@ def bound(reference: Array, noise: Noise = NOTHING, *, rtol: float | None = None
     if rtol is not None or atol is not None:
         return Bound(np.asarray((atol or 0.0) + (rtol or 0.0) * magnitude))
     scale = float(np.sqrt(np.mean(magnitude**2))) if magnitude.size else 0.0
-    floor = FLOOR * epsilon(reference)
+    floor = (FLOOR if reference.dtype.itemsize > 2 else NARROW_FLOOR) * epsilon(reference)
     local = noise.largest if noise.largest is not None and noise.largest.shape == reference.shape else 0.0
     return Bound(np.asarray(ELEMENT * (local + noise.rms) + floor * (magnitude + scale)), AGGREGATE * noise.rms + floor * scale)
 

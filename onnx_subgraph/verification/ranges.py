@@ -145,9 +145,12 @@ def _rows(node: ir.Node, index: int) -> Limit | None:
 
 
 def _dim(value: ir.Value | None, axis: int) -> Limit:
-    if value is None or value.shape is None or not -len(value.shape) <= axis < len(value.shape):
+    shape = None if value is None else value.shape
+    if shape is None and value is not None and value.const_value is not None:
+        shape = ir.Shape(value.const_value.shape.numpy())
+    if shape is None or not -len(shape) <= axis < len(shape):
         return 1  # row 0 is the one row that anything indexed has
-    dim = value.shape[axis]
+    dim = shape[axis]
     return dim if isinstance(dim, int) else (dim.value or 1)
 
 

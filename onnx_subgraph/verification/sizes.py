@@ -8,10 +8,10 @@ Reshape, an image that a network halves five times) is not declared anywhere, so
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
@@ -86,13 +86,17 @@ def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]
 
 
 def baked(model: ir.Model) -> list[int]:
-    """Sizes that constants of the model's Reshape and Expand shapes name: what an exporter may have baked, the rarest last."""
+    """Sizes that constants of the model's Reshape and Expand shapes name: what an exporter may have baked.
+
+    Of one shape each size and the product of all; the commonest first, at most twelve.
+    """
     counts: dict[int, int] = {}
     for node in model.graph.all_nodes():
         if node.op_type in ("Reshape", "Expand") and len(node.inputs) > 1:
             shape = constant(node.inputs[1])
-            for size in [] if shape is None else np.unique(shape[shape > 1]).tolist():
-                counts[int(size)] = counts.get(int(size), 0) + 1
+            named = [] if shape is None else [int(size) for size in shape.reshape(-1) if size > 1]
+            for size in {*named, math.prod(named)} - {1}:
+                counts[size] = counts.get(size, 0) + 1
     return sorted(counts, key=lambda size: -counts[size])[:12]
 
 

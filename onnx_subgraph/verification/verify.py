@@ -16,7 +16,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.errors import ModelError, OnnxSubgraphError
+from onnx_subgraph.errors import ModelError
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
 from onnx_subgraph.verification.judge import Bound, Noise, bound, compare_all, flatten
@@ -253,11 +253,12 @@ def _candidate_runs(
 
 def _read(path: Path) -> ir.Model:
     try:
-        return ir.load(path)
-    except OnnxSubgraphError:
-        raise
+        model = ir.load(path)
     except Exception as error:  # protobuf's, the file system's, onnx-ir's
         raise ModelError(f"{path} can't be read as an ONNX model: {error}") from error
+    if not model.opset_imports:  # protobuf reads an empty file as a message with nothing in it
+        raise ModelError(f"{path} can't be read as an ONNX model: it holds none")
+    return model
 
 
 def _strength(model: ir.Model, libraries: Sequence[Path]) -> Any:

@@ -1,0 +1,208 @@
+"""Feeds fit the model: indices in range, masks with a one, equal names equal sizes, the same for the same seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.verification.feeds import draw_feeds, read_feeds
+from onnx_subgraph.verification.sizes import assignments, resolve, symbols
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
+
+SEEDS = st.integers(0, 200)
+
+
+def model(text: str, **weights: np.ndarray) -> ir.Model:
+    return ir.from_onnx_text(f"{HEADER} {text}", [ir.tensor(array, name=name) for name, array in weights.items()])
+
+
+def table(rows: int) -> np.ndarray:
+    return np.zeros((rows, 2), np.float32)
+
+
+EMBEDDING = {
+    "Gather": ("y = Gather(t, ids)", 50, 0),
+    "Gather after movers": (
+        "c = Cast<to = 7>(ids) a = Constant<value = int64[1] {0}>() u = Unsqueeze(c, a) y = Gather(t, u)",
+        50,
+        0,
+    ),
+    "Gather after a shift": ("two = Constant<value = int64 {2}>() s = Add(ids, two) y = Gather(t, s)", 48, -2),
+    "Gather after a shift back": ("two = Constant<value = int64 {2}>() s = Sub(ids, two) y = Gather(t, s)", 52, 2),
+    "GatherElements": ("y = GatherElements(t, ids)", 50, 0),
+    "OneHot": ("d = Constant<value = int64 {9}>() v = Constant<value = float[2] {0.0, 1.0}>() y = OneHot(ids, d, v)", 9, 0),
+}
+
+
+@pytest.mark.parametrize("name", EMBEDDING)
+@given(seed=SEEDS)
+def test_indices_stay_within_what_they_index(name: str, seed: int) -> None:
+    body, high, low = EMBEDDING[name]
+    weights = {"t": table(50)} if "t," in body else {}
+    text = f"g (int64[batch, seq] ids) => (float[a, b, c] y) {{ {body} }}"
+    ids = draw_feeds(model(text, **weights), {"batch": 40, "seq": 30}, seed)["ids"]
+    assert ids.dtype == np.int64
+    assert ids.min() >= max(0, low)
+    assert ids.max() < high
+    assert ids.max() > high // 2  # and they use what there is
+
+
+def test_the_narrowest_table_bounds_an_index() -> None:
+    text = "g (int64[n] ids) => (float[n, 2] y) { p = Gather(a, ids) q = Gather(b, ids) y = Add(p, q) }"
+    ids = draw_feeds(model(text, a=table(1000), b=table(3)), {"n": 100})["ids"]
+    assert set(ids.tolist()) == {0, 1, 2}
+
+
+def test_an_index_is_followed_into_a_function() -> None:
+    text = """g (int64[n] ids) => (float[n, 2] y) { y = f.Embed(t, ids) }
+        <domain: "f", opset_import: ["" : 17]> Embed (t, i) => (y) {
+            c = Constant<value = float[4] {0.0, 1.0, 2.0, 3.0}>()
+            y = Gather(c, i)
+        }"""
+    text = text.replace("float[n, 2] y", "float[n] y")
+    m = ir.from_onnx_text('<ir_version: 8, opset_import: ["" : 17, "f" : 1]> ' + text, [ir.tensor(table(50), name="t")])
+    shape = ir.Shape([4])
+    next(iter(next(iter(m.functions.values())))).outputs[0].shape = shape
+    assert draw_feeds(m, {"n": 100})["ids"].max() < 4
+
+
+MASKS = {
+    "cast to bool": "int64[n, seq] m) => (float[batch, seq] y) { b = Cast<to = 9>(m) y = Where(b, t, t) }",
+    "one minus": "int64[n, seq] m) => (float[b, s] y) { f = Cast<to = 1>(m) o = Constant<value = float {1.0}>() y = Sub(o, f) }",
+    "a large negative number": "float[n, seq] m) => (float[b, s] y) { k = Constant<value = float {-10000.0}>() y = Mul(m, k) }",
+    "compared with zero": "int64[n, seq] m) => (bool[batch, seq] y) { z = Constant<value = int64 {0}>() y = Equal(m, z) }",
+    "a boolean": "bool[batch, seq] m) => (float[batch, seq] y) { y = Where(m, t, t) }",
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+@given(seed=SEEDS, length=st.integers(1, 20))
+def test_masks_are_zeros_and_ones_with_a_one_in_each_row(name: str, seed: int, length: int) -> None:
+    body = MASKS[name]
+    weights = {"t": np.zeros((1, 1), np.float32)} if "t, t" in body else {}
+    mask = draw_feeds(model(f"g ({body}", **weights), {"n": 3, "batch": 3, "seq": length}, seed)["m"]
+    assert set(np.unique(mask).tolist()) <= {0, 1}
+    assert mask.any(axis=-1).all()
+
+
+def test_a_mask_is_padded_in_one_seed_and_has_holes_in_another() -> None:
+    m = model(f"g ({MASKS['one minus']}")
+    padded, holes = (draw_feeds(m, {"n": 4, "seq": 40}, seed)["m"] for seed in (0, 1))
+    assert (np.diff(padded, axis=-1) <= 0).all()
+    assert padded[0].all()
+    assert not padded.all()
+    assert (np.diff(holes, axis=-1) > 0).any()
+
+
+@given(seed=SEEDS)
+def test_equal_seeds_give_equal_feeds_and_others_differ(seed: int) -> None:
+    m = model("g (float[n, 4] x, float[n, 4] z) => (float[n, 4] y) { y = Add(x, z) }")
+    first, again, other = (draw_feeds(m, {"n": 3}, s) for s in (seed, seed, seed + 1))
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert not np.array_equal(first["x"], other["x"])
+    assert not np.array_equal(first["x"], first["z"])
+
+
+def test_positions_count_up_within_their_table() -> None:
+    text = "g (int64[batch, seq] position_ids) => (float[a, b, c] y) { y = Gather(t, position_ids) }"
+    ids = draw_feeds(model(text, t=table(20)), {"batch": 2, "seq": 12})["position_ids"]
+    assert (np.diff(ids, axis=-1) == 1).all()
+    assert 0 <= ids.min() <= ids.max() < 20
+
+
+def test_a_length_is_small_and_positive() -> None:
+    text = (
+        "g (int64 n) => (int64[m] y) { z = Constant<value = int64 {0}>() o = Constant<value = int64 {1}>() y = Range(z, n, o) }"
+    )
+    assert all(1 <= int(draw_feeds(model(text), {}, seed)["n"]) < 10 for seed in range(20))
+
+
+def test_overridable_initializers_keep_their_default_in_even_seeds_only() -> None:
+    m = model("g (float[n, 2] x, float[2] s = {1.0, -2.0}) => (float[n, 2] y) { y = Mul(x, s) }")
+    assert "s" not in draw_feeds(m, {"n": 1}, 0)
+    other = draw_feeds(m, {"n": 1}, 1)["s"]
+    assert other.dtype == np.float32
+    assert (np.sign(other) == [1, -1]).all()
+    assert not np.array_equal(other, [1.0, -2.0])
+
+
+def test_equal_names_get_equal_sizes_and_different_names_different_ones() -> None:
+    inputs = "float[batch, seq] x, float[batch, past] z, float[batch, past_plus_seq] m"
+    m = model(f"g ({inputs}) => (float[batch, k] y) {{ y = Concat<axis = 1>(x, z) }}")
+    assert set(symbols(m.graph.inputs)) == {"batch", "seq", "past"}
+    for second in (False, True):
+        sizes = next(assignments(m.graph.inputs, {}, second))
+        assert len(set(sizes.values())) == 3
+        feeds = draw_feeds(m, sizes)
+        assert feeds["x"].shape[0] == feeds["z"].shape[0]
+        assert feeds["m"].shape[1] == feeds["x"].shape[1] + feeds["z"].shape[1]
+
+
+@pytest.mark.parametrize(("name", "size"), [("a", 3), ("a + b", 7), ("2*a", 6), ("b // 2", 2), ("b - 1", 3), ("a_plus_b", 7)])
+def test_dimension_names_that_are_expressions(name: str, size: int) -> None:
+    assert resolve({"a": 3, "b": 4}, name) == size
+
+
+@pytest.mark.parametrize("name", ["c", "a + c", "a +", "__import__('os')", "a if b else 1", "b // 0", "x.y", ""])
+def test_dimension_names_that_are_not(name: str) -> None:
+    assert resolve({"a": 3, "b": 4}, name) is None
+
+
+ADD = "g (float[n, 3] x) => (float[n, 3] y) { y = Add(x, x) }"
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [({"z": (1, 3)}, "no input"), ({"x": (1, 2, 3)}, "3 dimensions"), ({"x": (1, 4)}, "size 4")],
+)
+def test_shapes_that_do_not_fit_are_refused(shape: dict[str, tuple[int, ...]], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        next(assignments(model(ADD).graph.inputs, shape))
+
+
+def test_shapes_of_the_user_are_kept() -> None:
+    assert all(sizes["n"] == 17 for sizes in assignments(model(ADD).graph.inputs, {"x": (17, 3)}))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "x is missing"),
+        ({"x": np.zeros((1, 3), np.float64)}, "float64"),
+        ({"x": np.zeros((1, 4), np.float32)}, "size 4"),
+        ({"x": np.zeros(3, np.float32)}, "1 dimensions"),
+        ({"x": np.zeros((1, 3), np.float32), "z": np.zeros(1)}, "z is no input"),
+    ],
+)
+def test_feeds_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    np.savez(tmp_path / "feeds.npz", **arrays)
+    with pytest.raises(UsageError, match=message):
+        read_feeds(tmp_path / "feeds.npz", model(ADD).graph.inputs)
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "feeds.npz", x=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(UsageError, match=r"can't be read"):
+        read_feeds(tmp_path / "feeds.npz", model(ADD).graph.inputs)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive"])
+def test_a_file_that_is_no_archive(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "feeds.npz"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"feeds\.npz"):
+        read_feeds(path, model(ADD).graph.inputs)
+
+
+def test_an_input_that_no_feed_can_be_made_for() -> None:
+    m = model(ADD)
+    m.graph.inputs[0].type = ir.OptionalType(ir.TensorType(ir.DataType.FLOAT))
+    with pytest.raises(UsageError, match="Optional"):
+        draw_feeds(m, {"n": 1})

@@ -1,0 +1,141 @@
+"""The judge on numbers alone: what it must find, what it must let pass."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_subgraph.verification import judge
+from onnx_subgraph.verification.judge import Bound, Noise, bound, compare, compare_all
+
+DTYPES = [np.float32, np.float16, np.float64, ml_dtypes.bfloat16]
+
+
+def output(seed: int, shape: tuple[int, ...] = (4, 33), dtype: type = np.float32) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def noise_of(reference: np.ndarray, relative: float, seed: int = 1, draws: int = 3) -> Noise:
+    rng, noise = np.random.default_rng(seed), Noise()
+    for _ in range(draws):
+        moved = reference.astype(np.float64) * (1 + relative * rng.standard_normal(reference.shape))
+        noise.add(reference.astype(np.float64), moved)
+    return noise
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_output_is_equal_without_any_noise(dtype: type) -> None:
+    r = output(0, dtype=dtype)
+    assert compare(r, r.copy(), bound(r)).equal
+
+
+@given(seed=st.integers(0, 999), at=st.integers(0, 131), over=st.floats(1.001, 1e6), sign=st.sampled_from([-1, 1]))
+def test_one_element_over_its_bound_is_found_and_named(seed: int, at: int, over: float, sign: int) -> None:
+    r = output(seed).astype(np.float64)
+    allowed = bound(r, noise_of(r, 1e-6))
+    index = np.unravel_index(at, r.shape)
+    planted = r.copy()
+    planted[index] += sign * over * allowed.element[index]
+    finding = compare(r, planted, allowed)
+    assert not finding.equal
+    assert finding.worst == index
+    assert finding.error > finding.bound
+
+
+@given(seed=st.integers(0, 999), factor=st.floats(1e-4, 0.5))
+def test_a_small_scale_over_all_elements_is_found(seed: int, factor: float) -> None:
+    """An error too small for any one element's bound is found in the mean of many, here down to a tenth of the noise's bound."""
+    r = output(seed, (64, 64)).astype(np.float64)
+    assert not compare(r, r * (1 + factor), bound(r, noise_of(r, 2e-5))).equal
+
+
+@settings(max_examples=50)
+@given(seed=st.integers(0, 999), relative=st.sampled_from([1e-7, 1e-6, 1e-4]))
+def test_another_draw_of_the_noise_is_accepted(seed: int, relative: float) -> None:
+    """Rounding that falls otherwise, but as the noise did, is no difference."""
+    r = output(seed)
+    other = r * (1 + relative * np.random.default_rng(seed + 1).standard_normal(r.shape)).astype(np.float32)
+    assert compare(r, other, bound(r, noise_of(r, relative, seed + 2))).equal
+
+
+@given(seed=st.integers(0, 999), tolerance=st.floats(1e-6, 1e-1))
+def test_rtol_and_atol_replace_the_measured_bound(seed: int, tolerance: float) -> None:
+    r = output(seed).astype(np.float64)
+    loud = noise_of(r, 10.0)
+    allowed = bound(r, loud, rtol=tolerance, atol=0.0)
+    assert np.allclose(allowed.element, tolerance * np.abs(r))
+    assert compare(r, r * (1 + 0.5 * tolerance), allowed).equal
+    assert not compare(r, r * (1 + 2.0 * tolerance), allowed).equal
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_non_finite_values_only_where_the_reference_has_them(value: float, dtype: type) -> None:
+    r = output(0, dtype=dtype)
+    planted = r.copy()
+    planted[1, 2] = value
+    assert "[1, 2]" in compare(r, planted, bound(r)).problem
+    assert "[1, 2]" in compare(planted, r, bound(planted)).problem
+    assert compare(planted, planted.copy(), bound(planted)).equal
+
+
+def test_infinities_of_opposite_sign_differ() -> None:
+    r = np.array([1.0, np.inf], np.float32)
+    assert not compare(r, np.array([1.0, -np.inf], np.float32), bound(r)).equal
+
+
+def test_shape_and_dtype_are_part_of_the_answer() -> None:
+    r = output(0)
+    assert "shape" in compare(r, r.reshape(2, -1), bound(r)).problem
+    assert "dtype" in compare(r, r.astype(np.float64), bound(r)).problem
+
+
+def test_integers_are_equal_or_different() -> None:
+    r = np.arange(10)
+    one_off = r.copy()
+    one_off[3] += 1
+    finding = compare(r, one_off, bound(r))
+    assert not finding.equal
+    assert "1 of 10" in finding.problem
+
+
+def test_integers_may_flip_as_often_as_the_noise_flips_them() -> None:
+    """Ties of an argmax: where one draw of noise changes a tenth of the elements, a fusion may change a fifth and no more."""
+    r, noise = np.zeros(10, np.int64), Noise()
+    noise.add(r, np.eye(10, dtype=np.int64)[0])
+    assert compare(r, np.r_[np.ones(2, np.int64), r[2:]], bound(r, noise)).equal
+    assert not compare(r, np.r_[np.ones(3, np.int64), r[3:]], bound(r, noise)).equal
+
+
+def test_strings_and_empty_outputs() -> None:
+    words = np.array(["a", "b"], object)
+    assert compare(words, words.copy(), bound(words)).equal
+    assert not compare(words, np.array(["a", "c"], object), bound(words)).equal
+    empty = np.zeros((0, 3), np.float32)
+    assert compare(empty, empty, bound(empty)).equal
+
+
+def test_complex_outputs() -> None:
+    r = (output(0) + 1j * output(1)).astype(np.complex64)
+    assert compare(r, r.copy(), bound(r)).equal
+    assert not compare(r, (r * 1.001).astype(np.complex64), bound(r)).equal
+    assert not compare(r, np.where(np.arange(33) == 3, np.nan, r).astype(np.complex64), bound(r)).equal
+
+
+def test_sequences_and_maps_are_compared_element_by_element() -> None:
+    a, b = output(0), output(1)
+    mine = {"s": [a, b], "m": {"k": a}, "absent": None}
+    allowed = {name: bound(array) for name, array in judge.flatten(mine).items()}
+    assert all(finding.equal for finding in compare_all(mine, mine, allowed).values())
+    swapped = compare_all(mine, {"s": [b, a], "m": {"k": a}}, allowed)
+    assert [name for name, finding in swapped.items() if not finding.equal] == ["s[0]", "s[1]"]
+    shorter = compare_all(mine, {"s": [a], "m": {"k": a}}, allowed)
+    assert [name for name, finding in shorter.items() if not finding.equal] == ["s[1]"]
+
+
+def test_a_bound_of_zero_allows_nothing() -> None:
+    zeros = np.zeros(3, np.float32)
+    assert not compare(zeros, np.array([0, 1e-30, 0], np.float32), Bound(np.zeros(3))).equal

@@ -1,0 +1,230 @@
+"""The whole judge on small text models: it refuses wrong rewrites, accepts right ones, and one that can't say no is caught."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.verification import verify as verification
+from onnx_subgraph.verification.verdict import Verdict
+from onnx_subgraph.verification.verify import verify
+from tests.verification.models import block, weights, write
+
+Pair = Callable[..., Verdict]
+
+WRONG = {
+    "tanh for the exact gelu": {"activation": "tanh"},
+    "0.51 for 0.5": {"half": 0.51},
+    "a dropped scale": {"scale": 1.0},
+    "a slightly other scale": {"scale": 0.1251},
+    "swapped operands": {"swapped": True},
+    "epsilon 1e-5 for 1e-12": {"epsilon": 1e-5},
+}
+RIGHT = {
+    "the same": {},
+    "fused layer normalization": {"norm": "fused"},
+    "fused gelu": {"activation": "fused"},
+    "both fused": {"activation": "fused", "norm": "fused"},
+}
+WRONG_IN_FLOAT16 = {"0.51 for 0.5": {"half": 0.51}, "another scale": {"scale": 0.95}, "swapped operands": {"swapped": True}}
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Pair:
+    """Writes the block twice, the second time otherwise, and holds the one against the other."""
+
+    def judge(*, dtype: str = "float", layers: int = 3, **otherwise: object) -> Verdict:
+        _, w1, w2 = weights((32,), (32, 64), (64, 32), dtype=np.float16 if dtype == "float16" else np.float32)
+        named = {"gain": np.ones(32, w1.dtype), "w1": w1, "w2": w2}
+        # in float16 the branch weighs as much as the stream: a fiftieth of an eighth of it is below the stream's rounding
+        kept = {"dtype": dtype, "layers": layers, "scale": 0.125 if dtype == "float" else 1.0}
+        paths = [
+            write(tmp_path / f"{number}.onnx", block(**(kept | options)), **named)  # type: ignore[arg-type]
+            for number, options in enumerate(({}, otherwise))
+        ]
+        return verify(*paths)
+
+    return judge
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rewrites_are_refused(judged: Pair, name: str) -> None:
+    verdict = judged(**WRONG[name])
+    assert verdict.verdict == "different"
+    assert verdict.worst is not None
+    assert verdict.worst.output == "y"
+
+
+@pytest.mark.parametrize("name", WRONG_IN_FLOAT16)
+def test_wrong_rewrites_are_refused_in_float16(judged: Pair, name: str) -> None:
+    assert judged(dtype="float16", **WRONG_IN_FLOAT16[name]).verdict == "different"
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_rewrites_are_accepted(judged: Pair, name: str) -> None:
+    verdict = judged(**RIGHT[name])
+    assert verdict.verdict == "equivalent", verdict.worst
+    assert {run.optimised for run in verdict.runs} == {False, True}
+    assert len({tuple(run.sizes.items()) for run in verdict.runs}) >= 2
+    assert len({run.seed for run in verdict.runs}) >= 2
+
+
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_a_deep_model_is_accepted_with_all_its_roundings_moved(judged: Pair, dtype: str) -> None:
+    norm = "fused" if dtype == "float" else "decomposed"
+    verdict = judged(dtype=dtype, layers=12, norm=norm, activation="fused" if dtype == "float" else "exact")
+    assert verdict.verdict == "equivalent", verdict.worst
+
+
+def test_a_judge_that_always_accepts_is_caught(judged: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation: with its bounds opened, every wrong rewrite passes, so the tests above are what stands in the way."""
+    compare_all = verification.compare_all
+
+    def accept(*arguments: object) -> object:
+        return {name: replace(f, bound=f.error, problem="") for name, f in compare_all(*arguments).items()}  # type: ignore[arg-type]
+
+    monkeypatch.setattr(verification, "compare_all", accept)
+    for name in WRONG:
+        with pytest.raises(AssertionError):
+            test_wrong_rewrites_are_refused(judged, name)
+
+
+def test_one_wrong_element_of_a_weight_is_found(tmp_path: Path) -> None:
+    gain, w1, w2 = weights((32,), (32, 64), (64, 32))
+    wrong = w1.copy()
+    wrong[3, 5] *= 1.01
+    paths = [write(tmp_path / f"{i}.onnx", block(), gain=gain, w1=w, w2=w2) for i, w in enumerate((w1, wrong))]
+    assert verify(*paths).verdict == "different"
+
+
+ADD = '<ir_version: 8, opset_import: ["" : 17]> g ({type}[{dims}] {x}) => ({type}[{dims}] {y}) {{ {y} = {op}({x}, {x}) }}'
+
+
+def plain(path: Path, type: str = "float", dims: str = "n, 3", x: str = "x", y: str = "y", op: str = "Add") -> Path:  # noqa: A002
+    return write(path, ADD.format(type=type, dims=dims, x=x, y=y, op=op))
+
+
+@pytest.mark.parametrize("change", [{"type": "double"}, {"dims": "2, 3"}, {"dims": "m, 3"}, {"x": "z"}, {"y": "z"}])
+def test_another_interface_is_different_before_anything_runs(tmp_path: Path, change: dict[str, str]) -> None:
+    verdict = verify(plain(tmp_path / "a.onnx"), plain(tmp_path / "b.onnx", **change))
+    assert verdict.verdict == "different"
+    assert all(run.problem for run in verdict.runs)
+
+
+@pytest.mark.parametrize("type", ["float16", "bfloat16", "double", "int32", "int64"])
+def test_dtypes(tmp_path: Path, type: str) -> None:  # noqa: A002
+    kept, other = plain(tmp_path / "a.onnx", type), plain(tmp_path / "b.onnx", type, op="Mul")
+    verdict = verify(kept, kept)
+    if verdict.verdict == "not-run":  # this onnxruntime has no kernel; then it says so
+        assert "onnxruntime does not load" in verdict.reason
+    else:
+        assert verdict.verdict == "equivalent"
+        assert verify(kept, other).verdict == "different"
+
+
+def test_a_candidate_that_does_not_load_is_different_and_says_why(tmp_path: Path) -> None:
+    kept = plain(tmp_path / "a.onnx")
+    broken = write(
+        tmp_path / "b.onnx",
+        '<ir_version: 8, opset_import: ["" : 17, "no.where" : 1]> g (float[n, 3] x) => (float[n, 3] y) { y = no.where.Fused(x) }',
+    )
+    verdict = verify(kept, broken)
+    assert verdict.verdict == "different"
+    assert verdict.worst is not None
+    assert "Fused" in verdict.worst.problem
+
+
+def test_a_reference_that_does_not_run_is_not_run(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.onnx",
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, m] x) => (float[m] y) {
+             far = Constant<value = int64 {100000}>()
+             y = Gather(x, far)
+        }""",
+    )
+    verdict = verify(path, path)
+    assert verdict.verdict == "not-run"
+    assert "--shape" in verdict.reason
+    assert "--inputs" in verdict.reason
+
+
+def test_sizes_that_a_reshape_demands_are_found(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.onnx",
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, seq] x) => (float[a, b, c] y) {
+             s = Constant<value = int64[3] {-1, 19, 5}>()
+             y = Reshape(x, s)
+        }""",
+    )
+    verdict = verify(path, path)
+    assert verdict.verdict == "equivalent", verdict.reason
+
+
+def test_a_function_of_ours_is_verified_by_its_body(tmp_path: Path) -> None:
+    kept = plain(tmp_path / "a.onnx")
+    fused = write(
+        tmp_path / "b.onnx",
+        """<ir_version: 8, opset_import: ["" : 17, "onnx_subgraph" : 1]>
+           g (float[n, 3] x) => (float[n, 3] y) { y = onnx_subgraph.Double(x) }
+           <domain: "onnx_subgraph", opset_import: ["" : 17]> Double (x) => (y) { y = Add(x, x) }""",
+    )
+    assert (verify(kept, fused).verdict, verify(kept, fused).strength) == ("equivalent", "body")
+    assert verify(kept, kept).strength == "kernel"
+
+
+def test_an_overridable_initializer_taken_for_a_constant_is_found(tmp_path: Path) -> None:
+    """With its default the fused model is right; with another value, which an odd seed feeds, it is not."""
+    header = '<ir_version: 8, opset_import: ["" : 17]>'
+    interface = "g (float[n, 3] x, float[3] s = {1.0, 2.0, 3.0}) => (float[n, 3] y)"
+    kept = write(tmp_path / "a.onnx", f"{header} {interface} {{ y = Mul(x, s) }}")
+    folded = write(
+        tmp_path / "b.onnx", f"{header} {interface} {{ c = Constant<value = float[3] {{1.0, 2.0, 3.0}}>() y = Mul(x, c) }}"
+    )
+    assert verify(kept, kept).verdict == "equivalent"
+    assert verify(kept, folded).verdict == "different"
+
+
+def test_users_feeds_are_the_only_ones(tmp_path: Path) -> None:
+    path = plain(tmp_path / "a.onnx")
+    np.savez(tmp_path / "feeds.npz", x=np.ones((5, 3), np.float32))
+    verdict = verify(path, path, inputs=tmp_path / "feeds.npz")
+    assert verdict.verdict == "equivalent"
+    assert {(run.seed, run.sizes["n"]) for run in verdict.runs} == {(None, 5)}
+
+
+def test_tolerances_replace_the_noise(tmp_path: Path) -> None:
+    header = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] x) => (float[n, 3] y)'
+    one, other = (
+        write(tmp_path / f"{c}.onnx", f"{header} {{ c = Constant<value = float {{{c}}}>() y = Mul(x, c) }}") for c in (1.0, 1.01)
+    )
+    assert verify(one, other).verdict == "different"
+    assert verify(one, other, rtol=0.02).verdict == "equivalent"
+    assert verify(one, other, rtol=0.001, atol=1e-6).verdict == "different"
+
+
+def test_an_unknown_provider_names_the_ones_there_are(tmp_path: Path) -> None:
+    path = plain(tmp_path / "a.onnx")
+    with pytest.raises(UsageError, match="CPUExecutionProvider"):
+        verify(path, path, providers=("QuantumExecutionProvider",))
+    with pytest.raises(UsageError, match="did you mean CPUExecutionProvider"):
+        verify(path, path, providers=("cpu",))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08\x07garbage", b"a text file\n"])
+def test_an_unreadable_model_is_an_error_with_its_name(tmp_path: Path, content: bytes) -> None:
+    path, broken = plain(tmp_path / "a.onnx"), tmp_path / "broken.onnx"
+    broken.write_bytes(content)
+    with pytest.raises(ModelError, match=re.escape(str(broken))):
+        verify(path, broken)
+    with pytest.raises(ModelError, match=re.escape(str(broken))):
+        verify(broken, path)
+
+
+def test_two_runs_of_the_judge_agree(judged: Pair) -> None:
+    assert judged().runs == judged().runs
