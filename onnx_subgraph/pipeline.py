@@ -209,6 +209,7 @@ def _rewritten(model: ir.Model, library: Library, options: Options, clock: _Cloc
     patterns = selected(library, options)
     loadability = [Loadability(p) for p in options.providers]
     rewrites: list[Rewrite] = []
+    waiting: list[Skip] = []
     for _ in range(MOST_ROUNDS):
         constants = Constants(model)
         with clock.stage("find"):
@@ -218,7 +219,9 @@ def _rewritten(model: ir.Model, library: Library, options: Options, clock: _Cloc
         rewrites += made
         if not made:
             break
-    return Fused(model, tuple(rewrites), skips, found.near_misses)
+        # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten.
+        waiting += (s for s in skips if s.opset is not None)
+    return Fused(model, tuple(rewrites), tuple(dict.fromkeys((*skips, *waiting))), found.near_misses)
 
 
 def _verdict(model: Path, fused: Fused, options: Options, clock: _Clock) -> Verdict:
