@@ -218,7 +218,7 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         try:
             bindings[name] = evaluate(expression, names)
         except UnknownFact as unknown:
-            matcher.fail(state, None, expression.span, None, f"{name} = {expression}", str(unknown))
+            matcher.fail(state.whole(), None, expression.span, None, f"{name} = {expression}", str(unknown))
             return None
     for sentence in pattern.where:
         try:
@@ -226,16 +226,17 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         except UnknownFact as unknown:
             holds, reason = False, str(unknown)
         if not holds:
-            matcher.fail(state, None, sentence.span, None, f"`{sentence}`", reason)
+            matcher.fail(state.whole(), None, sentence.span, None, f"`{sentence}`", reason)
             return None
     nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
     roots = {n: bindings[n] for n in pattern.match.names if isinstance(bindings.get(n), ir.Value)}
-    reader = live_reader(nodes, provided_values(roots, matcher.normal.provided))
+    bound = [v for v in bindings.values() if isinstance(v, ir.Value)]
+    reader = live_reader(nodes, provided_values(roots, matcher.normal.provided), bound)
     if reader is not None:
         value, node = reader
         place = "is a graph output" if node is None else f"is also read by {node.name}"
-        matcher.fail(state, None, None, value, "an inner value that only the match reads", f"{value.name} {place}")
+        matcher.fail(state.whole(), None, None, value, "an inner value that only the match reads", f"{value.name} {place}")
         return None
     return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen)
 

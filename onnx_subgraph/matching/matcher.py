@@ -46,7 +46,7 @@ class Matcher:
 
     def fail(self, state: State, term: Normal | None, span: Span | None, value: Target | None, expected: str, found: str) -> None:
         """Remember this failure when no other got further."""
-        if self.furthest is None or state.depth >= self.furthest.depth:
+        if self.furthest is None or state.depth > self.furthest.depth:
             self.furthest = Failure(state.depth, span, value, expected, found)
 
     def forget(self) -> None:
@@ -126,8 +126,8 @@ class Matcher:
             return
         if term.definition is not None:
             for found in self.match(term.definition, value, state):
-                if isinstance(value, ir.Value):
-                    yield found.bind(term.name, value)
+                # A part of a node is no value of the graph: it matches, and nothing can be called by its name.
+                yield found.bind(term.name, value) if isinstance(value, ir.Value) else found
             return
         if isinstance(value, Virtual):
             self.fail(state, term, term.span, value, f"a value for {term.name}", "a part of a node")

@@ -26,6 +26,10 @@ class State:
         """With `nodes` matched as well."""
         return State(self.bindings, (nodes, self.nodes), self.depth + len(nodes), self.chosen) if nodes else self
 
+    def whole(self) -> State:
+        """As far as a match can come: every node matched, and only a condition left to fail."""
+        return State(self.bindings, self.nodes, self.depth + 1, self.chosen)
+
     def choose(self, key: int, alternative: int) -> State:
         """With the alternative chosen for the `Either` whose id is `key`."""
         return State(self.bindings, self.nodes, self.depth, {**self.chosen, key: alternative})

@@ -72,8 +72,8 @@ class _Builder:
 
     def declared(self, name: str, array: np.ndarray) -> onnx.ValueInfoProto:
         dims: list[int | str] = list(array.shape)
-        if self.spelling.symbolic and dims:
-            dims[0] = "N"
+        if self.spelling.symbolic and len(dims) > 1 and len(dims) == max(a.ndim for a in self.feeds.values()):
+            dims[0] = "N"  # the batch; a scale or a bias of lower rank has none
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), dims)
 
     def typed(self, name: str) -> onnx.ValueInfoProto:

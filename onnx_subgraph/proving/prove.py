@@ -84,7 +84,7 @@ class _Proof:
         built = 0
         for spelling in spellings(self.pattern):
             instance = self.build(spelling)
-            built += instance is not None and self.instance(instance, str(spelling))
+            built += instance is not None and self.instance(instance, str(spelling), plain=spelling.is_plain)
         for spelling in base_spellings(self.pattern):
             instance = self.build(spelling)
             for mutant in mutants(instance) if instance is not None else ():
@@ -109,8 +109,8 @@ class _Proof:
         self.notes[f"not built ({spelling}): {reason}"] = None
         return None
 
-    def instance(self, instance: Instance, name: str) -> bool:
-        """One instance for every target; whether it was a valid model at all."""
+    def instance(self, instance: Instance, name: str, *, plain: bool) -> bool:
+        """One instance for every target; whether it was a valid model at all. plain: of the example's own types."""
         try:
             truth = evaluate(instance.proto, instance.feeds)
         except Unknown as why:
@@ -123,7 +123,10 @@ class _Proof:
             if not fused.rewrites and fused.skips:
                 self.notes[f"{target} ({name}): {fused.skips[0].reason}"] = None
                 continue
-            if len(fused.rewrites) != 1 or fused.left:
+            if not fused.matches and not plain:
+                self.notes[f"not found ({name})"] = None  # a pattern may hold for the types of its example only
+                continue
+            if len(fused.rewrites) != 1 or (fused.left and plain):
                 found = f"{len(fused.rewrites)} rewrites, {fused.left} nodes left" if fused.rewrites else "it is not found"
                 self.failures.append(f"an instance is not fused whole and once: {found} ({name}, {target})")
                 continue

@@ -37,6 +37,11 @@ class Spelling:
     symbolic: bool = False
     mixed: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the types are those of the example."""
+        return self.dtype == "float32" and not self.mixed
+
     def random(self) -> random.Random:
         """The choices of order and grouping."""
         return random.Random(self.seed)
