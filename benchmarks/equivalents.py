@@ -7,7 +7,7 @@ fuses in the graph may also vanish from it, where a transpose or a scale is fold
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import onnx
 
@@ -61,6 +61,11 @@ def missing(expected: Mapping[str, int], have: Counter[str], had: Counter[str], 
         if wanted and not (operator == "com.microsoft.FusedMatMul" and _vanished(have, had, written)):
             lacking[operator] = wanted
     return lacking
+
+
+def alternatives(operators: Iterable[str]) -> set[str]:
+    """The operators that may stand for any of `operators`."""
+    return {name for operator in operators for name in EQUIVALENT.get(operator, (operator,))}
 
 
 def _vanished(have: Counter[str], had: Counter[str], written: onnx.ModelProto) -> bool:

