@@ -7,6 +7,7 @@ are absent costs nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil
@@ -65,6 +66,10 @@ class Start:
     anchors: tuple[Anchor, ...]
 
 
+NOWHERE = Start(sys.maxsize, ())
+"""No anchor: a part of a pattern that any value may be."""
+
+
 def choose(root: Normal, counts: Callable[[Identity], int]) -> Start:
     """The cheapest set of anchors of a pattern for a graph with these operator counts."""
     return _choose(root, (), counts)
@@ -89,9 +94,18 @@ def _choose(term: Normal, path: tuple[Level, ...], counts: Callable[[Identity], 
     if isinstance(term, Choice):
         starts = [_choose(a, path, counts) for a in term.alternatives]
         return Start(sum(s.cost for s in starts), tuple(a for s in starts for a in s.anchors))
-    candidates = [] if isinstance(term, Name | Constant) else [_own(term, path, level, counts)]
+    candidates = [] if isinstance(term, Name | Constant) or _may_be_empty(term) else [_own(term, path, level, counts)]
     candidates += [_choose(child, below, counts) for child in _children(term) if not _is_free(child)]
-    return min(candidates, key=lambda s: s.cost, default=Start(0, ()))
+    return min(candidates, key=lambda s: s.cost, default=NOWHERE)
+
+
+def _may_be_empty(term: Normal) -> bool:
+    """Whether a chain may have no node of its own: `alpha * (a @ b)` is `a @ b`, too."""
+    match term:
+        case Product(factors=((_, 1.0),), coefficient=1.0) | Sum(addends=((_, 1.0),), constant=0.0):
+            return True
+        case _:
+            return False
 
 
 def _own(term: Normal, path: tuple[Level, ...], level: Level | None, counts: Callable[[Identity], int]) -> Start:

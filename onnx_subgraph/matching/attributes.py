@@ -7,6 +7,7 @@ does not mention must be absent or at its schema default. Axes count from the fr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
+from onnx_subgraph.operators import history
 
 _AXES = frozenset({"axis", "axes"})
 _IN_ORDER = frozenset({"Slice", "Pad", "Resize", "CenterCropPad"})
@@ -69,7 +71,7 @@ def match_static(
             if value is not None:
                 if isinstance(value, Virtual) or not view.constants.is_constant(value):
                     return Mismatch(f"a constant {name}", "a computed value", wanted.span)
-                actual = _read_constant(view, value)
+                actual = _read_constant(view, value, single=_is_single(identity, name))
                 if isinstance(wanted, syntax.Variable) and isinstance(actual, ir.Value):
                     state = state.bind(wanted.name, actual)
                     continue
@@ -157,12 +159,21 @@ def read_attribute(attribute: ir.Attr) -> Any:
             return attribute
 
 
-def _read_constant(view: View, value: ir.Value) -> Any:
+def _read_constant(view: View, value: ir.Value, *, single: bool) -> Any:
     """A constant input as a static value, or the value itself where it is not a scalar or a short list."""
     array = view.constants.array(value)
     if array is None or array.ndim > 1 or array.size > 64:
         return value
-    return array.item() if array.ndim == 0 else tuple(array.tolist())
+    return array.item() if array.ndim == 0 or (single and array.size == 1) else tuple(array.tolist())
+
+
+@cache
+def _is_single(identity: tuple[str, str], name: str) -> bool:
+    """Whether an input holds one number, also where it is stored as a list of one: it was an attribute of one number before."""
+    domain, operator = identity
+    names = (name, _RENAMED.get((operator, name), name))
+    kinds = (s.attributes[n].type for s in history(operator, domain) for n in names if n in s.attributes)
+    return any(str(kind).rpartition(".")[2] in ("FLOAT", "INT") for kind in kinds)
 
 
 def _default(view: View, node: ir.Node, name: str, default: Any) -> Any:

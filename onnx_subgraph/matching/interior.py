@@ -15,9 +15,15 @@ DEEPEST = 64
 """A bound on the arithmetic that is followed to see whether it dies with the match."""
 
 
-def live_reader(nodes: Collection[ir.Node], provided: Collection[ir.Value]) -> tuple[ir.Value, ir.Node | None] | None:
-    """An inner value and who reads it after the match is gone (None: it is a graph output), or None where all is well."""
-    verdicts: dict[ir.Node, bool] = dict.fromkeys(nodes, True)
+def live_reader(
+    nodes: Collection[ir.Node], provided: Collection[ir.Value], read: Collection[ir.Value] = ()
+) -> tuple[ir.Value, ir.Node | None] | None:
+    """An inner value and who reads it after the match is gone (None: it is a graph output), or None where all is well.
+
+    read: the bound values, which a replacement may read; what computes them stays, also where it leads to the match alone.
+    """
+    verdicts: dict[ir.Node, bool] = {n: False for v in read if (n := v.producer()) is not None}
+    verdicts.update(dict.fromkeys(nodes, True))
     for node in nodes:
         for value in node.outputs:
             if value in provided:

@@ -18,7 +18,9 @@ from onnx_subgraph.language.pattern import Pattern
 
 PRODUCT_OPERATORS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Sqrt", "Pow"})
 SUM_OPERATORS = frozenset({"Add", "Sub", "Neg", "Gemm"})
-COMMUTATIVE = frozenset({"Add", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
+COMMUTATIVE = frozenset(
+    {"Add", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+)
 ASSOCIATIVE = frozenset({"Max", "Min", "And", "Or", "Sum"})
 
 

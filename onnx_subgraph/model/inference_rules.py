@@ -58,6 +58,30 @@ def install() -> None:
                 continue
             extended = functools.partial(_extended, _AFTER[operator], rule) if not domain and operator in _AFTER else rule
             registry.register(domain, operator, version)(functools.partial(_guarded, extended))
+    fused = registry.get("com.microsoft", "FusedMatMul", 1)
+    if fused is not None:
+        registry.register("com.microsoft", "FusedMatMul", 1)(functools.partial(_extended, _after_fused_matmul, fused))
+
+
+def _after_fused_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Operands whose first axis stands after the batch axes (transBatchA, transBatchB), which the library's rule leaves out."""
+    moved = [node.attributes.get_int(f"transBatch{side}", 0) for side in "AB"]
+    if not any(moved):
+        return
+    shapes = []
+    for value, side, move in zip(node.inputs, "AB", moved, strict=False):
+        if value is None or value.shape is None:
+            node.outputs[0].shape = None
+            return
+        dims = list(value.shape.dims)
+        if move:
+            dims = [*dims[1:-1], dims[0], dims[-1]]
+        if node.attributes.get_int(f"trans{side}", 0):
+            dims[-2:] = reversed(dims[-2:])
+        shapes.append(dims)
+    a, b = shapes
+    batch = [x if y == 1 or x == y else y if x == 1 else context.new_symbolic_dim() for x, y in zip(a[:-2], b[:-2], strict=True)]
+    node.outputs[0].shape = ir.Shape([*batch, a[-2], b[-1]])
 
 
 def _extended(after: Rule, rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
