@@ -94,7 +94,14 @@ def measure(task: Task) -> Row:
         try:
             result = fuse(source, output, library, Options())
         except OnnxSubgraphError as error:
-            return Row(task.name, "refused", time.perf_counter() - started, 0, 0, reasons=(error.message,))
+            return Row(
+                task.name,
+                "refused",
+                time.perf_counter() - started,
+                0,
+                0,
+                reasons=(error.message.replace(f"{source.parent}/", ""),),
+            )
         seconds = time.perf_counter() - started
         original = onnx.load(source, load_external_data=False)
         written = original if result.output is None else onnx.load(result.output, load_external_data=False)
@@ -102,9 +109,10 @@ def measure(task: Task) -> Row:
         error, problem = (float("nan"), "") if result.output is None else _compare(task, source, result.output)
         truth = _truth(task)
         attention = f"{units.count(written)['attention']}/{truth.get('attention', truth.get('softmax', 0))}"
+        reasons = [r.replace(f"{source.parent}/", "").replace(f"{folder}/", "") for r in _reasons(result, found, expected)]
         return Row(
             task.name, result.verdict.verdict, seconds, result.nodes_before, result.nodes_after, found, expected, attention,
-            error, problem, (*merged, *_reasons(result, found, expected)), Counter(r.pattern for r in result.rewrites),
+            error, problem, (*merged, *reasons), Counter(r.pattern for r in result.rewrites),
         )  # fmt: skip
 
 
@@ -275,7 +283,7 @@ def main() -> None:
         said = outcome.failure.strip().splitlines()[-1] if row is None else f"{row.verdict} {row.seconds:.1f} s {row.problem}"
         width = shutil.get_terminal_size().columns - 1
         print(f"{number}/{len(tasks)} {outcome.task.name}: {said}"[:width], file=sys.stderr, flush=True)
-    given.output.write_text(report(rows, failures), encoding="utf-8")
+        given.output.write_text(report(rows, failures), encoding="utf-8")  # so that a run broken off leaves what it has
     print(f"{given.output}: {len(rows)} models, {len(failures)} failures")
     sys.exit(bool(failures) or any(r.problem or r.error > 0.02 for r in rows))
 
