@@ -14,7 +14,7 @@ import click
 from onnx_subgraph.cli.options import check_ids, json_option, patterns_option
 
 if TYPE_CHECKING:
-    from onnx_subgraph.report.protocols import Proof
+    from onnx_subgraph.proving import Proof
 
 
 @click.command("test-patterns", short_help="Prove patterns on generated models and mutants.")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
     from onnx_subgraph.language.library import Header
     from onnx_subgraph.pipeline import FuseResult
-    from onnx_subgraph.report.protocols import Proof
+    from onnx_subgraph.proving import Proof
     from onnx_subgraph.verification.verdict import Run, Verdict
 
 Object = dict[str, Any]
@@ -78,7 +78,13 @@ def header(header: Header) -> Object:
 
 def proof(proof: Proof) -> Object:
     """What `test-patterns --json` prints for one pattern."""
-    return {"pattern": proof.pattern, "cases": proof.cases, "failures": list(proof.failures)}
+    return {
+        "pattern": proof.pattern,
+        "cases": proof.cases,
+        "failures": list(proof.failures),
+        "targets": dict(proof.targets),
+        "notes": list(proof.notes),
+    }
 
 
 def _found(result: FuseResult) -> Object:

@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -18,16 +19,18 @@ from rich.text import Text
 from onnx_subgraph.report import grouping
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from onnx_subgraph.errors import Span
     from onnx_subgraph.language.library import Header
     from onnx_subgraph.pipeline import FuseResult
-    from onnx_subgraph.report.protocols import Proof
+    from onnx_subgraph.proving import Proof
     from onnx_subgraph.verification.verdict import Run, Verdict
 
 NEAR_MISSES = 5
 """How many near misses a fusion report shows; `explain` shows all."""
+
+UNNAMED = "(a node without a name)"
 
 
 def fusion(result: FuseResult) -> RenderableType:
@@ -93,12 +96,12 @@ def pattern(header: Header, source: str) -> RenderableType:
 
 def proofs(proofs: Sequence[Proof]) -> RenderableType:
     """Which patterns proved themselves, and what went wrong in the others."""
-    table = _table("pattern", "models", "proof")
+    table = _table("pattern", "models", "proof", "fused and equal, by target", "notes")
     table.columns[1].justify = "right"
     for proof in proofs:
-        ok = not proof.failures
-        word = Text("holds", "green") if ok else Text(f"fails {len(proof.failures)} times", "red")
-        table.add_row(proof.pattern, str(proof.cases), word)
+        word = Text(f"{_count(len(proof.failures), 'failure')}", "red") if proof.failures else Text("holds", "green")
+        targets = ", ".join(f"{target} {count}" for target, count in proof.targets.items())
+        table.add_row(proof.pattern, str(proof.cases), word, targets, "; ".join(proof.notes))
     parts: list[RenderableType] = [table]
     for proof in proofs:
         parts += [Text(f"\n{proof.pattern}: {failure}", "red") for failure in proof.failures]
@@ -116,6 +119,17 @@ def _formula(source: str) -> str:
         if key not in {"id", "keeps", "fuses"} and not line.startswith("#"):
             kept.append(line)
     return "\n".join(kept).strip("\n")
+
+
+class _Rows(Table):
+    """A table that folds its last columns first: the leading ones stay whole while they take at most 5/6 of the width."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        taken = 0
+        for column in self.columns:
+            taken += 2 + max(cell_len(line) for cell in column.cells for line in str(cell).splitlines() or [""])
+            column.no_wrap = taken <= options.max_width * 5 // 6
+        yield from super().__rich_console__(console, options)
 
 
 def _heading(result: FuseResult) -> Text:
@@ -204,7 +218,9 @@ def _fusions(groups: Sequence[grouping.Fusion]) -> Table:
         into = group.op + (" (function)" if group.body else "")
         if group.assumes:
             into += f" assuming {', '.join(sorted(group.assumes))}"
-        table.add_row(group.pattern, into, str(len(group.sites)), f"{group.removed} → {group.added}", group.sites[0].node)
+        table.add_row(
+            group.pattern, into, str(len(group.sites)), f"{group.removed} → {group.added}", group.sites[0].node or UNNAMED
+        )
     return table
 
 
@@ -212,7 +228,7 @@ def _skipped(groups: Sequence[grouping.Skipped]) -> Table:
     table = _table("pattern", "count", "why", "first at")
     table.columns[1].justify = "right"
     for group in groups:
-        table.add_row(group.pattern, str(len(group.nodes)), group.reason, group.nodes[0])
+        table.add_row(group.pattern, str(len(group.nodes)), group.reason, group.nodes[0] or UNNAMED)
     return table
 
 
@@ -220,7 +236,7 @@ def _near_misses(groups: Sequence[grouping.NearlyMatched]) -> Table:
     table = _table("pattern", "count", "expected", "found", "first at")
     table.columns[1].justify = "right"
     for group in groups:
-        table.add_row(group.pattern, str(len(group.nodes)), group.expected, group.found, group.nodes[0])
+        table.add_row(group.pattern, str(len(group.nodes)), group.expected, group.found, group.nodes[0] or UNNAMED)
     return table
 
 
@@ -248,7 +264,7 @@ def _path(file: str) -> str:
 
 
 def _names(names: Sequence[str], limit: int = 3) -> str:
-    shown = ", ".join(dict.fromkeys(names[:limit]))
+    shown = ", ".join(dict.fromkeys(name or UNNAMED for name in names[:limit]))
     return f"{shown}, and {len(names) - limit} more" if len(names) > limit else shown
 
 
@@ -268,7 +284,7 @@ def _grid() -> Table:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = _Rows(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as standard_json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.language.library import Header
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.pipeline import FuseResult
+from onnx_subgraph.proving import Proof
 from onnx_subgraph.report import json, text
 from onnx_subgraph.report.selection import about
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
@@ -41,6 +42,9 @@ RESULT = FuseResult(
     verdict=Verdict("equivalent", "kernel", (RUN,)),
     seconds={"load": 0.1, "find": 0.25},
 )
+
+
+PROOF = Proof("gelu", 40, (), {"standard": 20})
 
 
 def shown(answer: RenderableType, width: int = 160) -> str:
@@ -85,6 +89,15 @@ def test_names_with_brackets_are_not_markup() -> None:
     result = replace(RESULT, skipped=(Skip("gelu", "[bold]node[/bold]", "shape [batch, 8] :smile:"),))
     assert "[bold]node[/bold]" in shown(text.fusion(result))
     assert "shape [batch, 8] :smile:" in shown(text.fusion(result))
+
+
+def test_on_80_columns_ids_and_operators_stay_whole() -> None:
+    """What a person reads and copies first; the names of nodes are folded instead."""
+    site = Rewrite(
+        "skip-layer-normalization", "com.microsoft.SkipLayerNormalization", "/a/very/long/name/of/a/node" * 3, ("a",), 1
+    )
+    report = shown(text.fusion(replace(RESULT, rewrites=(site,))), 80)
+    assert "skip-layer-normalization  com.microsoft.SkipLayerNormalization" in report
 
 
 def test_an_explanation_points_into_the_pattern() -> None:
@@ -166,23 +179,18 @@ def test_about_keeps_what_concerns_the_node() -> None:
     assert about(RESULT) == RESULT
 
 
-@dataclass(frozen=True)
-class FakeProof:
-    pattern: str
-    cases: int
-    failures: tuple[str, ...] = ()
-
-
 def header(name: str, group: str, summary: str = "…") -> Header:
     return Header(name, group, summary, ("onnxruntime", "function"), f"patterns/{group}/{name}.yaml", 0)
 
 
 def test_proofs_name_the_patterns_that_fail() -> None:
-    report = shown(text.proofs([FakeProof("gelu", 40), FakeProof("mish", 10, ("opset 9: not fused",))]))
+    report = shown(text.proofs([PROOF, Proof("mish", 10, ("opset 9: not fused",), {}, ("onnxruntime has no kernel",))]))
     assert "mish: opset 9: not fused" in report
     assert "2 patterns, 50 models: 1 pattern failed" in report
-    assert "all hold" in shown(text.proofs([FakeProof("gelu", 40)]))
-    assert json.proof(FakeProof("gelu", 1)) == {"pattern": "gelu", "cases": 1, "failures": []}
+    assert "1 failure" in report
+    assert "onnxruntime has no kernel" in report
+    assert "all hold" in shown(text.proofs([PROOF]))
+    assert json.proof(PROOF) == {"pattern": "gelu", "cases": 40, "failures": [], "targets": {"standard": 20}, "notes": []}
 
 
 def test_the_list_of_patterns_is_by_group() -> None:
