@@ -122,6 +122,11 @@ class Fragment:
             graph.inputs.clear()
             for function in self.functions:
                 model.functions.pop(function.identifier(), None)
+                for value in (*function.inputs, *(o for n in function for o in n.outputs)):
+                    value.type = value.shape = None  # a definition serves every shape
+                    _forget(value)
+            for value in (o for n in nodes for o in n.outputs):
+                _forget(value)
             self.nodes[:] = nodes
 
     def foreign(self, dim: int | ir.SymbolicDim) -> bool:
@@ -203,6 +208,12 @@ def same_dimension(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
 def same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:
     """Whether two shapes are provably the same."""
     return a is not None and b is not None and len(a) == len(b) and all(map(same_dimension, a, b))
+
+
+def _forget(value: ir.Value) -> None:
+    """Drop what inference notes on a value for its own use, so that none of it is written into the model."""
+    value.metadata_props.pop(SYM_DATA_KEY, None)
+    value.const_value = None
 
 
 @functools.cache

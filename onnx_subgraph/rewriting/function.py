@@ -120,7 +120,14 @@ def _named(definition: ir.Function, stem: str, existing: Mapping[ir.OperatorIden
 
 
 def _text(function: ir.Function) -> bytes:
+    """What a definition says, without what was noted on its values and nodes afterwards."""
     proto = ir.to_proto(function)
+    proto.ClearField("value_info")
+    for node in proto.node:
+        node.ClearField("metadata_props")
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                attribute.t.ClearField("name")
     text: bytes = proto.SerializeToString(deterministic=True)
     return text
 

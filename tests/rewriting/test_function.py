@@ -81,3 +81,14 @@ def test_a_definition_computes_at_least_as_precisely_as_the_match(draw: Callable
     assert stage.operators == ["onnx_subgraph.RmsNorm"]
     (found,) = run(stage.after, {"h": draw(3, 4, dtype="float16") * np.float16(300), "w": np.ones(4, np.float16)})
     assert found.dtype == np.float16 and 0.1 < np.abs(found.astype(np.float32)).max() < 4
+
+
+def test_many_sites_share_one_definition_and_leave_no_notes_in_the_model() -> None:
+    twice = pattern("y = Relu(2 * x)", example='{x: "float32[2, 8]"}', id_="twice")
+    lines = " ".join(f"a{i} = Mul(x{i}, two) x{i + 1} = Relu(a{i})" for i in range(5))
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x0) => (float[N, 4] y) <float two = {{2.0}}> {{ {lines} y = Neg(x5) }}"""
+    stage = rewritten(text, twice, target="function")
+    assert len(stage.rewrites) == 5
+    (definition,) = stage.after.functions
+    assert not any(v.metadata_props for v in (*stage.after.graph.value_info, *definition.value_info))
