@@ -127,6 +127,9 @@ class Constants:
             return "sparse_value" not in node.attributes
         if _shape_data(value) is not None:
             return True
+        source = self._handed_on(value)
+        if source is not None:
+            return self._constant.get(source, False)
         if node.op_type in _RANDOM or any(
             attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for attribute in node.attributes.values()
         ):
