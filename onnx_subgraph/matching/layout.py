@@ -291,7 +291,16 @@ def _match_split(view: View, term: Layout, value: ir.Value, state: State) -> Ite
     if extent is None:
         yield Mismatch("a part of a split", "a value of unknown rank")
         return
-    axis = arguments["axis"]
+    bound: dict[str, Any] = {}
+    wanted = next((t for k, t in term.term.sizes if k == "axis"), None)
+    if isinstance(wanted, syntax.Variable):
+        axis = state.bindings.get(wanted.name)
+        if axis is None:
+            axis = _cut_axis(view, node)
+            if axis is not None and -len(extent) <= axis < len(extent):
+                bound[wanted.name] = axis % len(extent) - len(extent)
+    else:
+        axis = arguments["axis"]
     if not isinstance(axis, int) or not -len(extent) <= axis < len(extent):
         yield Mismatch(f"axis {axis}", f"rank {len(extent)}")
         return
@@ -306,9 +315,19 @@ def _match_split(view: View, term: Layout, value: ir.Value, state: State) -> Ite
         return
     begin = sum(parts[: term.index])
     if _covers(view, node, current, axis, begin, begin + parts[term.index], whole.number):
-        yield source, {}, (*passed, node)
+        yield source, bound, (*passed, node)
     else:
         yield Mismatch(f"elements {begin} to {begin + parts[term.index]} of axis {axis}", "another part")
+
+
+def _cut_axis(view: View, node: ir.Node) -> int | None:
+    """The axis that a Split or a Slice of one axis cuts, as it is written there; None where it is not known."""
+    if node.op_type == "Split":
+        return node.attributes.get_int("axis", 0)
+    if len(node.inputs) < 4 or node.inputs[3] is None:
+        return 0
+    axes = view.constants.array(node.inputs[3])
+    return int(axes.item()) if axes is not None and axes.size == 1 else None
 
 
 def _part_sizes(arguments: Mapping[str, Any], whole: int) -> tuple[int, ...] | None:

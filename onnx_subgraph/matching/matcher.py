@@ -17,6 +17,7 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.matching import attributes, layout
 from onnx_subgraph.matching.chain import Front, product_fronts, sum_fronts
 from onnx_subgraph.matching.normal import (
+    BROADCASTING,
     COMMUTATIVE,
     Choice,
     Constant,
@@ -185,11 +186,25 @@ class Matcher:
         if len(positional) != len(term.arguments):
             self.fail(after, term, term.span, value, f"{len(term.arguments)} inputs", f"{len(positional)} inputs")
             return
-        if len(positional) > 1 and identity[1] in COMMUTATIVE and not identity[0]:
-            for order in permutations(positional):
+        commutes = len(positional) > 1 and identity[1] in COMMUTATIVE and not identity[0]
+        for order in permutations(positional) if commutes else (positional,):
+            if identity[1] in BROADCASTING and not identity[0] and self._raises_rank(term.arguments, order):
+                self.fail(after, term, term.span, value, "a constant of no higher rank than the value it meets", "a higher rank")
+            else:
                 yield from self._arguments(term.arguments, order, after)
-        else:
-            yield from self._arguments(term.arguments, positional, after)
+
+    def _raises_rank(self, terms: Sequence[Normal], values: Sequence[Target | None]) -> bool:
+        """Whether a number, written or captured, stands for a constant that gives the result a rank of its own."""
+        for position, (term, value) in enumerate(zip(terms, values, strict=True)):
+            if not (isinstance(term, Constant) or (isinstance(term, Name) and term.name in self.normal.statics)):
+                continue
+            number = self.view.scalar(value) if isinstance(value, ir.Value) else None
+            if number is None or number.rank == 0:
+                continue
+            others = [v for i, v in enumerate(values) if i != position and isinstance(v, ir.Value)]
+            if not any(v.shape is not None and number.rank <= v.shape.rank() for v in others):
+                return True
+        return False
 
     def _applied(
         self, value: Target

@@ -21,6 +21,11 @@ SUM_OPERATORS = frozenset({"Add", "Sub", "Neg", "Gemm"})
 COMMUTATIVE = frozenset(
     {"Add", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
 )
+BROADCASTING = COMMUTATIVE | {
+    *("Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Where", "BitShift"),
+    *("Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
+}
+"""Operators whose result has the rank of the input with most axes, a constant among them."""
 ASSOCIATIVE = frozenset({"Max", "Min", "And", "Or", "Sum"})
 
 

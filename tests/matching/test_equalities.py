@@ -227,3 +227,22 @@ def test_float_casts_are_seen_through_only_in_mixed_precision(mixed: str, count:
     probe = pattern("y = Relu(Exp(x))", "y = Exp(x)", example=X, **{"mixed-precision": mixed})
     text = "w = Cast<to = 1>(x) e = Exp(w) n = Cast<to = 10>(e) y = Relu(n)"
     assert matches(probe, model(text, inputs="float16[N, 8] x", outputs="float16[N, 8] y")) == count
+
+
+BOUNDED = pattern("y = Exp(Max(x, low))", "y = LeakyRelu(x, alpha=low)", example=X[:-1] + ", low: 0.5}")
+SIX = pattern("y = Exp(Min(x, 6))", "y = Exp(x)", example=X)
+
+
+@pytest.mark.parametrize(("rank", "expected"), [("", 1), ("[1]", 1), ("[1, 1]", 1), ("[1, 1, 1]", 0)])
+@pytest.mark.parametrize("order", ["x, k", "k, x"])
+def test_a_number_as_an_argument_may_not_raise_the_rank(rank: str, expected: int, order: str) -> None:
+    """`Max(x, low)`, captured or written, is a value of x's rank; a constant of more axes makes another one."""
+    for probe, operator, number in ((BOUNDED, "Max", "0.5"), (SIX, "Min", "6.0")):
+        graph = model(f"m = {operator}({order}) y = Exp(m)", constants=f"float{rank} k = {{{number}}}")
+        assert matches(probe, graph) == expected
+
+
+def test_a_number_of_some_rank_may_raise_a_rank_that_is_not_known() -> None:
+    text = "s = Reshape(x, r) m = Max(s, k) y = Exp(m)"
+    graph = model(text, inputs="float[N, 8] x, int64[R] r", constants="float[1] k = {0.5}")
+    assert matches(BOUNDED, graph) == 0

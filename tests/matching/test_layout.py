@@ -67,3 +67,40 @@ def test_shapes_computed_by_the_graph() -> None:
     )
     graph = model(text, inputs="float[B, S, 8] x", outputs="float[B, 2, S, 4] y")
     assert matches(HEADS, graph) == 1
+
+
+GLU = pattern(
+    "a, b = split(x, axis=axis, parts=2)\ny = a * Sigmoid(b)",
+    "y = Softmax(x, axis=axis)",
+    example='{x: "float32[2, 8]", axis: -1}',
+)
+HALVES = "int64[1] start = {0}, int64[1] middle = {4}, int64[1] end = {99}, int64[1] last = {-1}, int64[1] one = {1}, int64[1] two = {2}"
+
+
+@pytest.mark.parametrize(
+    ("text", "axis"),
+    [
+        ("a, b = Split<axis = 1, num_outputs = 2>(x) s = Sigmoid(b) y = Mul(a, s)", -2),
+        ("a, b = Split<axis = -1, num_outputs = 2>(x) s = Sigmoid(b) y = Mul(a, s)", -1),
+        ("a = Slice(x, start, middle, last) b = Slice(x, middle, end, last) s = Sigmoid(b) y = Mul(a, s)", -1),
+        ("a = Slice(x, start, middle, two) b = Slice(x, middle, end, last) s = Sigmoid(b) y = Mul(s, a)", -1),
+        ("a = Slice(x, start, middle, one) b = Slice(x, middle, end, one) s = Sigmoid(b) y = Mul(s, a)", -2),
+    ],
+)
+def test_a_split_along_any_axis_says_which(text: str, axis: int) -> None:
+    """A free name for the axis takes the one that is cut, counted from the back."""
+    graph = model(text, inputs="float[B, 8, 8] x", outputs="y", constants=HALVES)
+    (match,) = found(GLU, graph).matches
+    assert match.bindings["axis"] == axis
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = Slice(x, start, middle, last) b = Slice(x, middle, end, one) s = Sigmoid(b) y = Mul(a, s)",
+        "a = Slice(x, middle, end, last) b = Slice(x, start, middle, last) s = Sigmoid(b) y = Mul(a, s)",
+        "a, b, c = Split<axis = -1, num_outputs = 3>(x) s = Sigmoid(b) y = Mul(a, s)",
+    ],
+)
+def test_parts_of_two_axes_or_in_another_order_are_no_split(text: str) -> None:
+    assert matches(GLU, model(text, inputs="float[B, 8, 8] x", outputs="y", constants=HALVES)) == 0
