@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import onnx_ir as ir
 
@@ -30,6 +31,9 @@ class Operand:
     shape: tuple[int, ...] = ()
 
 
+_DOUBLE = "tensor(double)"
+"""The one type that has to have a kernel of its own: onnxruntime casts float16 up to float, but double down to it, and a
+function's body has its constants in float. A result that is float in disguise is refused."""
 ANY = Operand(ir.DataType.UNDEFINED)
 """An output whose dtype follows from the schema."""
 
@@ -92,6 +96,9 @@ class Loadability:
             return f"{self.provider} is not part of this onnxruntime"
         if (domain, operator_name) not in _schemas():
             return f"this onnxruntime does not know {f'{domain}.' if domain else ''}{operator_name}"
+        doubles = any(o is not None and o.dtype == ir.DataType.DOUBLE for o in inputs)
+        if doubles and _DOUBLE not in _kernel_types(self.provider, domain, operator_name):
+            return f"no kernel for double on {self.provider}"
         model = _probe(operator_name, domain, opset, inputs, outputs, attributes)
         return _session_error(model, self.provider)
 
@@ -108,6 +115,26 @@ def _schemas() -> frozenset[tuple[str, str]]:
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     return frozenset(("" if s.domain == "ai.onnx" else s.domain, s.name) for s in state.get_all_operator_schema())
+
+
+@cache
+def _kernel_types(provider: str, domain: str, operator_name: str) -> frozenset[str]:
+    """The types for which the provider has registered kernels of the operator; empty where it is only a function."""
+    return frozenset(
+        allowed
+        for kernel in _kernels()
+        if (kernel.provider, "" if kernel.domain == "ai.onnx" else kernel.domain, kernel.op_name)
+        == (provider, domain, operator_name)
+        for types in kernel.type_constraints.values()
+        for allowed in types
+    )
+
+
+@cache
+def _kernels() -> tuple[Any, ...]:
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return tuple(state.get_all_opkernel_def())
 
 
 def _probe(

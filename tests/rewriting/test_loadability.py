@@ -20,6 +20,20 @@ def test_an_operator_without_a_kernel_loads_through_inserted_casts() -> None:
     assert LOADABILITY.reason("Gelu", "com.microsoft", 1, [HALF]) is None
 
 
+@pytest.mark.parametrize(("operator", "domain", "opset"), [("Gelu", "com.microsoft", 1), ("Gelu", "", 20), ("HardSwish", "", 18)])
+def test_a_double_is_not_computed_in_float(operator: str, domain: str, opset: int) -> None:
+    """They load, through casts down to float or a body whose constants are floats, and lose half of the digits."""
+    assert LOADABILITY.reason(operator, domain, opset, [DOUBLE]) == "no kernel for double on CPUExecutionProvider"
+    assert LOADABILITY.reason(operator, domain, opset, [FLOAT]) is None
+
+
+def test_a_double_with_a_kernel_of_its_own_loads() -> None:
+    scale = Operand(ir.DataType.DOUBLE, 1)
+    assert LOADABILITY.reason("LayerNormalization", "", 17, [DOUBLE, scale]) is None
+    assert LOADABILITY.reason("Clip", "", 18, [DOUBLE]) is None
+    assert LOADABILITY.reason("Reshape", "", 18, [DOUBLE, Operand(ir.DataType.INT64, 1)]) is None
+
+
 @pytest.mark.parametrize("operator", ["GroupNorm", "BiasAdd", "BiasSplitGelu"])
 def test_what_only_other_providers_implement_does_not_load_on_the_cpu(operator: str) -> None:
     x = Operand(ir.DataType.FLOAT16, 4)
