@@ -74,7 +74,10 @@ GLU = pattern(
     "y = Softmax(x, axis=axis)",
     example='{x: "float32[2, 8]", axis: -1}',
 )
-HALVES = "int64[1] start = {0}, int64[1] middle = {4}, int64[1] end = {99}, int64[1] last = {-1}, int64[1] one = {1}, int64[1] two = {2}"
+HALVES = (
+    "int64[1] start = {0}, int64[1] middle = {4}, int64[1] end = {99}, "
+    "int64[1] last = {-1}, int64[1] one = {1}, int64[1] two = {2}"
+)
 
 
 @pytest.mark.parametrize(
