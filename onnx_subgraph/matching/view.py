@@ -161,7 +161,7 @@ class View:
         match node.op_type, tuple(node.inputs):
             case "Mul", (ir.Value() as a, ir.Value() as b):
                 return self._expansion(node, ((a, 1.0), (b, 1.0)), multiply=True)
-            case "Div", (ir.Value() as a, ir.Value() as b) if value.dtype in FLOATS:
+            case "Div", (ir.Value() as a, ir.Value() as b) if FLOATS & {value.dtype, a.dtype, b.dtype}:  # of one type, all three
                 return self._expansion(node, ((a, 1.0), (b, -1.0)), multiply=True)
             case "Neg", (ir.Value() as a,):
                 return Expansion((node,), ((a, 1.0),), -1.0, (), 0.0)

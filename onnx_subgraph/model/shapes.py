@@ -30,11 +30,12 @@ def infer_shapes(model: ir.Model) -> None:
     """Give every value of the graph and its nested bodies the dtype and symbolic shape that can be known.
 
     Never raises on a model that loaded: what cannot be inferred stays as declared, or open. Calling it again after a rewrite is
-    fine. Bodies of model-local functions are inferred at their calls, generically they stay as declared.
+    fine. Bodies of model-local functions get what all their calls agree on.
     """
     import onnx_shape_inference
 
     from onnx_subgraph.model import inference_rules
+    from onnx_subgraph.model.local_functions import infer_local_functions
 
     inference_rules.install()
     remember_declared(model)
@@ -45,6 +46,7 @@ def infer_shapes(model: ir.Model) -> None:
     log.setLevel(logging.CRITICAL)
     try:
         onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
+        infer_local_functions(model, lambda body: onnx_shape_inference.infer_symbolic_shapes(body, warn_on_missing=False))
     except Exception:  # An odd model must not stop us: what was inferred so far stays, the rest is open.
         log.debug("shape inference gave up", exc_info=True)
     finally:

@@ -1,0 +1,57 @@
+"""Types and shapes inside model-local functions, from the calls that the model makes of them.
+
+The body of a function declares nothing: what its values are depends on the call. What all calls in the model agree on holds for
+every run of the model, and the body can be matched like any other graph.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+import onnx_ir as ir
+
+Calls = dict[ir.OperatorIdentifier, list[ir.Node]]
+"""The calls of each function, by its identifier."""
+
+
+def infer_local_functions(model: ir.Model, infer: Callable[[ir.Model], object]) -> None:
+    """Give the values of function bodies what all calls agree on, callers before the functions they call.
+
+    infer: gives the values of a model their types and shapes, from those of its inputs.
+    """
+    pending = dict(model.functions)
+    while pending:
+        ready = [i for i in pending if not any(_calls(f.all_nodes(), (i,))[i] for f in pending.values())]
+        if not ready:  # functions that call each other; onnx forbids it, and we let it be
+            return
+        calls = _calls([*model.graph.all_nodes(), *(n for f in model.functions.values() for n in f.all_nodes())], ready)
+        for identifier in ready:
+            function = pending.pop(identifier)
+            if not calls[identifier]:
+                continue
+            for position, value in enumerate(function.inputs):
+                _agree(value, [n.inputs[position] if position < len(n.inputs) else None for n in calls[identifier]])
+            infer(ir.Model(function.graph, ir_version=model.ir_version, functions=tuple(model.functions.values())))
+
+
+def _calls(nodes: Iterable[ir.Node], wanted: Sequence[ir.OperatorIdentifier]) -> Calls:
+    found: Calls = defaultdict(list)
+    for node in nodes:
+        if node.op_identifier() in wanted:
+            found[node.op_identifier()].append(node)
+    return found
+
+
+def _agree(value: ir.Value, given: Sequence[ir.Value | None]) -> None:
+    """The type and the dimensions in which all given values agree."""
+    dtypes = {None if v is None else v.dtype for v in given}
+    dtype = next(iter(dtypes))
+    value.type = ir.TensorType(dtype) if len(dtypes) == 1 and dtype is not None else None
+    shapes = [v.shape for v in given if v is not None and v.shape is not None]
+    if len(shapes) < len(given) or len({len(s) for s in shapes}) != 1:
+        value.shape = None
+        return
+    value.shape = ir.Shape(
+        dims[0] if all(d == dims[0] for d in dims) else ir.SymbolicDim(None) for dims in zip(*shapes, strict=True)
+    )

@@ -1,0 +1,488 @@
+"""What a fusion may not break, end to end: every row is a model in which some fuser has been seen to go wrong.
+
+Each model is fused as the command line does it, verification included; the written file is then run beside the original, with the
+test's own feeds and onnxruntime's optimisation off. A row that must not fuse also says so by the operators it keeps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.pipeline import FuseResult, Options, fuse
+
+LIBRARY = load_patterns()
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A fused model: what `fuse` said, and the two models as files and as protobufs."""
+
+    result: FuseResult
+    source: Path
+    output: Path
+    before: onnx.ModelProto
+    after: onnx.ModelProto
+
+    @property
+    def operators(self) -> Counter[str]:
+        """The operators of the main graph of the written model, with their domain."""
+        return Counter(_name(n) for n in self.after.graph.node)
+
+    @property
+    def patterns(self) -> Counter[str]:
+        """What was fused."""
+        return Counter(r.pattern for r in self.result.rewrites)
+
+    def agrees(self, **feeds: Any) -> None:
+        """Both models give the same results for these feeds; the others are drawn."""
+        given = {**_drawn(self.before), **feeds}
+        expected, found = _run(self.source, given), _run(self.output, given)
+        for a, b in zip(expected, found, strict=True):
+            assert (a.shape, a.dtype) == (b.shape, b.dtype)
+            np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+
+
+def _name(node: onnx.NodeProto) -> str:
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def _drawn(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    random, feeds, known = np.random.default_rng(0), {}, {t.name for t in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name in known:
+            continue
+        shape = [d.dim_value or 2 for d in value.type.tensor_type.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        drawn = random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 5, shape)
+        feeds[value.name] = np.asarray(drawn).astype(dtype)
+    return feeds
+
+
+def _run(path: Path, feeds: Mapping[str, Any]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return list(onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, dict(feeds)))
+
+
+@pytest.fixture
+def fused(tmp_path: Path) -> Any:
+    """Fuses a model in text form, given without its header unless it begins with one."""
+
+    def run(text: str, *, version: int = 17, **options: Any) -> Fused:
+        header = f'<ir_version: 8, opset_import: ["": {version}, "com.microsoft": 1, "local": 1]>\n'
+        before = onnx.parser.parse_model(header + text if not text.lstrip().startswith("<ir_version") else text)
+        source, output = tmp_path / "model.onnx", tmp_path / "model.fused.onnx"
+        onnx.save(before, source)
+        result = fuse(source, output, LIBRARY, Options(**options))
+        assert result.verdict.verdict != "different", result.verdict
+        assert result.output == output
+        after = onnx.load(output)
+        assert [i.name for i in after.graph.input] == [i.name for i in before.graph.input]
+        assert [o.name for o in after.graph.output] == [o.name for o in before.graph.output]
+        return Fused(result, source, output, before, after)
+
+    return run
+
+
+GELU = "a = Div(x, root) e = Erf(a) s = Add(e, one) m = Mul(x, s) y = Mul(m, half)"
+CONSTANTS = "float root = {1.4142135}, float one = {1}, float half = {0.5}"
+
+STATISTICS = "float[2] scale = {1, 2}, float[2] shift = {3, 4}, float[2] mean = {5, 6}, float[2] var = {1, 2}"
+TINY_VARIANCES = STATISTICS.replace("var = {1, 2}", "var = {0, 0.00001}")
+
+
+def gelu(constants: str = CONSTANTS, inputs: str = "float[2, 8] x", outputs: str = "float[2, 8] y", more: str = "") -> str:
+    """The usual spelling of GELU, with a part of it replaced."""
+    return f"agraph ({inputs}) => ({outputs}) <{constants}> {{ {GELU} {more} }}"
+
+
+def test_the_model_of_these_tests_fuses(fused: Any) -> None:
+    model = fused(gelu())
+    assert model.operators == {"com.microsoft.Gelu": 1}
+    model.agrees()
+
+
+# Overridable initializers
+
+
+def test_an_overridable_initializer_is_not_a_constant(fused: Any) -> None:
+    """The factor is a graph input with a default: a caller may change it, so the product is no GELU."""
+    model = fused(gelu("float root = {1.4142135}, float one = {1}", inputs="float[2, 8] x, float half = {0.5}"))
+    assert model.operators["Erf"] == 1
+    model.agrees(half=np.array(2, np.float32))
+
+
+def test_an_overridable_initializer_stays_overridable(fused: Any) -> None:
+    """The scale of a normalization may be any value; it is handed on as the input that it is."""
+    model = fused(
+        """
+        agraph (float[2, 3, 8] x, float[8] scale = {1, 1, 1, 1, 1, 1, 1, 1}) => (float[2, 3, 8] y)
+        <float eps = {0.00001}, float two = {2}, float[8] bias = {1, 2, 3, 4, 5, 6, 7, 8}>
+        {
+          mean = ReduceMean <axes = [-1]> (x)
+          d = Sub(x, mean) p = Pow(d, two)
+          var = ReduceMean <axes = [-1]> (p)
+          v = Add(var, eps) s = Sqrt(v) n = Div(d, s) z = Mul(n, scale) y = Add(z, bias)
+        }
+        """
+    )
+    assert model.operators == {"LayerNormalization": 1}
+    assert [t.name for t in model.after.graph.initializer if t.name == "scale"] == ["scale"]
+    model.agrees(scale=np.arange(8, dtype=np.float32))
+
+
+def test_an_overridable_weight_is_not_folded(fused: Any) -> None:
+    model = fused(
+        f"""
+        agraph (float[1, 1, 3, 3] x, float[2, 1, 1, 1] w = {{1, 2}}) => (float[1, 2, 3, 3] y)
+        <{STATISTICS}>
+        {{ c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, var) }}
+        """
+    )
+    assert model.operators["BatchNormalization"] == 1
+    model.agrees(w=np.full((2, 1, 1, 1), 7, np.float32))
+
+
+# Other readers
+
+
+def test_an_inner_value_that_is_an_output(fused: Any) -> None:
+    model = fused(gelu(outputs="float[2, 8] y, float[2, 8] e"))
+    assert model.operators["Erf"] == 1
+    model.agrees()
+
+
+def test_a_mean_that_is_an_output(fused: Any) -> None:
+    """A fuser that drops the mean writes an invalid model."""
+    model = fused(
+        """
+        agraph (float[2, 3, 8] x) => (float[2, 3, 8] y, float[2, 3, 1] mean)
+        <float eps = {0.00001}, float two = {2}, float[8] scale = {1, 2, 3, 4, 5, 6, 7, 8}>
+        {
+          mean = ReduceMean <axes = [-1]> (x)
+          d = Sub(x, mean) p = Pow(d, two)
+          var = ReduceMean <axes = [-1]> (p)
+          v = Add(var, eps) s = Sqrt(v) n = Div(d, s) y = Mul(n, scale)
+        }
+        """
+    )
+    model.agrees()
+
+
+def test_a_second_consumer(fused: Any) -> None:
+    model = fused(gelu(outputs="float[2, 8] y, float[2, 8] z", more="z = Neg(s)"))
+    assert model.operators["Erf"] == 1
+    model.agrees()
+
+
+def test_a_use_in_an_if_body(fused: Any) -> None:
+    model = fused(
+        gelu(
+            inputs="float[2, 8] x, bool c",
+            outputs="float[2, 8] y, float[2, 8] z",
+            more="""z = If (c) <
+              then_branch = yes () => (float[2, 8] t) { t = Neg(e) },
+              else_branch = no () => (float[2, 8] f) { f = Abs(x) }>""",
+        )
+    )
+    assert model.operators["Erf"] == 1
+    model.agrees(c=np.array(True))
+    model.agrees(c=np.array(False))
+
+
+def test_a_shared_initializer_keeps_its_value(fused: Any) -> None:
+    """Two convolutions read one weight, and one of them takes up a normalization."""
+    model = fused(
+        f"""
+        agraph (float[1, 1, 3, 3] x) => (float[1, 2, 3, 3] y, float[1, 2, 3, 3] z)
+        <float[2, 1, 1, 1] w = {{1, 2}}, {STATISTICS}>
+        {{ c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, var) z = Conv(x, w) }}
+        """
+    )
+    assert model.operators == {"Conv": 2}
+    model.agrees()
+
+
+def test_a_shared_weight_that_is_normalized_twice(fused: Any) -> None:
+    model = fused(
+        f"""
+        agraph (float[1, 1, 3, 3] x) => (float[1, 2, 3, 3] y, float[1, 2, 3, 3] z)
+        <float[2, 1, 1, 1] w = {{1, 2}}, {STATISTICS}>
+        {{
+          c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, var)
+          d = Conv(x, w) z = BatchNormalization(d, shift, scale, var, mean)
+        }}
+        """
+    )
+    assert model.operators == {"Conv": 2}
+    model.agrees()
+
+
+# Where patterns are searched
+
+
+def test_a_pattern_in_an_if_body_is_found_there(fused: Any) -> None:
+    model = fused(
+        f"""
+        agraph (float[2, 8] x, bool c) => (float[2, 8] z) <{CONSTANTS}>
+        {{
+          z = If (c) <
+            then_branch = yes () => (float[2, 8] y) {{ {GELU} }},
+            else_branch = no () => (float[2, 8] f) {{ f = Abs(x) }}>
+        }}
+        """
+    )
+    body = next(a.g for a in model.after.graph.node[0].attribute if a.name == "then_branch")
+    assert [_name(n) for n in body.node] == ["com.microsoft.Gelu"]
+    model.agrees(c=np.array(True))
+    model.agrees(c=np.array(False))
+
+
+def test_a_pattern_in_a_local_function_is_found_there(fused: Any) -> None:
+    model = fused(
+        f"""
+        agraph (float[2, 8] x) => (float[2, 8] z) {{ z = local.act(x) }}
+        <domain: "local", opset_import: ["": 17]>
+        act (x) => (y)
+        {{
+          root = Constant <value = float {{1.4142135}}> ()
+          one = Constant <value = float {{1}}> ()
+          half = Constant <value = float {{0.5}}> ()
+          {GELU}
+        }}
+        """
+    )
+    assert [_name(n) for f in model.after.functions for n in f.node] == ["com.microsoft.Gelu"]
+    model.agrees()
+
+
+# Constants
+
+
+@pytest.mark.parametrize(
+    ("root", "one", "half"),
+    [
+        (7, 3, 9),
+        (1.4142135, 1, 0.51),
+        (1.4142135, 1, 0.505),
+        (1.42, 1, 0.5),
+        (1.4142135 * 1.01, 1, 0.5),
+        (1.4142135, 1.01, 0.5),
+        (1.4142135, 1, -0.5),
+        (1 / 1.4142135, 1, 0.5),
+    ],
+)
+def test_other_constants_are_another_function(fused: Any, root: float, one: float, half: float) -> None:
+    model = fused(gelu(f"float root = {{{root}}}, float one = {{{one}}}, float half = {{{half}}}"))
+    assert not {"gelu", "quick-gelu"} & set(model.patterns)
+    model.agrees()
+
+
+@pytest.mark.parametrize("root", [1.4142135, 1.414214, 1.4142])
+def test_a_rounded_constant_is_the_same_constant(fused: Any, root: float) -> None:
+    assert fused(gelu(f"float root = {{{root}}}, float one = {{1}}, float half = {{0.5}}")).patterns == {"gelu": 1}
+
+
+def test_a_constant_that_raises_the_rank(fused: Any) -> None:
+    """The result has four dimensions and the input two: it is no GELU of the input."""
+    text = gelu("float root = {1.4142135}, float one = {1}, float[1, 1, 1, 1] half = {0.5}", outputs="float[1, 1, 2, 8] y")
+    model = fused(text)
+    assert "com.microsoft.Gelu" not in model.operators
+    model.agrees()
+
+
+def test_a_scale_that_raises_the_rank(fused: Any) -> None:
+    model = fused(
+        """
+        agraph (float[2, 3] a, float[3, 4] b) => (float[1, 1, 2, 4] y) <float[1, 1, 1, 1] s = {0.5}>
+        { t = Mul(a, s) y = MatMul(t, b) }
+        """
+    )
+    assert model.operators == {"Mul": 1, "MatMul": 1}
+    model.agrees()
+
+
+def test_a_factor_that_raises_the_rank_is_not_folded(fused: Any) -> None:
+    model = fused(
+        """
+        agraph (float[1, 1, 3, 3] x) => (float[1, 1, 2, 3, 3] y) <float[2, 1, 1, 1] w = {1, 2}, float[1, 1, 1, 1, 1] k = {3}>
+        { c = Conv(x, w) y = Mul(c, k) }
+        """
+    )
+    assert model.operators == {"Conv": 1, "Mul": 1}
+    model.agrees()
+
+
+def test_a_quotient_of_a_constant_is_no_scale(fused: Any) -> None:
+    model = fused("agraph (float[2, 3] a, float[3, 4] b) => (float[2, 4] y) <float s = {0.5}> { t = Div(s, a) y = MatMul(t, b) }")
+    assert model.operators == {"Div": 1, "MatMul": 1}
+
+
+# Attributes that are not mentioned
+
+
+def test_batch_normalization_in_training_is_left_alone(fused: Any) -> None:
+    """It normalizes by the batch and not by the stored statistics."""
+    model = fused(
+        f"""
+        agraph (float[2, 1, 3, 3] x) => (float[2, 2, 3, 3] y)
+        <float[2, 1, 1, 1] w = {{1, 2}}, {STATISTICS}>
+        {{ c = Conv(x, w) y, m, v = BatchNormalization <training_mode = 1> (c, scale, shift, mean, var) }}
+        """,
+        verify=False,
+    )
+    assert model.operators == {"Conv": 1, "BatchNormalization": 1}
+
+
+def test_dropout_in_training_is_not_seen_through(fused: Any) -> None:
+    text = gelu(CONSTANTS + ", float ratio = {0.5}, bool training = {1}").replace(
+        "s = Add(e, one)", "d = Dropout(e, ratio, training) s = Add(d, one)"
+    )
+    assert fused(text, verify=False).operators["Dropout"] == 1
+
+
+def test_dropout_in_inference_is_seen_through(fused: Any) -> None:
+    text = gelu(CONSTANTS + ", float ratio = {0.5}").replace("s = Add(e, one)", "d = Dropout(e, ratio) s = Add(d, one)")
+    model = fused(text)
+    assert model.operators == {"com.microsoft.Gelu": 1}
+    model.agrees()
+
+
+def test_the_default_epsilon_of_the_source_is_kept(fused: Any) -> None:
+    """LayerNormalization's default is 1e-5, SkipLayerNormalization's 1e-12: with small activations they differ by a lot."""
+    model = fused(
+        """
+        agraph (float[2, 3, 8] x, float[2, 3, 8] skip) => (float[2, 3, 8] y)
+        <float[8] scale = {1, 2, 3, 4, 5, 6, 7, 8}, float[8] bias = {1, 2, 3, 4, 5, 6, 7, 8}>
+        { s = Add(x, skip) y = LayerNormalization(s, scale, bias) }
+        """
+    )
+    assert model.operators == {"com.microsoft.SkipLayerNormalization": 1}
+    small = np.random.default_rng(1).standard_normal((2, 3, 8)).astype(np.float32) * 1e-3
+    model.agrees(x=small, skip=small[::-1])
+
+
+def test_the_default_epsilon_of_batch_normalization(fused: Any) -> None:
+    model = fused(
+        f"""
+        agraph (float[1, 1, 3, 3] x) => (float[1, 2, 3, 3] y)
+        <float[2, 1, 1, 1] w = {{1, 2}}, {TINY_VARIANCES}>
+        {{ c = Conv(x, w) y = BatchNormalization(c, scale, shift, mean, var) }}
+        """
+    )
+    assert model.operators == {"Conv": 1}
+    model.agrees()
+
+
+# Element types
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
+def test_integers_get_no_operator_that_does_not_load(fused: Any, dtype: str) -> None:
+    model = fused(
+        f"""
+        agraph ({dtype}[3, 2] a, {dtype}[3, 4] b, {dtype}[4] c) => ({dtype}[2, 4] y) <{dtype} s = {{2}}>
+        {{ t = Transpose <perm = [1, 0]> (a) u = Mul(t, s) m = MatMul(u, b) y = Add(m, c) }}
+        """
+    )
+    assert not any(n.domain == "com.microsoft" for n in model.after.graph.node)
+    model.agrees()
+
+
+def test_doubles_get_no_operator_that_does_not_load(fused: Any) -> None:
+    """SkipLayerNormalization and FusedConv have no kernel for double; the written model runs all the same."""
+    model = fused(
+        """
+        agraph (double[2, 3, 8] x, double[2, 3, 8] skip) => (double[2, 3, 8] y)
+        <double[8] scale = {1, 2, 3, 4, 5, 6, 7, 8}, double[8] bias = {1, 2, 3, 4, 5, 6, 7, 8}>
+        { s = Add(x, skip) n = LayerNormalization(s, scale, bias) t = Tanh(n) y = Mul(n, t) }
+        """
+    )
+    assert model.operators["LayerNormalization"] == 1
+    model.agrees()
+
+
+def test_doubles_are_not_folded_in_single_precision(fused: Any) -> None:
+    model = fused(
+        """
+        agraph (double[2, 3] x) => (double[2, 3] y) <double a = {0.1}, double b = {0.3}, double c = {0.7}, double d = {0.9}>
+        { t = Mul(x, a) u = Add(t, b) v = Mul(u, c) y = Add(v, d) }
+        """
+    )
+    expected, found = (_run(p, _drawn(model.before))[0] for p in (model.source, model.output))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+# Names
+
+
+def test_names_that_a_fusion_would_like_are_taken(fused: Any) -> None:
+    """Values, nodes and initializers are already called what new ones would be called."""
+    model = fused(
+        f"""
+        agraph (float[1, 1, 3, 3] x, float[2] Conv_output_0) => (float[1, 2, 3, 3] FusedConv, float[2] Conv)
+        <float[2, 1, 1, 1] w = {{1, 2}}, {STATISTICS}>
+        {{
+          c = Conv(x, w) BatchNormalization = BatchNormalization(c, scale, shift, mean, var)
+          FusedConv = Relu(BatchNormalization) Conv = Neg(Conv_output_0)
+        }}
+        """
+    )
+    assert model.operators == {"com.microsoft.FusedConv": 1, "Neg": 1}
+    names = [n.name for n in model.after.graph.node]
+    values = [*(t.name for t in model.after.graph.initializer), *(o for n in model.after.graph.node for o in n.output)]
+    assert len(set(names)) == len(names) and len(set(values)) == len(values)
+    model.agrees()
+
+
+# Opsets
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13, 18, 20])
+def test_a_convolution_fuses_at_every_opset(fused: Any, opset: int) -> None:
+    model = fused(
+        f"""
+        agraph (float[1, 1, 3, 3] x) => (float[1, 2, 3, 3] y)
+        <float[2, 1, 1, 1] w = {{1, 2}}, {STATISTICS}>
+        {{ c = Conv(x, w) b = BatchNormalization(c, scale, shift, mean, var) y = Relu(b) }}
+        """,
+        version=opset,
+    )
+    assert model.operators == {"com.microsoft.FusedConv": 1}
+    assert model.result.opset_after == opset
+    model.agrees()
+
+
+def test_softmax_before_opset_13_is_over_all_trailing_axes(fused: Any) -> None:
+    """Where a pattern means one axis it may not take the older operator for it; whatever fuses, the numbers stay."""
+    text = "agraph (float[2, 3, 4] x, float[3, 4] b) => (float[2, 3, 4] y) { s = Add(x, b) y = Softmax <axis = 1> (s) }"
+    fused(text, version=12).agrees()
+
+
+def test_a_standard_operator_that_the_opset_lacks_is_skipped_with_its_reason(fused: Any) -> None:
+    """The standard Gelu came with opset 20."""
+    model = fused(gelu(), target="standard", opset="keep")
+    assert "Gelu" not in model.operators and model.result.opset_after == 17
+    assert any("opset 20" in skip.reason for skip in model.result.skipped)
+
+
+@pytest.mark.parametrize("policy", ["auto", "20"])
+def test_the_opset_is_raised_where_that_is_allowed(fused: Any, policy: str) -> None:
+    model = fused(gelu(), target="standard", opset=policy)
+    assert model.operators == {"Gelu": 1} and model.result.opset_after == 20
+    model.agrees()
+
+
+def test_the_opset_is_not_raised_for_nothing(fused: Any) -> None:
+    model = fused("agraph (float[2, 8] x) => (float[2, 8] y) { y = Neg(x) }", target="standard", opset="auto")
+    assert model.result.opset_after == 17 and model.output.read_bytes() == model.source.read_bytes()
