@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
+from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching import attributes, layout
 from onnx_subgraph.matching.chain import Front, product_fronts, sum_fronts
 from onnx_subgraph.matching.normal import (
@@ -176,6 +177,8 @@ class Matcher:
                 self.fail(state, term, term.span, value, f"{state.bindings[term.term.capture]} again", name)
                 return
             state = state.bind(term.term.capture, name)
+        if len(term.term.operators) > 1:
+            state = state.choose(id(term.term), term.term.operators.index(syntax.Operator(identity[1], identity[0])))
         state = state.visit((*passed, node))
         virtual = isinstance(value, Virtual)
         outcome = attributes.match_static(self.view, term.term, node, identity, inputs, state, virtual=virtual)

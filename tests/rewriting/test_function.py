@@ -92,3 +92,14 @@ def test_many_sites_share_one_definition_and_leave_no_notes_in_the_model() -> No
     assert len(stage.rewrites) == 5
     (definition,) = stage.after.functions
     assert not any(v.metadata_props for v in (*stage.after.graph.value_info, *definition.value_info))
+
+
+EITHER = pattern("y = (Exp | Tanh)(x + b)", example='{x: "float32[2, 4]", b: "float32[4]"}', id_="either")
+
+
+def test_the_operator_that_matched_is_the_one_defined(draw: Callable[..., np.ndarray]) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x, float[4] b) => (float[N, 4] y, float[N, 4] z) { s = Add(x, b) y = Exp(s) t = Add(y, b) z = Tanh(t) }"""
+    stage = rewritten(text, EITHER, target="function")
+    assert stage.operators == ["onnx_subgraph.Either", "onnx_subgraph.Either_2"]
+    stage.agrees({"x": draw(3, 4), "b": draw(4)})
