@@ -71,7 +71,10 @@ def match_static(
             if value is not None:
                 if isinstance(value, Virtual) or not view.constants.is_constant(value):
                     return Mismatch(f"a constant {name}", "a computed value", wanted.span)
-                actual = _read_constant(view, value, single=_is_single(identity, name))
+                single = _is_single(identity, name)
+                if single and value.shape is not None and value.shape.rank() > 1:
+                    return Mismatch(f"one number for {name}", f"a constant of rank {value.shape.rank()}", wanted.span)
+                actual = _read_constant(view, value, single=single)
                 if isinstance(wanted, syntax.Variable) and isinstance(actual, ir.Value):
                     state = state.bind(wanted.name, actual)
                     continue

@@ -7,7 +7,7 @@ normal form (`layout`), attributes and constants by their meaning (`attributes`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import permutations
 
 import numpy as np
@@ -152,7 +152,7 @@ class Matcher:
         return self.view.same(bound, value) or (self.mixed and self.view.same(self.through(bound)[0], self.through(value)[0]))
 
     def _operation(self, term: Operation, value: Target, state: State) -> Iterator[State]:
-        node, identity, inputs, passed = self._applied(value)
+        node, identity, inputs, passed = self._applied(value, term.operators)
         wanted = " or ".join(sorted(name for _, name in term.operators))
         if node is None:
             self.fail(state, term, term.span, value, wanted, "")
@@ -210,18 +210,22 @@ class Matcher:
         return False
 
     def _applied(
-        self, value: Target
+        self, value: Target, wanted: Collection[tuple[str, str]]
     ) -> tuple[ir.Node | None, tuple[str, str], tuple[ir.Value | Virtual | None, ...], tuple[ir.Node, ...]]:
-        """The node behind `value`, which operator it is, its inputs, and the nodes looked through."""
+        """The node behind `value`, which operator it is, its inputs, and the nodes looked through.
+
+        A Gemm without addend, transposition or scale is a MatMul where the pattern wants one.
+        """
         if isinstance(value, Virtual):
             return value.node, ("", value.operator), value.inputs, ()
         source, passed = self.through(value)
         node = self.view.producer(source)
         if node is None:
             return None, ("", ""), (), passed
-        if node.op_type == "Gemm" and not node.domain and self.view.is_plain_gemm(node) and len(node.inputs) == 2:
-            return node, ("", "MatMul"), tuple(node.inputs), passed
-        return node, (node.domain, node.op_type), tuple(node.inputs), passed
+        identity = (node.domain, node.op_type)
+        if identity == ("", "Gemm") and identity not in wanted and self.view.is_plain_gemm(node) and len(node.inputs) == 2:
+            identity = ("", "MatMul")
+        return node, identity, tuple(node.inputs), passed
 
     def _arguments(self, terms: Sequence[Normal], values: Sequence[Target | None], state: State) -> Iterator[State]:
         """All arguments at once, structured ones first, so that a wrong one is noticed early."""

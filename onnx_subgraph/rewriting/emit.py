@@ -187,11 +187,14 @@ class Emitter:
     def _chain(self, chain: Chain) -> Operand:
         operands = [(self.operand(t), inverse) for t, inverse in chain.items]
         present: list[tuple[Operand, bool]] = [(o, inverse) for o, inverse in operands if o is not None]
+        # What is absent is zero, as an omitted bias is: where there is no b, `b * k` is absent and `b - mean` is `-mean`.
         if len(present) != len(operands) and chain.operator == "*":
-            raise Refused(f"a part of `{chain}` is absent here")
+            if any(o is None and inverse for o, inverse in operands):
+                raise Refused(f"`{chain}` divides by what is absent here")
+            return None
         if not present:
             return None
-        if present[0][1]:  # what is absent adds nothing: `b - mean` is `-mean` where there is no b
+        if present[0][1]:
             present.insert(0, (Weak(0.0), False))
         constant = [p for p in present if self._is_constant(p[0])]
         if 1 < len(constant) < len(present) and not self._is_integer(present):
