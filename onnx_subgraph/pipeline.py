@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,7 +76,7 @@ class FuseResult:
 
 
 Progress = Callable[[str], None]
-"""Called with the stage that begins: "load", "find", "rewrite", "verify", "write"."""
+"""Called with the stage that begins: "load", "find", "rewrite", "raise", "verify", "write"."""
 
 MOST_ROUNDS = 16
 """A bound on the rounds of find and rewrite; one fusion enables the next two or three times, not more."""
@@ -109,19 +109,13 @@ def fuse(model: Path, output: Path | None, library: Library, options: Options, p
         original = load(model)
         infer_shapes(original)
         nodes_before, opset_before = _count(original), original.opset_imports.get("", 0)
-    verdict, notes, fused = Verdict("not-run", reason="nothing to verify"), [], None
-    for opset in _opsets(original, library, options, clock):
-        try:
-            fused = _rewritten(_at_opset(original if opset == opset_before else load(model), opset), library, options, clock)
-        except ModelError as error:
-            notes.append((opset, error.message))
-            continue
+    verdict = Verdict("not-run", reason="nothing to verify")
+    notes: dict[int, str] = {}
+    for fused in _attempts(original, library, options, clock, notes):
         verdict = _verdict(model, fused, options, clock)
-        if verdict.verdict != "different" or opset == opset_before:
+        if verdict.verdict != "different":
             break
-        notes.append((opset, "the model raised to it is not equivalent to the original"))
-    if fused is None:
-        raise ModelError(f"{model}: {notes[-1][1]}", hint="use --opset keep")
+        notes[fused.opset] = "raised to it, the model is not equivalent to the original"
     skips = tuple(_explained(s, notes) for s in fused.skips)
     unchanged = not fused.rewrites and fused.opset == opset_before
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
@@ -160,47 +154,39 @@ def selected(library: Library, options: Options) -> tuple[Pattern, ...]:
     return tuple(p for p in library.patterns if (not options.only or p.id in options.only) and p.id not in options.skip)
 
 
-def _opsets(original: ir.Model, library: Library, options: Options, clock: _Clock) -> Iterator[int]:
-    """The opsets to try, best first; the model's own is the last resort of `auto`."""
+def _attempts(original: ir.Model, library: Library, options: Options, clock: _Clock, notes: dict[int, str]) -> Iterator[Fused]:
+    """The fused models to verify, best first: at the opsets that replacements want, highest first, then at the model's own.
+
+    An opset is only tried where a replacement that wants it is really made there. notes: opset → why it can't be had.
+    """
     own = original.opset_imports.get("", 0)
     if options.opset == "keep" or not own:
-        yield own
+        yield _rewritten(original, library, options, clock)
         return
     if options.opset != "auto":
         if int(options.opset) < own:
             raise UsageError(
-                f"the model has opset {own}; it can't be lowered to {options.opset}", hint="give a higher one, or keep"
+                f"the model has opset {own}, which can't be lowered to {options.opset}", hint="give a higher one, or keep"
             )
-        yield int(options.opset)
+        yield _rewritten(_at_opset(original, int(options.opset), clock), library, options, clock)
         return
-    trial = _rewritten(original.clone(), library, options, clock)
-    wanted = sorted({s.opset for s in trial.skips if s.opset is not None}, reverse=True)
-    if not wanted:
-        yield own
-        return
-    yield from _worthwhile(original, wanted, trial, library, options, clock)
-    yield own
-
-
-def _worthwhile(
-    original: ir.Model, wanted: Sequence[int], trial: Fused, library: Library, options: Options, clock: _Clock
-) -> Iterator[int]:
-    """Of the opsets that replacements would need, those at which they are really made, highest first."""
-    for opset in wanted:
+    plain = _rewritten(original.clone(), library, options, clock)
+    for opset in sorted({s.opset for s in plain.skips if s.opset is not None}, reverse=True):
         try:
-            raised = _rewritten(_at_opset(original.clone(), opset), library, options, clock)
-        except ModelError:
-            yield opset
+            raised = _rewritten(_at_opset(original, opset, clock), library, options, clock)
+        except ModelError as error:
+            notes[opset] = error.message
             continue
-        needing = {s.pattern for s in trial.skips if s.opset == opset}
-        if needing & {r.pattern for r in raised.rewrites}:
-            yield opset
+        if {s.pattern for s in plain.skips if s.opset == opset} & {r.pattern for r in raised.rewrites}:
+            yield raised
+    yield plain
 
 
-def _at_opset(model: ir.Model, opset: int) -> ir.Model:
-    if opset > model.opset_imports.get("", 0) > 0:
-        model = raise_opset(model, opset)
-    infer_shapes(model)
+def _at_opset(model: ir.Model, opset: int, clock: _Clock) -> ir.Model:
+    with clock.stage("raise"):
+        if opset > model.opset_imports.get("", 0) > 0:
+            model = raise_opset(model, opset)
+        infer_shapes(model)
     return model
 
 
@@ -245,9 +231,9 @@ def _verdict(model: Path, fused: Fused, options: Options, clock: _Clock) -> Verd
         )
 
 
-def _explained(skip: Skip, notes: Sequence[tuple[int, str]]) -> Skip:
+def _explained(skip: Skip, notes: Mapping[int, str]) -> Skip:
     """A skip for want of an opset, with why the model could not be raised to it."""
-    why = next((reason for opset, reason in notes if opset == skip.opset), None)
+    why = notes.get(skip.opset) if skip.opset is not None else None
     return skip if why is None else replace(skip, reason=f"{skip.reason}; {why}")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.errors import ModelError
+from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
 from onnx_subgraph.verification.judge import Bound, Noise, bound, compare_all, flatten
@@ -70,7 +70,7 @@ def verify(
     """
     check_providers(providers)
     tell = progress or (lambda stage: None)
-    original, fused = _read(reference), _read(candidate)
+    original, fused = load(reference), load(candidate)
     strength = _strength(fused, custom_op_libraries)
     if problems := _interface_problems(original, fused):
         return Verdict("different", strength, problems)
@@ -223,8 +223,7 @@ class _Reference:
 
     def _open_noisy(self) -> Session | Failure:
         try:
-            model = _read(self.path)
-            model.graph.sort()
+            model = load(self.path)
             infer_shapes(model)
             if not add_noise(model, seed=1):
                 return Failure("no result of the model is of floats")
@@ -249,16 +248,6 @@ def _candidate_runs(
             yield Run(
                 provider, optimised, case.sizes, case.seed, name, finding.error, finding.bound, finding.worst, finding.problem
             )
-
-
-def _read(path: Path) -> ir.Model:
-    try:
-        model = ir.load(path)
-    except Exception as error:  # protobuf's, the file system's, onnx-ir's
-        raise ModelError(f"{path} can't be read as an ONNX model: {error}") from error
-    if not model.opset_imports:  # protobuf reads an empty file as a message with nothing in it
-        raise ModelError(f"{path} can't be read as an ONNX model: it holds none")
-    return model
 
 
 def _strength(model: ir.Model, libraries: Sequence[Path]) -> Any:
