@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph import operators
 from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.rewriting.attribute import Lookup
@@ -43,6 +44,10 @@ def call(match: Match, fragment: Fragment, lookup: Lookup, existing: Mapping[ir.
     precision = _precision(match)
     emitter = Emitter(inner, match.bindings, match.rest, lookup, lambda n: n in names, match.chosen, precision)
     emitter.block(match.pattern.match)
+    for node in inner.nodes:
+        # onnxruntime 1.31 crashes on its own operators of the default domain inside a definition.
+        if not node.domain and not operators.is_standard(node.op_type):
+            raise Refused(f"the definition would hold {node.op_type}, which is no operator of the standard")
     results = [_narrowed(emitter, emitter.value_of(n), match.roots[n].dtype) for n in names]
     inputs = [v for v in inner.read if v.uses() or v in results]
     definition = _define(match, inner, inputs, results, names)
