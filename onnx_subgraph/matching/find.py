@@ -218,7 +218,7 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         try:
             bindings[name] = evaluate(expression, names)
         except UnknownFact as unknown:
-            matcher.fail(state.whole(), None, expression.span, None, f"{name} = {expression}", str(unknown))
+            matcher.fail(state.whole(), expression.span, None, f"{name} = {expression}", str(unknown))
             return None
     for sentence in pattern.where:
         try:
@@ -226,7 +226,7 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         except UnknownFact as unknown:
             holds, reason = False, str(unknown)
         if not holds:
-            matcher.fail(state.whole(), None, sentence.span, None, f"`{sentence}`", reason)
+            matcher.fail(state.whole(), sentence.span, None, f"`{sentence}`", reason)
             return None
     nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
@@ -236,7 +236,7 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
     if reader is not None:
         value, node = reader
         place = "is a graph output" if node is None else f"is also read by {node.name}"
-        matcher.fail(state.whole(), None, None, value, "an inner value that only the match reads", f"{value.name} {place}")
+        matcher.fail(state.whole(), None, value, "an inner value that only the match reads", f"{value.name} {place}")
         return None
     return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen)
 
@@ -251,7 +251,7 @@ def _worded(miss: RawMiss) -> NearMiss:
         node=_place(value, miss.anchor),
         expected=failure.expected,
         found=failure.found or _describe(value),
-        matched=failure.depth,
+        matched=int(failure.depth),
     )
 
 
@@ -259,7 +259,9 @@ def _place(value: ir.Value | Virtual | None, anchor: ir.Node) -> str:
     if isinstance(value, Virtual):
         return value.node.name or ""
     producer = value.producer() if value is not None else anchor
-    return (producer.name if producer is not None else value.name if value is not None else "") or ""
+    if producer is None:
+        return (value.name if value is not None else "") or ""
+    return producer.name or producer.outputs[0].name or ""
 
 
 def _describe(value: ir.Value | Virtual | None) -> str:

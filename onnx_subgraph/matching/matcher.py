@@ -29,6 +29,7 @@ from onnx_subgraph.matching.normal import (
     Operation,
     Product,
     Sum,
+    mentions,
 )
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import FLOATS, View, Virtual
@@ -45,8 +46,10 @@ class Matcher:
         self.mixed = normal.pattern.mixed_precision
         self.finite = "finite" in normal.pattern.assumes
         self.furthest: Failure | None = None
+        self._hopeless: dict[tuple[int, ir.Value], Failure | None] = {}
+        self._names: dict[int, frozenset[object]] = {}
 
-    def fail(self, state: State, term: Normal | None, span: Span | None, value: Target | None, expected: str, found: str) -> None:
+    def fail(self, state: State, span: Span | None, value: Target | None, expected: str, found: str) -> None:
         """Remember this failure when no other got further."""
         if self.furthest is None or state.depth > self.furthest.depth:
             self.furthest = Failure(state.depth, span, value, expected, found)
@@ -95,7 +98,39 @@ class Matcher:
     # Terms
 
     def match(self, term: Normal, value: Target, state: State) -> Iterator[State]:
-        """The states in which `value` equals `term`, starting from `state`."""
+        """The states in which `value` equals `term`, starting from `state`.
+
+        Bindings only constrain: what fails for names that are all still free fails always, and is not tried a second time.
+        """
+        if isinstance(term, Name | Constant) or isinstance(value, Virtual):
+            yield from self._match(term, value, state)
+            return
+        key = (id(term), value)
+        if key in self._hopeless:
+            known = self._hopeless[key]
+            if known is not None:
+                self.fail(state.deeper(known.depth), known.span, known.value, known.expected, known.found)
+            return
+        before = self.last_failure()
+        self.forget()
+        hopeless = True
+        for found in self._match(term, value, state):
+            hopeless = False
+            yield found
+        failure, self.furthest = self.last_failure(), before
+        if hopeless and self._mentions(term).isdisjoint(state.bindings):
+            self._hopeless[key] = failure and failure.above(state.depth)
+        if failure is not None and (before is None or failure.depth > before.depth):
+            self.furthest = failure
+
+    def _mentions(self, term: Normal) -> frozenset[object]:
+        """Every key of a state's bindings that matching `term` may read."""
+        known = self._names.get(id(term))
+        if known is None:
+            known = self._names[id(term)] = mentions(term)
+        return known
+
+    def _match(self, term: Normal, value: Target, state: State) -> Iterator[State]:
         match term:
             case Name():
                 yield from self._name(term, value, state)
@@ -103,7 +138,7 @@ class Matcher:
                 if not isinstance(value, Virtual) and attributes.equals_literal(self.view, term.value, value):
                     yield state
                 else:
-                    self.fail(state, term, term.span, value, f"the constant {term.value}", "")
+                    self.fail(state, term.span, value, f"the constant {term.value}", "")
             case Operation():
                 yield from self._operation(term, value, state)
             case Product() | Sum():
@@ -124,7 +159,7 @@ class Matcher:
             if self._is_same(bound, value):
                 yield state
             else:
-                self.fail(state, term, term.span, value, f"the same value as {term.name} before", "")
+                self.fail(state, term.span, value, f"the same value as {term.name} before", "")
             return
         if term.definition is not None:
             for found in self.match(term.definition, value, state):
@@ -132,10 +167,10 @@ class Matcher:
                 yield found.bind(term.name, value) if isinstance(value, ir.Value) else found
             return
         if isinstance(value, Virtual):
-            self.fail(state, term, term.span, value, f"a value for {term.name}", "a part of a node")
+            self.fail(state, term.span, value, f"a value for {term.name}", "a part of a node")
             return
         if term.name in self.normal.statics and not self.view.constants.is_constant(value):
-            self.fail(state, term, term.span, value, f"a constant for {term.name}", "a computed value")
+            self.fail(state, term.span, value, f"a constant for {term.name}", "a computed value")
             return
         plain = self.view.through(value)[0]
         behind = self.through(value)[0] if self.mixed else plain
@@ -155,26 +190,26 @@ class Matcher:
         node, identity, inputs, passed = self._applied(value, term.operators)
         wanted = " or ".join(sorted(name for _, name in term.operators))
         if node is None:
-            self.fail(state, term, term.span, value, wanted, "")
+            self.fail(state, term.span, value, wanted, "")
             return
         if identity not in term.operators:
-            self.fail(state, term, term.span, value, wanted, identity[1])
+            self.fail(state, term.span, value, wanted, identity[1])
             return
         if isinstance(value, ir.Value):
             source = self.through(value)[0]
             if source.index() != term.index:
-                self.fail(state, term, term.span, value, f"result {term.index} of {wanted}", f"result {source.index()}")
+                self.fail(state, term.span, value, f"result {term.index} of {wanted}", f"result {source.index()}")
                 return
         if term.assignment >= 0:
             key = ("node", term.assignment)
             if state.bindings.get(key, node) is not node:
-                self.fail(state, term, term.span, value, f"a result of the same {wanted}", "another node's result")
+                self.fail(state, term.span, value, f"a result of the same {wanted}", "another node's result")
                 return
             state = state.bind(key, node)
         if term.term.capture:
             name = f"{identity[0]}.{identity[1]}" if identity[0] else identity[1]
             if state.bindings.get(term.term.capture, name) != name:
-                self.fail(state, term, term.span, value, f"{state.bindings[term.term.capture]} again", name)
+                self.fail(state, term.span, value, f"{state.bindings[term.term.capture]} again", name)
                 return
             state = state.bind(term.term.capture, name)
         if len(term.term.operators) > 1:
@@ -183,16 +218,16 @@ class Matcher:
         virtual = isinstance(value, Virtual)
         outcome = attributes.match_static(self.view, term.term, node, identity, inputs, state, virtual=virtual)
         if isinstance(outcome, attributes.Mismatch):
-            self.fail(state, term, outcome.span or term.span, value, outcome.expected, outcome.found)
+            self.fail(state, outcome.span or term.span, value, outcome.expected, outcome.found)
             return
         after, positional = outcome
         if len(positional) != len(term.arguments):
-            self.fail(after, term, term.span, value, f"{len(term.arguments)} inputs", f"{len(positional)} inputs")
+            self.fail(after, term.span, value, f"{len(term.arguments)} inputs", f"{len(positional)} inputs")
             return
         commutes = len(positional) > 1 and identity[1] in COMMUTATIVE and not identity[0]
         for order in permutations(positional) if commutes else (positional,):
             if identity[1] in BROADCASTING and not identity[0] and self._raises_rank(term.arguments, order):
-                self.fail(after, term, term.span, value, "a constant of no higher rank than the value it meets", "a higher rank")
+                self.fail(after, term.span, value, "a constant of no higher rank than the value it meets", "a higher rank")
             else:
                 yield from self._arguments(term.arguments, order, after)
 
@@ -241,7 +276,7 @@ class Matcher:
                 if isinstance(term, Name) and term.name == "_":
                     yield from step(position + 1, so_far)
                 else:
-                    self.fail(so_far, term, getattr(term, "span", None), None, "an input", "an omitted input")
+                    self.fail(so_far, getattr(term, "span", None), None, "an input", "an omitted input")
                 return
             for found in self.match(term, value, so_far):
                 yield from step(position + 1, found)
@@ -272,12 +307,18 @@ class Matcher:
                 if len(variant.items) != len(items):
                     continue
                 best = variant
-                after = self._constant(term, variant, constant, state, value)
-                if after is None:
+                product = isinstance(term, Product)
+                after = self._constant(term, variant, constant, state)
+                if after is not None:
+                    yield from self._assign(tuple(items), variant.items, after.visit(variant.nodes), product)
                     continue
-                yield from self._assign(tuple(items), variant.items, after.visit(variant.nodes), isinstance(term, Product))
+                # The constant is wrong; it is the reason only where everything else is right.
+                for reached in self._assign(tuple(items), variant.items, state.visit(variant.nodes), product):
+                    expected = f"{term.scalar} again" if term.scalar is not None else f"{constant:.6g}"
+                    self.fail(reached, term.span, value, f"the constant {expected}", f"{variant.constant:.6g}")
+                    break
         if best is None:
-            self.fail(state, term, term.span, value, f"{kind} of {len(items)}", "")
+            self.fail(state, term.span, value, f"{kind} of {len(items)}", "")
 
     def _with_scalars(self, term: Product | Sum, front: Front, wanted: int) -> Iterator[Front]:
         """The front, and, where the pattern speaks of no constant, the front with its constants as ordinary items."""
@@ -292,23 +333,20 @@ class Matcher:
                 kept = kept / number.number**power if product else kept - power * number.number
             yield Front((*front.items, *front.scalars), kept, (), front.nodes, front.tolerance)
 
-    def _constant(self, term: Product | Sum, front: Front, constant: float, state: State, value: ir.Value) -> State | None:
+    def _constant(self, term: Product | Sum, front: Front, constant: float, state: State) -> State | None:
         """The state in which the front's constant is the pattern's, or None."""
         product = isinstance(term, Product)
         if term.scalar is not None:
             rest = front.constant / constant if product else front.constant - constant
+            if rest == (1.0 if product else 0.0) and not front.scalars:
+                self.fail(state, term, term.span, value, f"a constant for {term.scalar}", "none")
+                return None
             bound = state.bindings.get(term.scalar)
             if bound is None:
                 return state.bind(term.scalar, rest)
             known = self.view.scalar(bound).number if isinstance(bound, ir.Value) and self.view.scalar(bound) else bound  # type: ignore[union-attr]
-            if isinstance(known, int | float) and close(float(known), rest, front.tolerance):
-                return state
-            self.fail(state, term, term.span, value, f"the constant {term.scalar} = {known}", f"{rest:.6g}")
-            return None
-        if close(front.constant, constant, front.tolerance):
-            return state
-        self.fail(state.visit(front.nodes), term, term.span, value, f"the constant {constant:.6g}", f"{front.constant:.6g}")
-        return None
+            return state if isinstance(known, int | float) and close(float(known), rest, front.tolerance) else None
+        return state if close(front.constant, constant, front.tolerance) else None
 
     def _assign(
         self, terms: tuple[tuple[Normal, float], ...], items: tuple[tuple[Target, float], ...], state: State, product: bool
@@ -331,7 +369,7 @@ class Matcher:
                 for found in self._chain(negated, value, state, factor=-1.0):
                     yield from self._assign(others, rest, found, product)
         if not tried:
-            self.fail(state, term, getattr(term, "span", None), None, f"a power of {power:g}" if product else "an addend", "")
+            self.fail(state, getattr(term, "span", None), None, f"a power of {power:g}" if product else "an addend", "")
 
     # Layout
 
@@ -341,7 +379,7 @@ class Matcher:
         outcomes = layout.match(self.view, term, value, state)
         for outcome in outcomes:
             if isinstance(outcome, layout.Mismatch):
-                self.fail(state, term, term.span, value, outcome.expected, outcome.found)
+                self.fail(state, term.span, value, outcome.expected, outcome.found)
                 continue
             source, bound, nodes = outcome
             yield from self.match(
@@ -354,12 +392,16 @@ class Failure:
 
     __slots__ = ("depth", "expected", "found", "span", "value")
 
-    def __init__(self, depth: int, span: Span | None, value: Target | None, expected: str, found: str) -> None:
+    def __init__(self, depth: float, span: Span | None, value: Target | None, expected: str, found: str) -> None:
         self.depth = depth
         self.span = span
         self.value = value
         self.expected = expected
         self.found = found
+
+    def above(self, depth: float) -> Failure:
+        """The same failure, with its depth counted from `depth`."""
+        return Failure(self.depth - depth, self.span, self.value, self.expected, self.found)
 
 
 def specificity(term: Normal, state: State | None = None) -> int:

@@ -15,6 +15,7 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.check import static_names
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.recipe import recipe_axes
 
 PRODUCT_OPERATORS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Sqrt", "Pow"})
 SUM_OPERATORS = frozenset({"Add", "Sub", "Neg", "Gemm"})
@@ -146,6 +147,26 @@ def walk(normal: Normal) -> Iterator[Normal]:
     yield normal
     for child in children(normal):
         yield from walk(child)
+
+
+def mentions(term: Normal) -> frozenset[object]:
+    """The names of everything in `term` that is bound when it matches: values, statics, axes, the node of several results."""
+    found: set[object] = set()
+    for part in walk(term):
+        match part:
+            case Name(name=name):
+                found.add(name)
+            case Product(scalar=scalar) | Sum(scalar=scalar):
+                found.add(scalar)
+            case Operation(term=applied, assignment=assignment):
+                found |= {applied.capture, ("rest", applied.rest), ("node", assignment)}
+                found.update(t.name for _, k in applied.keywords for t in syntax.walk(k) if isinstance(t, syntax.Variable))
+            case Layout(term=word, assignment=assignment):
+                found |= {*recipe_axes(word.recipe), ("node", assignment)}
+                found.update(t.name for _, k in word.sizes for t in syntax.walk(k) if isinstance(t, syntax.Variable))
+            case _:
+                pass
+    return frozenset(found)
 
 
 Items = Sequence[tuple[syntax.Term, float]]

@@ -12,7 +12,7 @@ class State:
 
     __slots__ = ("bindings", "chosen", "depth", "nodes")
 
-    def __init__(self, bindings: dict[Any, Any], nodes: Any, depth: int, chosen: dict[int, int]) -> None:
+    def __init__(self, bindings: dict[Any, Any], nodes: Any, depth: float, chosen: dict[int, int]) -> None:
         self.bindings = bindings
         self.nodes = nodes
         self.depth = depth
@@ -28,7 +28,11 @@ class State:
 
     def whole(self) -> State:
         """As far as a match can come: every node matched, and only a condition left to fail."""
-        return State(self.bindings, self.nodes, self.depth + 1, self.chosen)
+        return self.deeper(0.5)
+
+    def deeper(self, steps: float) -> State:
+        """The same state, `steps` nodes further on, to say where something failed."""
+        return State(self.bindings, self.nodes, self.depth + steps, self.chosen)
 
     def choose(self, key: int, alternative: int) -> State:
         """With the alternative chosen for the `Either` whose id is `key`."""
