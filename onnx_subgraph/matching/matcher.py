@@ -314,8 +314,8 @@ class Matcher:
                     continue
                 # The constant is wrong; it is the reason only where everything else is right.
                 for reached in self._assign(tuple(items), variant.items, state.visit(variant.nodes), product):
-                    expected = f"{term.scalar} again" if term.scalar is not None else f"{constant:.6g}"
-                    self.fail(reached, term.span, value, f"the constant {expected}", f"{variant.constant:.6g}")
+                    expected = f"a constant for {term.scalar}" if term.scalar is not None else f"the constant {constant:.6g}"
+                    self.fail(reached, term.span, value, expected, f"{variant.constant:.6g}")
                     break
         if best is None:
             self.fail(state, term.span, value, f"{kind} of {len(items)}", "")
@@ -339,8 +339,7 @@ class Matcher:
         if term.scalar is not None:
             rest = front.constant / constant if product else front.constant - constant
             if rest == (1.0 if product else 0.0) and not front.scalars:
-                self.fail(state, term, term.span, value, f"a constant for {term.scalar}", "none")
-                return None
+                return None  # a constant that the pattern names must be there
             bound = state.bindings.get(term.scalar)
             if bound is None:
                 return state.bind(term.scalar, rest)

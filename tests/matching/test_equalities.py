@@ -88,7 +88,6 @@ def test_another_value_is_not_the_same_value() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "s = Sigmoid(x) y = Mul(x, s)",
         "m = Mul(x, two) s = Sigmoid(m) y = Mul(s, x)",
         "m = Div(x, half) s = Sigmoid(m) y = Mul(s, x)",
     ],
@@ -96,6 +95,10 @@ def test_another_value_is_not_the_same_value() -> None:
 def test_a_name_takes_the_constant_that_is_left_over(text: str) -> None:
     result = model(text, outputs="float[N, 8] y", constants=C)
     assert matches(SIGMOID, result) == 1
+
+
+def test_a_constant_that_the_pattern_names_must_be_there() -> None:
+    assert matches(SIGMOID, model("s = Sigmoid(x) y = Mul(x, s)", outputs="float[N, 8] y")) == 0
 
 
 @pytest.mark.parametrize(
