@@ -1,17 +1,17 @@
 """A model that is one spelling of a pattern's formula, built from `match` and `example`.
 
-Sums and products are grouped and ordered as the spelling says, constants stored as it says, axes given as attributes or inputs as its
-opset has them. What the language can't build a graph from (`_` where a value must stand, `**rest`) is left at its default or refused.
+Sums and products are grouped and ordered as the spelling says, constants stored as it says, axes given as attributes or inputs as
+its opset has them. What the language can't build a graph from (`_` where a value must stand, `**rest`) is left at its default or
+refused.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -19,31 +19,40 @@ from onnx import helper, numpy_helper
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Example, Pattern
 from onnx_subgraph.operators import Schema, schema
-from onnx_subgraph.proving.spelling import Spelling
+from onnx_subgraph.proving import layout
+from onnx_subgraph.proving.draw import draw
+from onnx_subgraph.proving.spelling import Spelling, UnbuildableError
 
-TYPES = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("float16", "float32", "float64", "int64", "int32", "bool")}
-
-
-class Unbuildable(Exception):
-    """This spelling can't be built as a model; the text says why."""
+TYPES = {
+    name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("float16", "float32", "float64", "int64", "int32", "bool")
+}
+AXES = frozenset({"axis", "axes"})
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A model, and feeds for its inputs. inner: the values that a whole fusion would take away."""
+    """A model, and feeds for its inputs.
+
+    inner: the values that a whole fusion would take away. types: value → ONNX's number of its element type. used: the
+    alternatives that the model has: the `id` of the term and the index.
+    """
 
     proto: onnx.ModelProto
     feeds: dict[str, np.ndarray]
     inner: tuple[str, ...]
+    types: Mapping[str, int]
+    used: frozenset[tuple[int, int]]
 
 
 def build(pattern: Pattern, spelling: Spelling) -> Instance:
-    """The instance of `pattern` in this spelling. Raises Unbuildable."""
-    return _Builder(pattern, spelling).run()
+    """The instance of `pattern` in this spelling. Raises UnbuildableError."""
+    return Builder(pattern, spelling).run()
 
 
 @dataclass(slots=True)
-class _Builder:
+class Builder:
+    """An instance in the making."""
+
     pattern: Pattern
     spelling: Spelling
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -52,33 +61,54 @@ class _Builder:
     values: dict[str, str] = field(default_factory=dict)
     domains: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=dict)
+    used: set[tuple[int, int]] = field(default_factory=set)
     count: int = 0
     order: random.Random = field(init=False)
 
     def run(self) -> Instance:
+        """Build it. Raises UnbuildableError."""
         self.order = self.spelling.random()
-        provided = {n for b in self.pattern.replace.values() for n in b.names} or set(self.pattern.match.names[-1:])
-        outputs = [self.named(n) for n in self.pattern.match.names if n in provided]
-        if self.spelling.mixed:
+        outputs = [self.named(n) for n in self.results_wanted()]
+        if self.spelling.seed != 2:  # results that others of them are made of are read outside, too, but not in every spelling
+            provided = {n for b in self.pattern.replace.values() for n in b.names}
+            outputs += [v for n, v in self.values.items() if n in provided and v not in outputs]
+        if self.spelling.mixed and self.spelling.returned:
             outputs = [self.node("Cast", [o], {"to": TYPES["float16"]}) for o in outputs]
         produced = [o for n in self.nodes for o in n.output if o]
         inputs = [self.declared(name, array) for name, array in self.feeds.items()]
         imports = [helper.make_opsetid("", self.spelling.opset), *(helper.make_opsetid(d, 1) for d in sorted(self.domains))]
-        graph = helper.make_graph(
-            self.nodes, "proof", inputs, [self.typed(o) for o in outputs], self.initializers
-        )
-        model = helper.make_model(graph, opset_imports=imports, ir_version=8)
-        return Instance(model, self.feeds, tuple(v for v in produced if v not in outputs))
+        declared = [helper.make_empty_tensor_value_info(o) for o in outputs]
+        graph = helper.make_graph(self.nodes, "proof", inputs, declared, self.initializers)
+        model = helper.make_model(graph, opset_imports=imports, ir_version=8 if self.spelling.opset < 21 else 10)
+        types = self.types(model)
+        for output in graph.output:
+            output.type.tensor_type.elem_type = types[output.name]
+        del model.graph.output[:]
+        model.graph.output.extend(graph.output)
+        return Instance(model, self.feeds, tuple(v for v in produced if v not in outputs), types, frozenset(self.used))
+
+    def results_wanted(self) -> list[str]:
+        """The names that the replacements provide and that no other line reads; all lines that are needed follow from them."""
+        names = self.pattern.match.names
+        provided = {n for b in self.pattern.replace.values() for n in b.names} & set(names) or set(names[-1:])
+        read = {t.name for a in self.pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable)}
+        return [n for n in names if n in provided and n not in read] or list(names[-1:])
+
+    def types(self, model: onnx.ModelProto) -> dict[str, int]:
+        """Value → element type, as far as onnx infers it; what it leaves open has the type of the spelling."""
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+        types = dict.fromkeys((o for n in self.nodes for o in n.output if o), TYPES[self.spelling.dtype])
+        known = ((v.name, v.type.tensor_type.elem_type) for v in (*inferred.value_info, *inferred.output))
+        return types | {name: kind for name, kind in known if kind}
 
     def declared(self, name: str, array: np.ndarray) -> onnx.ValueInfoProto:
+        """The input, with the first axis of the largest values symbolic where the spelling says so."""
         dims: list[int | str] = list(array.shape)
-        if self.spelling.symbolic and len(dims) > 1 and len(dims) == max(a.ndim for a in self.feeds.values()):
-            dims[0] = "N"  # the batch; a scale or a bias of lower rank has none
+        ranks = [a.ndim for a in self.feeds.values()]
+        batch = next(a.shape[0] for a in self.feeds.values() if a.ndim == max(ranks)) if max(ranks) else 0
+        if self.spelling.symbolic and len(dims) > 1 and len(dims) == max(ranks) and dims[0] == batch:
+            dims[0] = "N"
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), dims)
-
-    def typed(self, name: str) -> onnx.ValueInfoProto:
-        dtype = "float16" if self.spelling.mixed else self.spelling.dtype
-        return helper.make_tensor_value_info(name, TYPES[dtype], None)
 
     # Values
 
@@ -86,7 +116,9 @@ class _Builder:
         self.count += 1
         return f"{stem}_{self.count}"
 
-    def node(self, operator: str, inputs: list[str], attributes: dict[str, Any] | None = None, outputs: int = 1, domain: str = "") -> str:
+    def node(
+        self, operator: str, inputs: list[str], attributes: dict[str, Any] | None = None, outputs: int = 1, domain: str = ""
+    ) -> str:
         names = [self.fresh(operator.lower()) for _ in range(outputs)]
         made = helper.make_node(operator, inputs, names, name=f"{operator}_{self.count}", domain=domain, **(attributes or {}))
         self.nodes.append(made)
@@ -98,7 +130,7 @@ class _Builder:
         """A constant that the formula writes: stored as the spelling says when it is a scalar."""
         array = np.asarray(value, np.dtype(dtype))
         if array.dtype.kind == "f" and not np.allclose(array.astype(np.float64), value, rtol=2e-3, atol=0):
-            raise Unbuildable(f"{value} can't be written in {dtype}")
+            raise UnbuildableError(f"{value} can't be written in {dtype}")
         if array.ndim == 0 and self.spelling.storage == "rank one" and self.pattern.example and self.has_rank():
             array = array.reshape(1)
         name = self.fresh("k")
@@ -116,7 +148,7 @@ class _Builder:
     def named(self, name: str) -> str:
         """The value of a name: what its line of the formula computes, built when it is first needed, or a free value."""
         if name == "_":
-            raise Unbuildable("`_` stands where a value is needed")
+            raise UnbuildableError("`_` stands where a value is needed")
         if name not in self.values:
             line = next((a for a in self.pattern.match if name in a.names), None)
             if line is None:
@@ -129,10 +161,10 @@ class _Builder:
         """The value of a name that the pattern doesn't define."""
         example = self.pattern.example.get(name)
         if example is None:
-            raise Unbuildable(f"`{name}` has no example")
+            raise UnbuildableError(f"`{name}` has no example")
         if example.value is not None:
             return self.constant(example.value, self.dtype(example))
-        array = draw(name, example, self.narrow(example))
+        array = draw(name, example, self.narrow(example), self.shape_of(example))
         if example.constant:
             self.initializers.append(numpy_helper.from_array(array, name))
         else:
@@ -141,6 +173,18 @@ class _Builder:
         if self.spelling.mixed and array.dtype == np.float16:
             self.values[name] = self.node("Cast", [name], {"to": TYPES["float32"]})
         return self.values[name]
+
+    def shape_of(self, example: Example) -> tuple[int, ...]:
+        """The shape of a drawn value, with as many axes more or less as the spelling says where it is one of the largest."""
+        drawn = [e.shape for e in self.pattern.example.values() if e.value is None]
+        largest = max(len(s) for s in drawn)
+        if example.constant or not self.spelling.axes_more or len(example.shape) < largest:
+            return example.shape
+        if self.spelling.axes_more > 0:
+            return (2,) * self.spelling.axes_more + example.shape
+        if largest + self.spelling.axes_more < 1:
+            raise UnbuildableError("no axis can be left out")
+        return example.shape[-self.spelling.axes_more :]
 
     def dtype(self, example: Example) -> str:
         return self.spelling.dtype if example.dtype in ("float32", "float64") else example.dtype
@@ -159,12 +203,19 @@ class _Builder:
                 self.apply(term, wanted)
                 return list(self.nodes[-1].output)
             case syntax.Rearrange(word="split"):
-                return self.split(term, wanted)
+                return layout.split(self, term, wanted)
             case _:
                 return [self.value(term)]
 
     def alternative(self, term: syntax.Either) -> syntax.Term:
-        return term.alternatives[self.spelling.chosen.get(id(term), 0)]
+        """The alternative that the spelling chooses."""
+        return term.alternatives[self.choice(term)]
+
+    def choice(self, term: syntax.Term) -> int:
+        """Which alternative the spelling chooses here; remembered as used."""
+        index = self.spelling.chosen.get(id(term), 0)
+        self.used.add((id(term), index))
+        return index
 
     def value(self, term: syntax.Term) -> str:
         match term:
@@ -179,13 +230,13 @@ class _Builder:
             case syntax.Chain():
                 return self.chain(term)
             case syntax.Rearrange(word="rearrange"):
-                return self.rearrange(term)
+                return layout.rearrange(self, term)
             case syntax.Rearrange(word="split"):
-                return self.split(term, 1)[0]
+                return layout.split(self, term, 1)[0]
             case syntax.Apply():
                 return self.apply(term, 1)
             case _:
-                raise Unbuildable(f"`{term}` is not built")
+                raise UnbuildableError(f"`{term}` is not built")
 
     def chain(self, term: syntax.Chain) -> str:
         """A sum or product in the order and grouping of the spelling."""
@@ -217,22 +268,35 @@ class _Builder:
         return found
 
     def apply(self, term: syntax.Apply, wanted: int) -> str:
-        operator = term.operators[self.spelling.chosen.get(id(term), 0)]
+        operator = term.operators[self.choice(term) if len(term.operators) > 1 else 0]
         if operator == syntax.Operator("Pow") and self.spelling.seed and isinstance(term.arguments[1], syntax.Literal):
             simple = self.power(self.value(term.arguments[0]), term.arguments[1].value)
             if simple is not None:
                 return simple
         known = schema(operator.name, operator.domain, self.spelling.opset if not operator.domain else 1)
         if known is None:
-            raise Unbuildable(f"{operator} does not exist at opset {self.spelling.opset}")
-        inputs = [self.argument(a) for a in term.arguments]
+            raise UnbuildableError(f"{operator} does not exist at opset {self.spelling.opset}")
+        inputs = [self.argument(a, operator.name) for a in term.arguments]
         attributes: dict[str, Any] = {}
         for key, given in term.keywords:
-            self.keyword(known, key, self.static(given), inputs, attributes)
+            value = self.static(given)
+            if value is None and key in known.attributes and known.attributes[key].required:
+                value = _required(operator.name, key)
+            if key in AXES and isinstance(given, syntax.Variable) and self.spelling.other_axis:
+                value = _another_axis(value)
+            self.keyword(known, key, value, inputs, attributes)
         return self.node(operator.name, inputs, attributes, max(wanted, known.min_outputs), operator.domain)
 
-    def argument(self, term: syntax.Term) -> str:
-        return "" if isinstance(term, syntax.Variable) and term.name == "_" else self.value(term)
+    def argument(self, term: syntax.Term, operator: str) -> str:
+        """A positional argument; `_` is left out, and where that can't be it is what makes the operator do the least."""
+        if isinstance(term, syntax.Literal) and isinstance(term.value, int) and operator == "Range":
+            return self.constant(term.value, "int64")  # beside captured integers
+        if not isinstance(term, syntax.Variable) or term.name != "_":
+            return self.value(term)
+        if operator != "Expand":
+            return ""
+        largest = max(self.feeds, key=lambda n: self.feeds[n].ndim)
+        return self.node("Shape", [largest]) if self.spelling.symbolic else self.numbers(list(self.feeds[largest].shape))
 
     def power(self, value: str, exponent: Any) -> str | None:
         match exponent, self.spelling.seed:
@@ -257,7 +321,7 @@ class _Builder:
         if key not in names:
             if known.name == "Split" and key == "num_outputs":
                 return
-            raise Unbuildable(f"{known.name} has no {key} at opset {self.spelling.opset}")
+            raise UnbuildableError(f"{known.name} has no {key} at opset {self.spelling.opset}")
         index = names.index(key)
         inputs += [""] * (index + 1 - len(inputs))
         types = known.inputs[index].types
@@ -277,73 +341,24 @@ class _Builder:
                 return example.value if example.value is not None else draw(name, example, self.dtype(example)).tolist()
             case syntax.Either():
                 return self.static(self.alternative(term))
-        raise Unbuildable(f"`{term}` is not static")
-
-    # Layout
-
-    def shape(self, value: str) -> tuple[int, ...]:
-        """The shape of a value so far, by running what has been built."""
-        from onnx_subgraph.proving.truth import shape_of
-
-        return shape_of(self.nodes, self.initializers, self.feeds, value, self.spelling.opset, sorted(self.domains))
-
-    def rearrange(self, term: syntax.Rearrange) -> str:
-        from einops.parsing import ParsedExpression
-
-        source = self.value(term.source)
-        left, right = (ParsedExpression(side).composition for side in term.recipe.split("->"))
-        shape = self.shape(source)
-        sizes = self.sizes
-        sizes.update({n: e.value for n, e in self.pattern.example.items() if isinstance(e.value, int)})
-        sizes.update({k: self.static(v) for k, v in term.sizes})
-        for axis, size in zip(left, shape, strict=True):
-            unknown = [n for n in axis if n not in sizes]
-            if len(unknown) > 1:
-                raise Unbuildable(f"the sizes of {', '.join(unknown)} have no example")
-            if unknown:
-                sizes[unknown[0]] = size // prod(sizes[n] for n in axis if n in sizes)
-        before = [n for axis in left for n in axis]
-        after = [n for axis in right for n in axis]
-        opened = self.reshape(source, [sizes[n] for n in before])
-        turned = self.node("Transpose", [opened], {"perm": [before.index(n) for n in after]})
-        return self.reshape(turned, [prod(sizes[n] for n in axis) for axis in right])
-
-    def reshape(self, value: str, shape: list[int]) -> str:
-        if self.spelling.symbolic:
-            shape = [-1, *shape[1:]]
-        name = self.fresh("shape")
-        self.initializers.append(numpy_helper.from_array(np.asarray(shape, np.int64), name))
-        return self.node("Reshape", [value, name])
-
-    def split(self, term: syntax.Rearrange, wanted: int) -> list[str]:
-        arguments = {k: self.static(v) for k, v in term.sizes}
-        source, axis = self.value(term.source), int(arguments["axis"])
-        whole = self.shape(source)[axis]
-        parts = list(arguments.get("sizes") or [whole // int(arguments["parts"])] * int(arguments["parts"]))
-        results, begin = [], 0
-        for size in parts[:wanted]:
-            bounds = [self.numbers([begin]), self.numbers([begin + size]), self.numbers([axis])]
-            results.append(self.node("Slice", [source, *bounds]))
-            begin += size
-        return results
+        raise UnbuildableError(f"`{term}` is not static")
 
     def numbers(self, values: list[int]) -> str:
+        """An initializer of these integers."""
         name = self.fresh("n")
         self.initializers.append(numpy_helper.from_array(np.asarray(values, np.int64), name))
         return name
 
 
-def draw(name: str, example: Example, dtype: str) -> np.ndarray:
-    """The value of a free name: the same in every spelling."""
-    rng = np.random.default_rng(int.from_bytes(name.encode()[:6].ljust(6), "little"))
-    if example.value is not None:
-        return np.asarray(example.value, np.dtype(dtype))
-    kind = np.dtype(dtype).kind
-    if kind == "b":
-        return rng.random(example.shape) > 0.5
-    if kind in "iu":
-        low, high = int(example.low or 0), int(example.high if example.high is not None else 7)
-        return rng.integers(low, high + 1, example.shape).astype(dtype)
-    if example.low is not None and example.high is not None:
-        return rng.uniform(example.low, example.high, example.shape).astype(dtype)
-    return rng.standard_normal(example.shape).astype(dtype)
+def _required(operator: str, attribute: str) -> Any:
+    """What `_` is for an attribute that can't be left out."""
+    if (operator, attribute) == ("Cast", "to"):
+        return TYPES["float32"]
+    raise UnbuildableError(f"{operator} needs {attribute}, which has no example")
+
+
+def _another_axis(value: Any) -> Any:
+    """The axes before these."""
+    if isinstance(value, list | tuple):
+        return [a - 1 for a in value]
+    return value - 1 if isinstance(value, int) else value

@@ -5,17 +5,20 @@ Each is left alone by a sound pattern, or, where it does fuse, still computes wh
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import AttributeProto, helper, numpy_helper
 
+from onnx_subgraph.operators import schema
 from onnx_subgraph.proving.instance import Instance
 
-_ORDERED = frozenset({"Sub", "Div", "Pow", "MatMul", "PRelu", "Less", "Greater"})
+_ORDERED = frozenset({"Sub", "Div", "Pow", "MatMul", "Gemm", "PRelu", "Less", "Greater", "Concat"})
+_WORDS = {"approximate": ("none", "tanh"), "mode": ("DCR", "CRD", "constant", "reflect"), "auto_pad": ("NOTSET", "SAME_UPPER")}
+_LARGE = 4096
+"""Integers above it say "to the end", and one more says the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,99 +32,180 @@ class Mutant:
 
 def mutants(instance: Instance) -> Iterator[Mutant]:
     """The mutants of an instance, each with one change."""
-    yield from _other_constants(instance)
-    yield from _overridable(instance)
-    yield from _higher_rank(instance)
-    yield from _other_axes(instance)
-    yield from _swapped(instance)
-    yield from _read_elsewhere(instance)
+    for kind in (
+        *(_other_constants, _overridable, _higher_rank, _other_integers),
+        *(_other_attributes, _unsaid_attributes, _swapped, _read_elsewhere),
+    ):
+        yield from kind(instance)
 
 
-def _scalars(proto: onnx.ModelProto) -> Iterator[tuple[int, onnx.TensorProto, np.ndarray]]:
-    for index, tensor in enumerate(proto.graph.initializer):
+def _changed(instance: Instance, change: str, edit: Callable[[onnx.GraphProto], None]) -> Mutant:
+    proto = onnx.ModelProto()
+    proto.CopyFrom(instance.proto)
+    edit(proto.graph)
+    return Mutant(change, proto, instance.feeds)
+
+
+def _floats(instance: Instance) -> Iterator[tuple[int, onnx.TensorProto, np.ndarray]]:
+    for index, tensor in enumerate(instance.proto.graph.initializer):
         array = numpy_helper.to_array(tensor)
-        if array.size == 1 and array.dtype.kind == "f":
+        if array.dtype.kind == "f" and array.size:
             yield index, tensor, array
 
 
+def _with_constant(instance: Instance, change: str, index: int, array: np.ndarray) -> Mutant:
+    def edit(graph: onnx.GraphProto) -> None:
+        graph.initializer[index].CopyFrom(numpy_helper.from_array(array, graph.initializer[index].name))
+
+    return _changed(instance, change, edit)
+
+
 def _other_constants(instance: Instance) -> Iterator[Mutant]:
-    for index, tensor, array in _scalars(instance.proto):
+    for index, _, array in _floats(instance):
+        if array.size != 1:
+            continue
         for factor in (1.01, -1.0, 3.0):
-            changed = copy.deepcopy(instance.proto)
             other = np.asarray(array * factor if array.item() else array + 0.01 * factor, array.dtype)
-            changed.graph.initializer[index].CopyFrom(numpy_helper.from_array(other, tensor.name))
-            yield Mutant(f"the constant {array.item():.6g} is {other.item():.6g}", changed, instance.feeds)
+            yield _with_constant(instance, f"the constant {array.item():.6g} is {other.item():.6g}", index, other)
 
 
 def _overridable(instance: Instance) -> Iterator[Mutant]:
-    for index, tensor in enumerate(instance.proto.graph.initializer):
-        array = numpy_helper.to_array(instance.proto.graph.initializer[index])
-        if array.dtype.kind != "f" or not array.size:
-            continue
-        changed = copy.deepcopy(instance.proto)
-        changed.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, array.shape))
+    for _, tensor, array in _floats(instance):
+        info = helper.make_tensor_value_info(tensor.name, tensor.data_type, array.shape)
+        mutant = _changed(instance, f"{tensor.name} can be overridden", lambda g, info=info: g.input.append(info))  # type: ignore[misc]
         other = np.asarray(array * 1.25 + 0.125, array.dtype)
-        yield Mutant(f"{tensor.name} can be overridden", changed, {**instance.feeds, tensor.name: other})
+        yield Mutant(mutant.change, mutant.proto, {**instance.feeds, tensor.name: other})
 
 
 def _higher_rank(instance: Instance) -> Iterator[Mutant]:
     rank = max((a.ndim for a in instance.feeds.values()), default=0) + 2
-    for index, tensor, array in _scalars(instance.proto):
-        changed = copy.deepcopy(instance.proto)
-        changed.graph.initializer[index].CopyFrom(numpy_helper.from_array(array.reshape([1] * rank), tensor.name))
-        yield Mutant(f"the constant {array.item():.6g} has rank {rank}", changed, instance.feeds)
+    for index, tensor, array in _floats(instance):
+        wider = array.reshape([1] * (rank - array.ndim) + list(array.shape))
+        yield _with_constant(instance, f"the constant {tensor.name} has rank {rank}", index, wider)
+    for position, (name, array) in enumerate(instance.feeds.items()):
+        wider = array.reshape([1] * (rank - array.ndim) + list(array.shape))
+
+        def edit(graph: onnx.GraphProto, position: int = position, wider: np.ndarray = wider) -> None:
+            kind = graph.input[position].type.tensor_type.elem_type
+            graph.input[position].CopyFrom(helper.make_tensor_value_info(graph.input[position].name, kind, wider.shape))
+
+        mutant = _changed(instance, f"the input {name} has rank {rank}", edit)
+        yield Mutant(mutant.change, mutant.proto, {**instance.feeds, name: wider})
 
 
-def _other_axes(instance: Instance) -> Iterator[Mutant]:
+def _other_integers(instance: Instance) -> Iterator[Mutant]:
+    """Axes, bounds, permuted shapes: the integers that operators take as inputs."""
+    for index, tensor in enumerate(instance.proto.graph.initializer):
+        array = numpy_helper.to_array(tensor)
+        if array.dtype.kind != "i" or not array.size or array.ndim > 1:
+            continue
+        for other in _integers([int(i) for i in array.reshape(-1)]):
+            changed = np.asarray(other, array.dtype).reshape(array.shape)
+            yield _with_constant(instance, f"{tensor.name} is {changed.tolist()}, not {array.tolist()}", index, changed)
+
+
+def _integers(given: list[int]) -> Iterator[list[int]]:
+    """The first one changed, and the first two that differ exchanged."""
+    if given[0] <= _LARGE:
+        yield [0 if given[0] else 1, *given[1:]]
+        yield [given[0] + 1, *given[1:]]
+    other = next((i for i, n in enumerate(given) if n != given[0]), None)
+    if other is not None:
+        exchanged = list(given)
+        exchanged[0], exchanged[other] = exchanged[other], exchanged[0]
+        yield exchanged
+
+
+def _other_attributes(instance: Instance) -> Iterator[Mutant]:
     for index, node in enumerate(instance.proto.graph.node):
         for position, attribute in enumerate(node.attribute):
-            if attribute.name in ("axis", "axes"):
-                changed = copy.deepcopy(instance.proto)
-                there = changed.graph.node[index].attribute[position]
-                if attribute.name == "axis":
-                    there.i = 0 if attribute.i else 1
-                else:
-                    there.ints[0] = 0 if attribute.ints[0] else 1
-                yield Mutant(f"{node.op_type} has another {attribute.name}", changed, instance.feeds)
-    for index, tensor in enumerate(instance.proto.graph.initializer):
-        if tensor.name.startswith("axes"):
-            array = numpy_helper.to_array(tensor).copy()
-            array[..., 0] = 0 if array.reshape(-1)[0] else 1
-            changed = copy.deepcopy(instance.proto)
-            changed.graph.initializer[index].CopyFrom(numpy_helper.from_array(array, tensor.name))
-            yield Mutant(f"{tensor.name} are {array.tolist()}", changed, instance.feeds)
+            for other in _attributes(attribute):
+
+                def edit(graph: onnx.GraphProto, index: int = index, position: int = position, other: object = other) -> None:
+                    there = graph.node[index].attribute[position]
+                    there.CopyFrom(helper.make_attribute(there.name, other))
+
+                yield _changed(instance, f"{node.op_type} has {attribute.name}={other}", edit)
+
+
+def _attributes(attribute: AttributeProto) -> Iterator[object]:
+    match attribute.type:
+        case AttributeProto.INT if attribute.name != "to":
+            yield 0 if attribute.i else 1
+        case AttributeProto.FLOAT:
+            yield attribute.f * 1.5 + 0.01
+        case AttributeProto.INTS if attribute.ints:
+            yield from _integers(list(attribute.ints))
+        case AttributeProto.STRING:
+            said = attribute.s.decode()
+            yield from (w for w in _WORDS.get(attribute.name, ()) if w != said)
+
+
+def _unsaid_attributes(instance: Instance) -> Iterator[Mutant]:
+    """An attribute that the formula does not mention, at another value than its default."""
+    opset = next(o.version for o in instance.proto.opset_import if not o.domain)
+    for index, node in enumerate(instance.proto.graph.node):
+        known = schema(node.op_type, node.domain, 1 if node.domain else opset)
+        said = {a.name for a in node.attribute}
+        for name, spec in known.attributes.items() if known is not None else ():
+            for other in _not_default(name, spec.default) if name not in said else ():
+
+                def edit(graph: onnx.GraphProto, index: int = index, name: str = name, other: object = other) -> None:
+                    graph.node[index].attribute.append(helper.make_attribute(name, other))
+
+                yield _changed(instance, f"{node.op_type} has {name}={other}", edit)
+
+
+def _not_default(name: str, default: object) -> Iterator[object]:
+    match default:
+        case int():
+            yield 0 if default else 1
+        case float():
+            yield default * 2 + 0.5
+        case str() | bytes():
+            said = default.decode() if isinstance(default, bytes) else default
+            yield from (w for w in _WORDS.get(name, ()) if w != said)
 
 
 def _swapped(instance: Instance) -> Iterator[Mutant]:
     for index, node in enumerate(instance.proto.graph.node):
-        if node.op_type in _ORDERED and len(node.input) == 2:
-            changed = copy.deepcopy(instance.proto)
-            changed.graph.node[index].input[:] = reversed(node.input)
-            yield Mutant(f"the inputs of {node.name} are swapped", changed, instance.feeds)
+        if node.op_type in _ORDERED and len(node.input) >= 2:
+            swapped = [node.input[1], node.input[0], *node.input[2:]]
+
+            def edit(graph: onnx.GraphProto, index: int = index, swapped: list[str] = swapped) -> None:
+                graph.node[index].input[:] = swapped
+
+            yield _changed(instance, f"the inputs of {node.name} are swapped", edit)
 
 
 def _read_elsewhere(instance: Instance) -> Iterator[Mutant]:
-    types = _types(instance.proto)
     constants = {o for n in instance.proto.graph.node if n.op_type == "Constant" for o in n.output}
     for value in instance.inner:
-        if value in constants or value not in types:
+        if value in constants:
             continue
-        declared = helper.make_tensor_value_info(value, types[value], None)
-        as_output = copy.deepcopy(instance.proto)
-        as_output.graph.output.append(declared)
-        yield Mutant(f"{value} is a graph output", as_output, instance.feeds)
-        if types[value] == onnx.TensorProto.BOOL:
-            continue
-        consumed = copy.deepcopy(instance.proto)
-        consumed.graph.node.append(helper.make_node("Neg", [value], ["read_elsewhere"], name="second_reader"))
-        consumed.graph.output.append(helper.make_tensor_value_info("read_elsewhere", types[value], None))
-        yield Mutant(f"{value} has a second consumer", consumed, instance.feeds)
+        kind = instance.types[value]
+        declared = helper.make_tensor_value_info(value, kind, None)
+        yield _changed(instance, f"{value} is a graph output", lambda g, declared=declared: g.output.append(declared))  # type: ignore[misc]
+        reader = "Not" if kind == onnx.TensorProto.BOOL else "Neg"
+        result = helper.make_tensor_value_info("read_elsewhere", kind, None)
 
+        def consume(
+            graph: onnx.GraphProto, value: str = value, reader: str = reader, result: onnx.ValueInfoProto = result
+        ) -> None:
+            graph.node.append(helper.make_node(reader, [value], ["read_elsewhere"], name="second_reader"))
+            graph.output.append(result)
 
-def _types(proto: onnx.ModelProto) -> dict[str, int]:
-    """Value → element type, as far as onnx infers it; a type that it leaves open is the outputs' type."""
-    usual = proto.graph.output[0].type.tensor_type.elem_type
-    inferred = onnx.shape_inference.infer_shapes(proto)
-    types = {o: usual for n in proto.graph.node for o in n.output if o}
-    types.update({v.name: v.type.tensor_type.elem_type for v in inferred.graph.value_info if v.type.tensor_type.elem_type})
-    return types
+        yield _changed(instance, f"{value} has a second consumer", consume)
+
+        def nest(graph: onnx.GraphProto, value: str = value, reader: str = reader, kind: int = kind) -> None:
+            inner = helper.make_tensor_value_info("in_body", kind, None)
+            body = helper.make_graph([helper.make_node(reader, [value], ["in_body"], name="captor")], "body", [], [inner])
+            nodes = [
+                helper.make_node("If", ["proof_condition"], ["read_elsewhere"], name="If", then_branch=body, else_branch=body)
+            ]
+            graph.node.extend(nodes)
+            graph.input.append(helper.make_tensor_value_info("proof_condition", onnx.TensorProto.BOOL, []))
+            graph.output.append(helper.make_tensor_value_info("read_elsewhere", kind, None))
+
+        nested = _changed(instance, f"{value} is used in the body of an If", nest)
+        yield Mutant(nested.change, nested.proto, {**instance.feeds, "proof_condition": np.asarray(True)})

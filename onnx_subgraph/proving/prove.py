@@ -1,17 +1,17 @@
 """prove(): holds a pattern against the models that it generates.
 
-Every instance must fuse whole and once, for each target that can be loaded, and the fused model must be as near to the float64 truth as
-the unfused one; every mutant must be left alone or still be right; every `keeps` must stay and every `fuses` must go.
+Every instance must fuse whole and once, for each target that can be loaded, and the fused model must be as near to the float64
+truth as the unfused one; every mutant must be left alone or still be right; every `keeps` must stay and every `fuses` must go.
+Every alternative of the formula and every target must have been proved at least once.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import cache
 
-import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir as ir
@@ -19,25 +19,20 @@ import onnx_ir as ir
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.pattern import Case, Pattern
 from onnx_subgraph.matching.find import find
+from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.proving.instance import Instance, Unbuildable, build
+from onnx_subgraph.proving.comparison import Exact, NotRunError, difference
+from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import Mutant, mutants
-from onnx_subgraph.proving.spelling import LATEST, Spelling, base_spellings, spellings
-from onnx_subgraph.proving.truth import Unknown, evaluate
+from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError, base_spellings, points, spellings
+from onnx_subgraph.proving.truth import UnknownError, evaluate
 from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.feeds import draw_feeds
-from onnx_subgraph.verification.sessions import Failure, open_session, run
 
 PROVIDER = "CPUExecutionProvider"
-EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
-SLACK = 4.0
-"""How many times further from the truth than the unfused model the fused one may be …"""
-FLOOR = 64.0
-"""… and how many units in the last place of the largest value are always allowed: kernels approximate tanh and erf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +55,27 @@ def prove(pattern: Pattern) -> Proof:
     return _Proof(pattern).run()
 
 
+def proofs(patterns: tuple[Pattern, ...]) -> Iterator[Proof]:
+    """The proofs of all these patterns, one after another."""
+    for pattern in patterns:
+        yield prove(pattern)
+
+
 @dataclass(frozen=True, slots=True)
 class _Fused:
-    """An attempt to fuse one model: the model after it, how it was before, and what was done."""
+    """An attempt to fuse one model: the model after it, what was matched, what was done, how many nodes of before are left."""
 
     model: ir.Model
+    matches: tuple[Match, ...]
     rewrites: tuple[Rewrite, ...]
     skips: tuple[Skip, ...]
-    matches: int
     left: int
+
+
+@cache
+def _loadability() -> Loadability:
+    """One for all proofs: its answers are those of the onnxruntime at hand."""
+    return Loadability(PROVIDER)
 
 
 @dataclass(slots=True)
@@ -76,15 +83,17 @@ class _Proof:
     pattern: Pattern
     cases: int = 0
     failures: list[str] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
+    notes: Counter[str] = field(default_factory=Counter)
     targets: dict[str, int] = field(default_factory=dict)
-    loadability: Loadability = field(default_factory=lambda: Loadability(PROVIDER))
+    skipped: dict[str, Counter[str]] = field(default_factory=dict)
+    proved: set[tuple[int, int]] = field(default_factory=set)
 
     def run(self) -> Proof:
-        built = 0
+        self.targets = dict.fromkeys(self.pattern.targets, 0)
         for spelling in spellings(self.pattern):
-            instance = self.build(spelling)
-            built += instance is not None and self.instance(instance, str(spelling), plain=spelling.is_plain)
+            for target, opset in self.instance(spelling, self.pattern.targets).items():
+                if opset > spelling.opset:  # the replacement needs a later opset than this one
+                    self.instance(replace(spelling, opset=opset), (target,))
         for spelling in base_spellings(self.pattern):
             instance = self.build(spelling)
             for mutant in mutants(instance) if instance is not None else ():
@@ -92,156 +101,158 @@ class _Proof:
         for case in self.pattern.keeps:
             self.keeps(case)
         for case in self.pattern.fuses:
-            built += self.fuses(case)
-        if not built:
-            self.failures.append("no model could be built from its example; give real spellings in `fuses`")
-        elif not any(self.targets.values()):
-            self.failures.append("no target could be proved")
-        return Proof(self.pattern.id, self.cases, tuple(self.failures), dict(self.targets), tuple(self.notes))
+            self.fuses(case)
+        self.check_coverage()
+        notes = tuple(f"{note} ({count} times)" if count > 1 else note for note, count in self.notes.items())
+        return Proof(self.pattern.id, self.cases, tuple(dict.fromkeys(self.failures)), dict(self.targets), notes)
+
+    def check_coverage(self) -> None:
+        """Every target and every alternative was proved by some model, or there is a reason outside the pattern."""
+        if not any(self.targets.values()):
+            self.failures.append(
+                "nothing could be proved; give real spellings in `fuses`" + "".join(f"; {n}" for n in self.notes)
+            )
+            return
+        for target, count in self.targets.items():
+            reasons = self.skipped.get(target, Counter())
+            if count == 0 and target not in self.pattern.replace and any(self.targets.values()):
+                self.notes[f"{target}: {next(iter(reasons), 'no instance of it runs')}"] = 1
+            elif count == 0 and not (reasons and all("does not load" in r or "no kernel" in r for r in reasons)):
+                said = "; ".join(list(reasons)[:2]) or "no instance of it runs"
+                self.failures.append(f"the target {target} was never proved: {said}")
+            elif count == 0:
+                self.notes[f"{target}: {next(iter(reasons))}"] = 1
+        for point, alternatives in points(self.pattern).items():
+            for index, text in enumerate(alternatives):
+                if (point, index) not in self.proved:
+                    self.failures.append(f"the alternative `{text}` was never proved")
+
+    # Instances
 
     def build(self, spelling: Spelling) -> Instance | None:
         """The instance in this spelling, at the latest opset where an operator does not exist at the one asked for."""
         for attempt in (spelling, replace(spelling, opset=LATEST)):
             try:
                 return build(self.pattern, attempt)
-            except Unbuildable as why:
+            except UnbuildableError as why:
                 reason = str(why)
-        self.notes[f"not built ({spelling}): {reason}"] = None
+        if not spelling.is_varied:
+            self.notes[f"not built: {reason}"] += 1
         return None
 
-    def instance(self, instance: Instance, name: str, *, plain: bool) -> bool:
-        """One instance for every target; whether it was a valid model at all. plain: of the example's own types."""
+    def instance(self, spelling: Spelling, targets: tuple[str, ...]) -> dict[str, int]:
+        """Try one instance for these targets; the later opset that a target asks for."""
+        instance = self.build(spelling)
+        if instance is None:
+            return {}
         try:
             truth = evaluate(instance.proto, instance.feeds)
-        except Unknown as why:
-            self.notes[f"not evaluated ({name}): {why}"] = None
-            return False
+        except UnknownError as why:
+            if not spelling.is_varied:
+                self.notes[f"not evaluated: {why}"] += 1
+            return {}
         self.cases += 1
-        for target in self.pattern.targets:
-            fused = self.fuse(instance.proto, target)
-            self.targets.setdefault(target, 0)
+        exact = Exact(instance.proto, instance.feeds, truth)
+        later: dict[str, int] = {}
+        for target in targets:
+            fused = self.fuse(instance.proto, target, str(spelling))
+            if fused is None:
+                continue
             if not fused.rewrites and fused.skips:
-                self.notes[f"{target} ({name}): {fused.skips[0].reason}"] = None
-                continue
-            if not fused.matches and not plain:
-                self.notes[f"not found ({name})"] = None  # a pattern may hold for the types of its example only
-                continue
-            if len(fused.rewrites) != 1 or (fused.left and plain):
+                self.skipped.setdefault(target, Counter())[fused.skips[0].reason] += 1
+                if fused.skips[0].opset is not None:
+                    later[target] = fused.skips[0].opset
+            elif not fused.matches and not spelling.is_plain:
+                pass  # a pattern may hold for the types and ranks of its example only
+            elif len(fused.rewrites) != 1 or (fused.left and spelling.is_plain):
                 found = f"{len(fused.rewrites)} rewrites, {fused.left} nodes left" if fused.rewrites else "it is not found"
-                self.failures.append(f"an instance is not fused whole and once: {found} ({name}, {target})")
-                continue
-            problem = self.compare(instance.proto, fused.model, instance.feeds, truth)
-            if problem is not None:
-                self.failures.append(f"a fused instance differs: {problem} ({name}, {target})")
-            else:
+                self.failures.append(f"an instance is not fused whole and once: {found} ({spelling}, {target})")
+            elif self.agrees("a fused instance differs", exact, fused.model, f"{spelling}, {target}"):
                 self.targets[target] += 1
-        return True
+                self.proved |= instance.used
+        return later
+
+    def agrees(self, what: str, exact: Exact, model: ir.Model, place: str) -> bool:
+        """Whether the fused model is as near to the truth as the unfused one; a failure where it is not."""
+        try:
+            problem = difference(exact, ir.to_proto(model))
+        except NotRunError as why:
+            self.notes[f"not run: {why}"] += 1
+            return False
+        if problem is not None:
+            self.failures.append(f"{what}: {problem} ({place})")
+        return problem is None
+
+    # Mutants and cases by hand
 
     def mutant(self, mutant: Mutant) -> None:
-        try:
-            truth = evaluate(mutant.proto, mutant.feeds)
-        except Unknown:
-            return  # the change made no valid model
         self.cases += 1
+        exact: Exact | None = None
         for target in self.pattern.targets:
-            fused = self.fuse(mutant.proto, target)
-            if fused.rewrites:
-                problem = self.compare(mutant.proto, fused.model, mutant.feeds, truth)
-                if problem is not None:
-                    self.failures.append(f"a mutant fuses and differs: {mutant.change}: {problem} ({target})")
+            fused = self.fuse(mutant.proto, target, mutant.change)
+            if fused is None or not fused.matches:
+                return
+            if not fused.rewrites:
+                continue
+            try:
+                exact = exact or Exact(mutant.proto, mutant.feeds, evaluate(mutant.proto, mutant.feeds))
+            except UnknownError:
+                return  # the change made no valid model
+            if isinstance(exact.unfused, str):
+                return
+            self.agrees("a mutant fuses and differs", exact, fused.model, f"{mutant.change}, {target}")
 
     def keeps(self, case: Case) -> None:
         self.cases += 1
         proto = onnx.parser.parse_model(case.model)
         for target in self.pattern.targets:
-            if self.fuse(proto, target).rewrites:
+            fused = self.fuse(proto, target, case.why)
+            if fused is not None and fused.rewrites:
                 self.failures.append(f"{_at(case.span)}a model to keep is fused for {target}: {case.why}")
 
-    def fuses(self, case: Case) -> bool:
+    def fuses(self, case: Case) -> None:
         self.cases += 1
         proto = onnx.parser.parse_model(case.model)
-        feeds = {}
-        proved = False
+        exact: Exact | None = None
         for target in self.pattern.targets:
-            fused = self.fuse(proto, target)
-            self.targets.setdefault(target, 0)
+            fused = self.fuse(proto, target, case.why)
+            if fused is None:
+                continue
             if not fused.matches:
                 self.failures.append(f"{_at(case.span)}a model to fuse is not matched: {case.why}")
-                return False
+                return
             if not fused.rewrites:
-                self.notes[f"{target}: {fused.skips[0].reason if fused.skips else 'not replaced'}"] = None
+                self.skipped.setdefault(target, Counter())[fused.skips[0].reason if fused.skips else "not replaced"] += 1
                 continue
-            feeds = feeds or draw_feeds(ir.from_proto(proto), {}, 0)
             try:
-                truth = evaluate(proto, feeds)
-            except Unknown as why:
-                self.notes[f"not evaluated: {why}"] = None
+                feeds = draw_feeds(ir.from_proto(proto), {}, 0) if exact is None else exact.feeds
+                exact = exact or Exact(proto, feeds, evaluate(proto, feeds))
+            except UnknownError as why:
+                self.notes[f"not evaluated: {why}"] += 1
                 continue
-            problem = self.compare(proto, fused.model, feeds, truth)
-            if problem is not None:
-                self.failures.append(f"{_at(case.span)}a model to fuse differs: {problem} ({target})")
-            else:
-                proved = True
+            if self.agrees(f"{_at(case.span)}a model to fuse differs", exact, fused.model, f"{case.why}, {target}"):
                 self.targets[target] += 1
-        return proved
+                self.proved.update(c for m in fused.matches for c in m.chosen.items())
 
-    def fuse(self, proto: onnx.ModelProto, target: str) -> _Fused:
-        """What this pattern alone does to the model for this target."""
+    def fuse(self, proto: onnx.ModelProto, target: str, place: str) -> _Fused | None:
+        """What this pattern alone does to the model for this target; None, and a failure, where the attempt raises."""
         copy = onnx.ModelProto()
         copy.CopyFrom(proto)
-        model = ir.from_proto(copy)
-        infer_shapes(model)
-        constants = Constants(model)
-        found = find(model, [self.pattern], constants=constants)
-        rewrites, skips = apply(model, found.matches, target=target, loadability=[self.loadability], constants=constants)
-        left = sum(1 for node in model.graph if node.op_type != "Constant") - sum(r.added for r in rewrites)
-        return _Fused(model, rewrites, skips, len(found.matches), left)
-
-    def compare(
-        self, before: onnx.ModelProto, after: ir.Model, feeds: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]
-    ) -> str | None:
-        """None when the fused model is as near to the truth as the unfused one, else what is wrong."""
-        with TemporaryDirectory(prefix="onnx-subgraph-") as folder:
-            path = Path(folder) / "fused.onnx"
-            save(after, path, None)
-            load(path)
-            fused = _outputs(path, feeds)
-        unfused = _outputs(before.SerializeToString(), feeds)
-        if isinstance(fused, str):
-            return None if isinstance(unfused, str) else fused  # what did not run before need not run now
-        for name, exact in truth.items():
-            problem = _distance(fused[name], None if isinstance(unfused, str) else unfused[name], np.asarray(exact))
-            if problem is not None:
-                return f"{name} {problem}"
-        return None
-
-
-def _outputs(model: Path | bytes, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | str:
-    session = open_session(model, PROVIDER, optimised=False)
-    outputs = session if isinstance(session, Failure) else run(session, feeds)
-    return f"onnxruntime says: {outputs.message}" if isinstance(outputs, Failure) else {n: np.asarray(a) for n, a in outputs.items()}
-
-
-def _distance(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray) -> str | None:
-    if fused.shape != exact.shape:
-        return f"has shape {list(fused.shape)}, not {list(exact.shape)}"
-    if fused.dtype.kind in "bui":
-        return None if bool((fused == exact).all()) else "has other integers"
-    with np.errstate(all="ignore"):
-        finite = np.isfinite(exact) & (np.abs(exact) < np.finfo(fused.dtype).max / 2 if fused.dtype.kind == "f" else True)
-        error = np.abs(fused.astype(np.float64) - exact)[finite]
-        noise = 0.0 if unfused is None else np.abs(unfused.astype(np.float64) - exact)[finite].max(initial=0.0)
-    scale = max(1e-6, np.abs(exact[finite]).max(initial=0.0))
-    bound = SLACK * (0.0 if not np.isfinite(noise) else float(noise)) + FLOOR * EPSILON.get(fused.dtype.name, 2.0**-23) * scale
-    worst = float(np.nan_to_num(error, nan=np.inf).max(initial=0.0))
-    return None if worst <= bound else f"is {worst:.3g} from the truth, {bound:.3g} is allowed"
+        try:
+            model = ir.from_proto(copy)
+            infer_shapes(model)
+            constants = Constants(model)
+            found = find(model, [self.pattern], constants=constants)
+            before = sum(1 for node in model.graph if node.op_type != "Constant")
+            rewrites, skips = apply(model, found.matches, target=target, loadability=[_loadability()], constants=constants)
+        except Exception as error:  # a mistake of ours, which the proof is there to find
+            self.failures.append(f"fusing raises {type(error).__name__}: {error} ({place}, {target})")
+            return None
+        left = 0
+        if before:
+            left = sum(1 for node in model.graph if node.op_type != "Constant") - sum(r.added for r in rewrites)
+        return _Fused(model, found.matches, rewrites, skips, left)
 
 
 def _at(span: Span | None) -> str:
     return f"{span}: " if span is not None else ""
-
-
-def proofs(patterns: tuple[Pattern, ...]) -> Iterator[Proof]:
-    """The proofs of all these patterns, one after another."""
-    for pattern in patterns:
-        yield prove(pattern)

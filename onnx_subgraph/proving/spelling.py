@@ -1,7 +1,7 @@
 """The ways in which a formula can be spelled: which alternatives, which grouping, which opset, type and storage.
 
-A `Spelling` fixes every choice, so the same spelling builds the same model. `spellings` lists enough of them that each alternative,
-each storage, each opset in which the operators exist, and several groupings occur.
+A `Spelling` fixes every choice, so the same spelling builds the same model. `spellings` lists enough of them that each
+alternative, each storage, each opset in which the operators exist, and several groupings occur.
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Pattern
 
 OPSETS = (18, 13, 11, 23, 17)
-LATEST = 23
+LATEST = 24
+"""Where an operator does not exist at the opset asked for: the latest that the current releases of onnxruntime run."""
 STORAGES = ("initializer", "constant node", "rank one")
-MOST_CHOICES = 12
+MOST_CHOICES = 24
+
+
+class UnbuildableError(Exception):
+    """A spelling can't be built as a model; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,8 @@ class Spelling:
 
     seed: of the order and grouping of chains; 0 is as written. dtype: of the example's float32 values.
     storage: of scalar constants. symbolic: whether the first dimension is symbolic. mixed: whether the inputs are narrower
-    and cast to `dtype` (and the result back), for patterns of mixed precision.
+    and cast to `dtype`, for patterns of mixed precision, and with `returned` the result back. axes_more: how many axes the
+    largest drawn values have more than the example says (-1: one less). other_axis: whether captured axes are others.
     """
 
     chosen: Mapping[int, int] = field(default_factory=dict)
@@ -36,11 +42,19 @@ class Spelling:
     storage: str = "initializer"
     symbolic: bool = False
     mixed: bool = False
+    returned: bool = True
+    axes_more: int = 0
+    other_axis: bool = False
 
     @property
     def is_plain(self) -> bool:
-        """Whether the types are those of the example."""
-        return self.dtype == "float32" and not self.mixed
+        """Whether the types, ranks and axes are those of the example, which a pattern must hold for."""
+        return self.dtype == "float32" and not self.mixed and not self.is_varied
+
+    @property
+    def is_varied(self) -> bool:
+        """Whether ranks or axes are others than the example's, for which a pattern need not be written."""
+        return bool(self.axes_more) or self.other_axis
 
     def random(self) -> random.Random:
         """The choices of order and grouping."""
@@ -48,20 +62,37 @@ class Spelling:
 
     def __str__(self) -> str:
         alternatives = "".join(str(i) for i in self.chosen.values())
-        parts = [f"alternatives {alternatives}" if alternatives else "", f"opset {self.opset}", self.dtype, self.storage]
-        parts += [f"grouping {self.seed}" if self.seed else "", "symbolic" if self.symbolic else "", "mixed" if self.mixed else ""]
-        return ", ".join(p for p in parts if p)
+        said = {
+            f"alternatives {alternatives}": alternatives,
+            f"opset {self.opset}": True,
+            self.dtype: True,
+            self.storage: True,
+            f"grouping {self.seed}": self.seed,
+            "symbolic": self.symbolic,
+            "mixed": self.mixed,
+            "not cast back": not self.returned,
+            f"{self.axes_more:+} axes": self.axes_more,
+            "another axis": self.other_axis,
+        }
+        return ", ".join(text for text, so in said.items() if so)
 
 
 def spellings(pattern: Pattern) -> Iterator[Spelling]:
     """Spellings of the pattern's formula, plain ones first."""
     opsets, storages, dtypes = cycle(OPSETS), cycle(STORAGES), cycle(("float32", "float32", "float16", "float64"))
-    for chosen in _choices(pattern):
+    for number, chosen in enumerate(_choices(pattern)):
         for seed in range(3):
             yield Spelling(chosen, seed, next(opsets), next(dtypes), next(storages), symbolic=seed == 1)
-        yield Spelling(chosen, 3, 18, "float32", "initializer", symbolic=True)
+        yield Spelling(chosen, 3, symbolic=True)
         if pattern.mixed_precision:
-            yield Spelling(chosen, 0, 18, "float32", "initializer", mixed=True)
+            yield Spelling(chosen, mixed=True)
+        if number == 0:
+            yield Spelling(chosen, dtype="float64")
+            yield Spelling(chosen, axes_more=1, symbolic=True)
+            yield Spelling(chosen, seed=1, axes_more=-1)
+            yield Spelling(chosen, other_axis=True)
+            if pattern.mixed_precision:
+                yield Spelling(chosen, mixed=True, returned=False)
 
 
 def base_spellings(pattern: Pattern) -> Iterator[Spelling]:
@@ -70,19 +101,55 @@ def base_spellings(pattern: Pattern) -> Iterator[Spelling]:
         yield Spelling(chosen)
 
 
-def _choices(pattern: Pattern) -> list[Mapping[int, int]]:
-    """The first alternatives, then each other alternative once, then some mixtures."""
-    points: dict[int, int] = {}
+def points(pattern: Pattern) -> dict[int, tuple[str, ...]]:
+    """Where a formula has alternatives: the `id` of the term → its alternatives in words."""
+    found: dict[int, tuple[str, ...]] = {}
     for assignment in pattern.match:
         for term in syntax.walk(assignment.term):
             if isinstance(term, syntax.Either):
-                points[id(term)] = len(term.alternatives)
+                found[id(term)] = tuple(str(a) for a in term.alternatives)
             elif isinstance(term, syntax.Apply) and len(term.operators) > 1:
-                points[id(term)] = len(term.operators)
-    first = dict.fromkeys(points, 0)
+                found[id(term)] = tuple(f"{o} of {term}" for o in term.operators)
+    return found
+
+
+def _choices(pattern: Pattern) -> list[Mapping[int, int]]:
+    """The first alternatives, then each other alternative once, then some mixtures.
+
+    An alternative inside another one is reached by choosing that one, too.
+    """
+    counts = {point: len(alternatives) for point, alternatives in points(pattern).items()}
+    first = dict.fromkeys(counts, 0)
+    outer = _outer(pattern)
     made: list[Mapping[int, int]] = [first]
-    made += [{**first, point: index} for point, count in points.items() for index in range(1, count)]
+    made += [{**first, **outer[point], point: index} for point, count in counts.items() for index in range(1, count)]
+    made += [{**first, **outer[point]} for point in counts]
     draw = random.Random(7)
-    made += [{point: draw.randrange(count) for point, count in points.items()} for _ in range(2 if len(points) > 1 else 0)]
+    made += [{point: draw.randrange(count) for point, count in counts.items()} for _ in range(2 if len(counts) > 1 else 0)]
     unique = {tuple(m.items()): m for m in made}
     return list(islice(unique.values(), MOST_CHOICES))
+
+
+def _outer(pattern: Pattern) -> dict[int, dict[int, int]]:
+    """For each point, what must be chosen elsewhere so that the formula uses it at all."""
+    needed: dict[int, dict[int, int]] = {}
+    lines: dict[str, dict[int, int]] = {}
+
+    def visit(term: syntax.Term, so_far: dict[int, int]) -> None:
+        if isinstance(term, syntax.Variable):
+            if term.name not in lines or len(so_far) < len(lines[term.name]):
+                lines[term.name] = so_far
+        elif isinstance(term, syntax.Either):
+            needed[id(term)] = so_far
+            for index, alternative in enumerate(term.alternatives):
+                visit(alternative, {**so_far, id(term): index})
+            return
+        elif isinstance(term, syntax.Apply) and len(term.operators) > 1:
+            needed[id(term)] = so_far
+        for child in syntax.children(term):
+            visit(child, so_far)
+
+    for line in reversed(pattern.match.assignments):
+        reached = [lines[n] for n in line.names if n in lines]
+        visit(line.term, min(reached, key=len, default={}))
+    return needed

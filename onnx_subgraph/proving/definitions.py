@@ -1,0 +1,237 @@
+"""What operators of onnxruntime compute, by the formulas of their documentation, in the floats that they are given.
+
+Only those that occur in the formulas of patterns, and standard ones that the reference evaluator lacks or has wrong.
+tests/proving holds each of them against onnxruntime's own kernel.
+"""
+
+from __future__ import annotations
+
+from math import erf, pi, sqrt
+from typing import Any, cast
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_conv import Conv as _ReferenceConv
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + _erf(x / sqrt(2))))
+
+
+def _tanh_gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))))
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def activate(x: Array, name: str, parameters: tuple[float, ...]) -> Array:
+    """The activation of FusedConv and FusedGemm, by its operator's name and its parameters in order."""
+    match name, parameters:
+        case "", _:
+            return x
+        case "Relu", _:
+            return np.asarray(np.maximum(x, 0))
+        case "Sigmoid", _:
+            return _sigmoid(x)
+        case "Tanh", _:
+            return np.asarray(np.tanh(x))
+        case "LeakyRelu", (alpha, *_):
+            return np.asarray(np.where(x < 0, alpha * x, x))
+        case "Clip", (low, high):
+            return np.asarray(np.clip(x, low, high))
+        case "HardSigmoid", (alpha, beta):
+            return np.asarray(np.clip(alpha * x + beta, 0, 1))
+        case _:
+            raise NotImplementedError(f"activation {name}{list(parameters)}")
+
+
+class StandardGelu(OpRun):
+    """The standard's Gelu: exact, or with tanh."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, approximate: str | None = None) -> Any:
+        return (_tanh_gelu(x) if approximate == "tanh" else _gelu(x),)
+
+
+StandardGelu.__name__ = "Gelu"  # the evaluator finds an operator by its class's name, and there are two of this one
+
+
+class Gelu(OpRun):
+    """x · Φ(x). The evaluator hands on the attributes of the standard's operator of the same name, which say nothing here."""
+
+    op_domain = "com.microsoft"
+
+    def _run(self, x: Any, **_: Any) -> Any:
+        return (_gelu(x),)
+
+
+class BiasGelu(OpRun):
+    """GELU of x + bias."""
+
+    op_domain = "com.microsoft"
+
+    def _run(self, x: Any, bias: Any) -> Any:
+        return (_gelu(x + bias),)
+
+
+class FastGelu(OpRun):
+    """GELU with tanh, of x + bias where there is one."""
+
+    op_domain = "com.microsoft"
+
+    def _run(self, x: Any, bias: Any = None) -> Any:
+        return (_tanh_gelu(x if bias is None else x + bias),)
+
+
+class QuickGelu(OpRun):
+    """x · σ(αx); α is 1.702 where it is not given."""
+
+    op_domain = "com.microsoft"
+
+    def _run(self, x: Any, alpha: float | None = None) -> Any:
+        return (x * _sigmoid((1.702 if alpha is None else alpha) * x),)
+
+
+class BatchNormalization(OpRun):
+    """(x - mean) / sqrt(var + ε) · scale + bias for each channel; the statistics are those of x itself with training_mode."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: Any,
+        scale: Any,
+        bias: Any,
+        mean: Any,
+        var: Any,
+        epsilon: Any = None,
+        momentum: Any = None,
+        training_mode: Any = None,
+        spatial: Any = None,
+    ) -> Any:
+        kept = 0.9 if momentum is None else momentum
+        per_channel = (-1, *(1 for _ in x.shape[2:]))
+        if training_mode:
+            axes = tuple(a for a in range(x.ndim) if a != 1)
+            own, spread = x.mean(axes), x.var(axes)
+            running = (mean * kept + own * (1 - kept), var * kept + spread * (1 - kept))
+            mean, var = own, spread
+        else:
+            running = (mean, var)
+        factor = (scale / np.sqrt(var + (1e-5 if epsilon is None else epsilon))).reshape(per_channel)
+        results = ((x - mean.reshape(per_channel)) * factor + bias.reshape(per_channel), *running)
+        return results[: len(self.onnx_node.output)]
+
+
+class SimplifiedLayerNormalization(OpRun):
+    """x / sqrt(mean(x²) + ε) · scale, over the axes from `axis` on."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, scale: Any, axis: Any = -1, epsilon: Any = None, stash_type: Any = 1) -> Any:
+        axes = tuple(range((-1 if axis is None else axis) % x.ndim, x.ndim))
+        return (x / np.sqrt(np.mean(x**2, axis=axes, keepdims=True) + (1e-5 if epsilon is None else epsilon)) * scale,)
+
+
+class SkipLayerNormalization(OpRun):
+    """LayerNormalization over the last axis of x + skip + bias; the mean, 1 / deviation and the sum are results, too."""
+
+    op_domain = "com.microsoft"
+
+    def _run(self, x: Any, skip: Any, gamma: Any, beta: Any = None, bias: Any = None, epsilon: float | None = None) -> Any:
+        total = x + skip + (0 if bias is None else bias)
+        mean = np.mean(total, axis=-1, keepdims=True)
+        inverse = 1 / np.sqrt(np.var(total, axis=-1, keepdims=True) + (1e-12 if epsilon is None else epsilon))
+        results = ((total - mean) * inverse * gamma + (0 if beta is None else beta), mean, inverse, total)
+        return results[: len(self.onnx_node.output)]
+
+
+class SkipSimplifiedLayerNormalization(OpRun):
+    """RMSNorm over the last axis of x + skip + bias; the fourth result is the sum."""
+
+    op_domain = "com.microsoft"
+
+    def _run(self, x: Any, skip: Any, gamma: Any, bias: Any = None, epsilon: float | None = None) -> Any:
+        total = x + skip + (0 if bias is None else bias)
+        inverse = 1 / np.sqrt(np.mean(total**2, axis=-1, keepdims=True) + (1e-12 if epsilon is None else epsilon))
+        results = (total * inverse * gamma, np.zeros_like(inverse), inverse, total)
+        return results[: len(self.onnx_node.output)]
+
+
+class FusedMatMul(OpRun):
+    """alpha · A' @ B', with the last two axes of an operand exchanged where transA or transB says so."""
+
+    op_domain = "com.microsoft"
+
+    def _run(self, a: Any, b: Any, alpha: Any = None, transA: Any = 0, transB: Any = 0, **others: Any) -> Any:  # noqa: N803
+        if any(others.values()):
+            raise NotImplementedError(f"FusedMatMul with {', '.join(others)}")
+        left = np.swapaxes(a, -1, -2) if transA else a
+        right = np.swapaxes(b, -1, -2) if transB else b
+        return ((1.0 if alpha is None else alpha) * (left @ right),)
+
+
+class FusedGemm(OpRun):
+    """An activation of alpha · A' @ B' + beta · C."""
+
+    op_domain = "com.microsoft"
+
+    def _run(
+        self,
+        a: Any,
+        b: Any,
+        c: Any = None,
+        activation: str | None = None,
+        activation_alpha: Any = None,
+        activation_beta: Any = None,
+        alpha: Any = None,
+        beta: Any = None,
+        transA: Any = 0,  # noqa: N803
+        transB: Any = 0,  # noqa: N803
+        **_: Any,
+    ) -> Any:
+        product = (1.0 if alpha is None else alpha) * ((a.T if transA else a) @ (b.T if transB else b))
+        total = product if c is None else product + (1.0 if beta is None else beta) * c
+        parameters = tuple(p for p in (activation_alpha, activation_beta) if p is not None)
+        return (activate(total, activation or "", parameters),)
+
+
+class FusedConv(OpRun):
+    """An activation of a convolution plus, where there is one, a residual."""
+
+    op_domain = "com.microsoft"
+
+    def _run(
+        self,
+        x: Any,
+        w: Any,
+        b: Any = None,
+        z: Any = None,
+        activation: str | None = None,
+        activation_params: Any = None,
+        auto_pad: str | None = None,
+        dilations: Any = None,
+        group: int | None = None,
+        kernel_shape: Any = None,
+        pads: Any = None,
+        strides: Any = None,
+    ) -> Any:
+        (convolved,) = _ReferenceConv._run(  # type: ignore[no-untyped-call]
+            cast(_ReferenceConv, self), x, w, b, auto_pad or "NOTSET", dilations, group or 1, kernel_shape, pads, strides
+        )
+        total = convolved if z is None else convolved + z
+        return (activate(total, activation or "", tuple(activation_params or ())),)
+
+
+DEFINITIONS = (
+    *(BatchNormalization, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
+    *(SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization),
+    *(FusedMatMul, FusedGemm, FusedConv),
+)

@@ -1,0 +1,25 @@
+"""What the free values of an instance hold: drawn from the name, so that every spelling of a formula has the same numbers."""
+
+from __future__ import annotations
+
+import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
+import numpy as np
+
+from onnx_subgraph.language.pattern import Example
+
+
+def draw(name: str, example: Example, dtype: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """The value of a free name, in the shape that the example says or in another one."""
+    if example.value is not None:
+        return np.asarray(example.value, np.dtype(dtype))
+    rng = np.random.default_rng(list(name.encode()))
+    size = example.shape if shape is None else shape
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return rng.random(size) > 0.5
+    if kind in "iu":
+        low, high = int(example.low or 0), int(example.high if example.high is not None else 7)
+        return rng.integers(low, high + 1, size).astype(dtype)
+    if example.low is not None and example.high is not None:
+        return rng.uniform(example.low, example.high, size).astype(dtype)
+    return rng.standard_normal(size).astype(dtype)

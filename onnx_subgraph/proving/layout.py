@@ -1,0 +1,87 @@
+"""Words of layout in an instance: `rearrange` as Reshape, Transpose, Reshape, and `split` as Split or as Slices.
+
+The sizes of named axes come from the example and from the shapes of what has been built so far.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from onnx_subgraph.language import term as syntax
+from onnx_subgraph.operators import schema
+from onnx_subgraph.proving.spelling import UnbuildableError
+from onnx_subgraph.proving.truth import UnknownError, shape_of
+
+if TYPE_CHECKING:
+    from onnx_subgraph.proving.instance import Builder
+
+
+def rearrange(builder: Builder, term: syntax.Rearrange) -> str:
+    """The value of a `rearrange`. Raises UnbuildableError."""
+    from einops.parsing import ParsedExpression
+
+    source = builder.value(term.source)
+    left, right = (ParsedExpression(side).composition for side in term.recipe.split("->"))
+    shape = _shape(builder, source)
+    sizes = builder.sizes
+    sizes.update({n: e.value for n, e in builder.pattern.example.items() if isinstance(e.value, int)})
+    sizes.update({k: builder.static(v) for k, v in term.sizes})
+    if len(left) != len(shape):
+        raise UnbuildableError(f"`{term}` is not of rank {len(shape)}")
+    for axis, size in zip(left, shape, strict=True):
+        unknown = [n for n in axis if n not in sizes]
+        if len(unknown) > 1:
+            raise UnbuildableError(f"the sizes of {', '.join(unknown)} have no example")
+        if unknown:
+            sizes[unknown[0]] = size // prod(sizes[n] for n in axis if n in sizes)
+    before = [n for axis in left for n in axis]
+    after = [n for axis in right for n in axis]
+    opened = _reshape(builder, source, [sizes[n] for n in before])
+    turned = builder.node("Transpose", [opened], {"perm": [before.index(n) for n in after]})
+    return _reshape(builder, turned, [prod(sizes[n] for n in axis) for axis in right])
+
+
+def split(builder: Builder, term: syntax.Rearrange, wanted: int) -> list[str]:
+    """The first `wanted` parts of a `split`: as a Split where the spelling regroups, else as Slices."""
+    arguments = {k: builder.static(v) for k, v in term.sizes}
+    source, axis = builder.value(term.source), int(arguments["axis"])
+    if builder.spelling.other_axis and any(k == "axis" and isinstance(v, syntax.Variable) for k, v in term.sizes):
+        axis -= 1
+    shape = _shape(builder, source)
+    if not -len(shape) <= axis < len(shape):
+        raise UnbuildableError(f"there is no axis {axis} in rank {len(shape)}")
+    count = 1 if arguments.get("parts") is None else int(arguments["parts"])
+    parts = [int(p) for p in arguments.get("sizes") or [shape[axis] // count] * count]
+    if builder.spelling.seed == 1:
+        return _as_split(builder, source, axis, parts)[:wanted]
+    results, begin = [], 0
+    for size in parts[:wanted]:
+        bounds = [builder.numbers([begin]), builder.numbers([begin + size]), builder.numbers([axis])]
+        results.append(builder.node("Slice", [source, *bounds]))
+        begin += size
+    return results
+
+
+def _as_split(builder: Builder, source: str, axis: int, parts: list[int]) -> list[str]:
+    known = schema("Split", "", builder.spelling.opset)
+    if known is not None and "split" in known.attributes:
+        builder.node("Split", [source], {"axis": axis, "split": parts}, len(parts))
+    else:
+        builder.node("Split", [source, builder.numbers(parts)], {"axis": axis}, len(parts))
+    return list(builder.nodes[-1].output)
+
+
+def _shape(builder: Builder, value: str) -> tuple[int, ...]:
+    """The shape of a value so far, by running what has been built."""
+    if value in builder.feeds:
+        return builder.feeds[value].shape
+    opset, domains = builder.spelling.opset, sorted(builder.domains)
+    try:
+        return shape_of(builder.nodes, builder.initializers, builder.feeds, value, opset, domains)
+    except UnknownError as why:
+        raise UnbuildableError(str(why)) from why
+
+
+def _reshape(builder: Builder, value: str, shape: list[int]) -> str:
+    return builder.node("Reshape", [value, builder.numbers([-1, *shape[1:]] if builder.spelling.symbolic else shape)])
