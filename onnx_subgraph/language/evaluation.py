@@ -10,6 +10,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from onnx_subgraph.language.pattern import Expression
@@ -25,6 +26,12 @@ _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+
+
+@lru_cache(maxsize=4096)
+def _words(node: ast.AST) -> str:
+    """A part of a sentence in its words; sentences are few and asked often."""
+    return ast.unparse(node)
 
 
 class UnknownFact(Exception):  # noqa: N818  (an answer, not a mistake)
@@ -72,7 +79,7 @@ class _Evaluation:
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return self.call(node, name, arguments)
             case _:
-                raise UnknownFact(f"`{ast.unparse(node)}` can't be computed")
+                raise UnknownFact(f"`{_words(node)}` can't be computed")
 
     def name(self, name: str) -> Any:
         if name in CONSTANTS:
@@ -94,10 +101,10 @@ class _Evaluation:
         """The value of `node`, where a constant stands for its value."""
         value = self.value(node)
         if value is None:
-            raise UnknownFact(f"`{ast.unparse(node)}` is absent or not known")
+            raise UnknownFact(f"`{_words(node)}` is absent or not known")
         if not _is_plain(value) and hasattr(value, "is_constant"):
-            return self.fact_of(value, ast.unparse(node))
-        return _as_plain(value, ast.unparse(node))
+            return self.fact_of(value, _words(node))
+        return _as_plain(value, _words(node))
 
     def fact_of(self, thing: Any, name: str) -> Any:
         if getattr(thing, "value", None) is None:
@@ -107,13 +114,13 @@ class _Evaluation:
     def number(self, node: ast.expr) -> int | float:
         value = self.plain(node)
         if not isinstance(value, (int, float)):
-            raise UnknownFact(f"`{ast.unparse(node)}` is not a known number")
+            raise UnknownFact(f"`{_words(node)}` is not a known number")
         return value
 
     def truth(self, node: ast.expr) -> bool:
         value = self.plain(node)
         if not isinstance(value, (bool, int, float, str, tuple)):
-            raise UnknownFact(f"`{ast.unparse(node)}` is not known")
+            raise UnknownFact(f"`{_words(node)}` is not known")
         return bool(value)
 
     def logic(self, values: list[ast.expr], *, decided_by: bool) -> bool:
@@ -146,7 +153,7 @@ class _Evaluation:
         if isinstance(op, (ast.Is, ast.IsNot)):
             return (self.value(left) is None) is isinstance(op, ast.Is)
         a, b = self.plain(left), self.plain(right)
-        words = f"{ast.unparse(left)} and {ast.unparse(right)}"
+        words = f"{_words(left)} and {_words(right)}"
         match op:
             case ast.Eq():
                 return _equal(a, b, words)
@@ -159,7 +166,7 @@ class _Evaluation:
         return _ORDER[type(op)](a, b)
 
     def arithmetic(self, node: ast.BinOp, a: Any, op: ast.operator, b: Any) -> Any:
-        words = ast.unparse(node)
+        words = _words(node)
         if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(op, ast.Add) and len(a) + len(b) <= _MAX_ITEMS:
             return a + b
         if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
@@ -176,9 +183,9 @@ class _Evaluation:
 
     def subscript(self, node: ast.Subscript) -> Any:
         whole = self.plain(node.value)
-        words = ast.unparse(node)
+        words = _words(node)
         if not isinstance(whole, tuple):
-            raise UnknownFact(f"`{ast.unparse(node.value)}` has no parts")
+            raise UnknownFact(f"`{_words(node.value)}` has no parts")
         if isinstance(node.slice, ast.Slice):
             lower, upper, step = (
                 None if n is None else self.index(n) for n in (node.slice.lower, node.slice.upper, node.slice.step)
@@ -197,18 +204,18 @@ class _Evaluation:
     def index(self, node: ast.expr) -> int:
         value = self.plain(node)
         if not isinstance(value, int):
-            raise UnknownFact(f"`{ast.unparse(node)}` is not a known index")
+            raise UnknownFact(f"`{_words(node)}` is not a known index")
         return value
 
     def call(self, node: ast.Call, name: str, arguments: list[ast.expr]) -> Any:
         values = [self.plain(a) for a in arguments]
         parts = list(_parts(values))
         if name != "len" and any(not isinstance(p, (bool, int, float)) for p in parts):
-            raise UnknownFact(f"`{ast.unparse(node)}` is not a known number")
+            raise UnknownFact(f"`{_words(node)}` is not a known number")
         try:
             return FUNCTIONS[name](*values)
         except (TypeError, ValueError, ArithmeticError):
-            raise UnknownFact(f"`{ast.unparse(node)}` can't be computed") from None
+            raise UnknownFact(f"`{_words(node)}` can't be computed") from None
 
 
 def _parts(values: list[Any]) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import onnx_ir as ir
 
@@ -33,19 +34,29 @@ class Front:
     tolerance: float
 
 
-def product_fronts(view: View, through: Through, value: ir.Value, limit: int) -> Iterator[Front]:
-    """The fronts of `value` as a product of at most `limit` items (counted with multiplicity), smallest first."""
-    yield from _bounded(_fronts(view, through, value, limit, product=True))
+class Fronts:
+    """The fronts of the values of one view, seen through one kind of transparency; each is worked out once."""
 
+    def __init__(self, view: View, through: Through) -> None:
+        self.view = view
+        self.through = through
+        self._known: dict[tuple[ir.Value, int, bool], tuple[Front, ...]] = {}
 
-def sum_fronts(view: View, through: Through, value: ir.Value, limit: int) -> Iterator[Front]:
-    """The fronts of `value` as a sum of at most `limit` items, smallest first."""
-    yield from _bounded(_fronts(view, through, value, limit, product=False))
+    def product(self, value: ir.Value, limit: int) -> tuple[Front, ...]:
+        """The fronts of `value` as a product of at most `limit` items (counted with multiplicity), smallest first."""
+        return self._fronts(value, limit, product=True)
 
+    def sum(self, value: ir.Value, limit: int) -> tuple[Front, ...]:
+        """The fronts of `value` as a sum of at most `limit` items, smallest first."""
+        return self._fronts(value, limit, product=False)
 
-def _bounded(fronts: Iterator[Front]) -> Iterator[Front]:
-    for _, front in zip(range(MOST_FRONTS), fronts, strict=False):
-        yield front
+    def _fronts(self, value: ir.Value, limit: int, *, product: bool) -> tuple[Front, ...]:
+        key = (value, limit, product)
+        known = self._known.get(key)
+        if known is None:
+            fronts = _fronts(self.view, self.through, value, limit, product=product)
+            known = self._known[key] = tuple(islice(fronts, MOST_FRONTS))
+        return known
 
 
 def _fronts(view: View, through: Through, value: ir.Value, limit: int, *, product: bool) -> Iterator[Front]:

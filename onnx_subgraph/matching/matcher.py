@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching import attributes, layout
-from onnx_subgraph.matching.chain import Front, product_fronts, sum_fronts
+from onnx_subgraph.matching.chain import Front, Fronts
 from onnx_subgraph.matching.normal import (
     BROADCASTING,
     COMMUTATIVE,
@@ -45,6 +45,7 @@ class Matcher:
         self.normal = normal
         self.mixed = normal.pattern.mixed_precision
         self.finite = "finite" in normal.pattern.assumes
+        self.fronts: Fronts = view.shared((self.mixed, self.finite), lambda: Fronts(view, self.through))
         self.furthest: Failure | None = None
         self._hopeless: dict[tuple[int, ir.Value], Failure | None] = {}
         self._names: dict[int, frozenset[object]] = {}
@@ -294,11 +295,11 @@ class Matcher:
             return
         if isinstance(term, Product):
             limit = sum(max(1, int(np.ceil(abs(power)))) for _, power in items)
-            fronts = product_fronts(self.view, self.through, value, limit)
+            fronts = self.fronts.product(value, limit)
         else:
-            fronts = sum_fronts(self.view, self.through, value, len(items))
+            fronts = self.fronts.sum(value, len(items))
         if term.scalar is not None:  # a scale takes all the scalars that there are, those inside the operands first
-            fronts = iter(sorted(fronts, key=lambda front: -len(front.nodes)))
+            fronts = tuple(sorted(fronts, key=lambda front: -len(front.nodes)))
         constant = term.coefficient * factor if isinstance(term, Product) else term.constant
         kind = "a product" if isinstance(term, Product) else "a sum"
         best: Front | None = None

@@ -7,9 +7,10 @@ computation of the same values (exporters compute a mean twice); the congruence 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -76,7 +77,14 @@ class View:
         self._products: dict[ir.Value, Expansion | None] = {}
         self._sums: dict[ir.Value, Expansion | None] = {}
         self._through: dict[ir.Value, tuple[ir.Value, tuple[ir.Node, ...]]] = {}
+        self._shared: dict[Hashable, Any] = {}
         self._schemas: dict[tuple[str, str], Schema | None] = {}
+
+    def shared(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What several patterns work out in the same way on this view, made by the first."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
 
     @cached_property
     def by_operator(self) -> dict[tuple[str, str], list[ir.Node]]:
