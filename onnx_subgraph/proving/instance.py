@@ -77,14 +77,23 @@ class Builder:
         produced = [o for n in self.nodes for o in n.output if o]
         inputs = [self.declared(name, array) for name, array in self.feeds.items()]
         imports = [helper.make_opsetid("", self.spelling.opset), *(helper.make_opsetid(d, 1) for d in sorted(self.domains))]
-        declared = [helper.make_empty_tensor_value_info(o) for o in outputs]
-        graph = helper.make_graph(self.nodes, "proof", inputs, declared, self.initializers)
+        untyped = [helper.make_empty_tensor_value_info(o) for o in outputs]
+        graph = helper.make_graph(self.nodes, "proof", inputs, untyped, self.initializers)
         model = helper.make_model(graph, opset_imports=imports, ir_version=8 if self.spelling.opset < 21 else 10)
-        types = self.types(model)
-        for output in graph.output:
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+        types = dict.fromkeys(produced, TYPES[self.spelling.dtype])  # what is left open has the type of the spelling
+        for value in (*inferred.value_info, *inferred.output):
+            if value.type.tensor_type.elem_type:
+                types[value.name] = value.type.tensor_type.elem_type
+        if (
+            self.spelling.is_varied
+            and not self.domains
+            and not all(o.type.tensor_type.HasField("shape") for o in inferred.output)
+        ):
+            raise UnbuildableError("its operators don't take these ranks or axes")
+        for output, known in zip(model.graph.output, inferred.output, strict=True):
+            output.type.CopyFrom(known.type)
             output.type.tensor_type.elem_type = types[output.name]
-        del model.graph.output[:]
-        model.graph.output.extend(graph.output)
         return Instance(model, self.feeds, tuple(v for v in produced if v not in outputs), types, frozenset(self.used))
 
     def results_wanted(self) -> list[str]:
@@ -93,13 +102,6 @@ class Builder:
         provided = {n for b in self.pattern.replace.values() for n in b.names} & set(names) or set(names[-1:])
         read = {t.name for a in self.pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable)}
         return [n for n in names if n in provided and n not in read] or list(names[-1:])
-
-    def types(self, model: onnx.ModelProto) -> dict[str, int]:
-        """Value → element type, as far as onnx infers it; what it leaves open has the type of the spelling."""
-        inferred = onnx.shape_inference.infer_shapes(model).graph
-        types = dict.fromkeys((o for n in self.nodes for o in n.output if o), TYPES[self.spelling.dtype])
-        known = ((v.name, v.type.tensor_type.elem_type) for v in (*inferred.value_info, *inferred.output))
-        return types | {name: kind for name, kind in known if kind}
 
     def declared(self, name: str, array: np.ndarray) -> onnx.ValueInfoProto:
         """The input, with the first axis of the largest values symbolic where the spelling says so."""
@@ -131,7 +133,7 @@ class Builder:
         array = np.asarray(value, np.dtype(dtype))
         if array.dtype.kind == "f" and not np.allclose(array.astype(np.float64), value, rtol=2e-3, atol=0):
             raise UnbuildableError(f"{value} can't be written in {dtype}")
-        if array.ndim == 0 and self.spelling.storage == "rank one" and self.pattern.example and self.has_rank():
+        if array.ndim == 0 and array.dtype.kind == "f" and self.spelling.storage == "rank one" and self.has_rank():
             array = array.reshape(1)
         name = self.fresh("k")
         tensor = numpy_helper.from_array(array, name)

@@ -61,12 +61,14 @@ def _with_constant(instance: Instance, change: str, index: int, array: np.ndarra
 
 
 def _other_constants(instance: Instance) -> Iterator[Mutant]:
-    for index, _, array in _floats(instance):
+    for index, tensor, array in _floats(instance):
         if array.size != 1:
             continue
         for factor in (1.01, -1.0, 3.0):
             other = np.asarray(array * factor if array.item() else array + 0.01 * factor, array.dtype)
-            yield _with_constant(instance, f"the constant {array.item():.6g} is {other.item():.6g}", index, other)
+            yield _with_constant(
+                instance, f"the constant {tensor.name} is {other.item():.6g}, not {array.item():.6g}", index, other
+            )
 
 
 def _overridable(instance: Instance) -> Iterator[Mutant]:
@@ -108,7 +110,8 @@ def _integers(given: list[int]) -> Iterator[list[int]]:
     """The first one changed, and the first two that differ exchanged."""
     if given[0] <= _LARGE:
         yield [0 if given[0] else 1, *given[1:]]
-        yield [given[0] + 1, *given[1:]]
+        if given[0] not in (-1, 0):  # or it is the same again
+            yield [given[0] + 1, *given[1:]]
     other = next((i for i, n in enumerate(given) if n != given[0]), None)
     if other is not None:
         exchanged = list(given)
@@ -125,7 +128,7 @@ def _other_attributes(instance: Instance) -> Iterator[Mutant]:
                     there = graph.node[index].attribute[position]
                     there.CopyFrom(helper.make_attribute(there.name, other))
 
-                yield _changed(instance, f"{node.op_type} has {attribute.name}={other}", edit)
+                yield _changed(instance, f"{node.name} has {attribute.name}={other}", edit)
 
 
 def _attributes(attribute: AttributeProto) -> Iterator[object]:
@@ -153,7 +156,7 @@ def _unsaid_attributes(instance: Instance) -> Iterator[Mutant]:
                 def edit(graph: onnx.GraphProto, index: int = index, name: str = name, other: object = other) -> None:
                     graph.node[index].attribute.append(helper.make_attribute(name, other))
 
-                yield _changed(instance, f"{node.op_type} has {name}={other}", edit)
+                yield _changed(instance, f"{node.name} has {name}={other}", edit)
 
 
 def _not_default(name: str, default: object) -> Iterator[object]:

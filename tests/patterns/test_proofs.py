@@ -1,0 +1,18 @@
+"""Every pattern file proves itself: each spelling of its formula fuses and is right, each mutant is left alone or is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.proving import prove
+
+PATTERNS = load_patterns().patterns
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=[p.id for p in PATTERNS])
+def test_a_pattern_is_proved(pattern: Pattern) -> None:
+    proof = prove(pattern)
+    assert not proof.failures, "\n".join(proof.failures)
+    assert proof.cases > 0 and any(proof.targets.values())

@@ -1,0 +1,107 @@
+"""Instances: the same spelling is the same model, and every model is one that ONNX's own checker accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import pytest
+
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.proving.instance import Instance, build
+from onnx_subgraph.proving.mutants import mutants
+from onnx_subgraph.proving.spelling import Spelling, UnbuildableError, base_spellings, points, spellings
+from tests.proving.patterns import catalogue, written
+
+PATTERNS = catalogue().patterns
+OF_ONNXRUNTIME = {"SimplifiedLayerNormalization"}
+"""Operators of onnxruntime in the standard's domain, which onnx's checker does not know."""
+
+
+def instances(pattern: Pattern) -> Iterator[tuple[Spelling, Instance]]:
+    for spelling in spellings(pattern):
+        try:
+            yield spelling, build(pattern, spelling)
+        except UnbuildableError:
+            continue
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=[p.id for p in PATTERNS])
+def test_instances_are_valid_and_the_same_spelling_is_the_same_bytes(pattern: Pattern) -> None:
+    built = 0
+    for spelling, instance in instances(pattern):
+        built += 1
+        again = build(pattern, spelling)
+        assert again.proto.SerializeToString(deterministic=True) == instance.proto.SerializeToString(deterministic=True)
+        assert all((again.feeds[n] == a).all() for n, a in instance.feeds.items())
+        assert {i.name for i in instance.proto.graph.input} == set(instance.feeds)
+        if not any(n.domain or n.op_type in OF_ONNXRUNTIME for n in instance.proto.graph.node):
+            onnx.checker.check_model(instance.proto)
+    assert built
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=[p.id for p in PATTERNS])
+def test_every_alternative_is_chosen_by_some_spelling(pattern: Pattern) -> None:
+    chosen = {c for s in base_spellings(pattern) for c in s.chosen.items()}
+    assert chosen >= {(point, index) for point, words in points(pattern).items() for index in range(len(words))}
+
+
+def test_spellings_differ_in_everything_that_exporters_differ_in() -> None:
+    all_ = list(spellings(catalogue().get("layer-normalization")))
+    assert {s.dtype for s in all_} >= {"float32", "float16", "float64"}
+    assert {s.storage for s in all_} == {"initializer", "constant node", "rank one"}
+    assert {s.opset for s in all_} >= {11, 13, 17, 18, 23}
+    assert {s.axes_more for s in all_} == {-1, 0, 1}
+    assert any(s.symbolic for s in all_) and any(s.mixed for s in all_) and any(s.other_axis for s in all_)
+    assert len({str(s) for s in all_}) == len(set(map(str, all_)))
+
+
+def test_axes_are_an_attribute_or_an_input_as_the_opset_has_them() -> None:
+    pattern = written("y = Exp(ReduceMean(x, axes=[-1]))", "y = Exp(x)", '{x: "float32[2, 8]"}')
+    before, after = (build(pattern, Spelling(opset=o)).proto.graph for o in (17, 18))
+    assert [a.name for a in before.node[0].attribute] == ["axes"] and len(before.node[0].input) == 1
+    assert not after.node[0].attribute and len(after.node[0].input) == 2
+
+
+def test_a_regrouped_sum_has_the_same_items() -> None:
+    pattern = written("y = Exp(a + b - c)", "y = Exp(Sum(a, b, c))", '{a: "float32[4]", b: "float32[4]", c: "float32[4]"}')
+    graphs = [build(pattern, Spelling(seed=seed)).proto.graph for seed in range(8)]
+    assert len({onnx.printer.to_text(g) for g in graphs}) > 3
+    assert all({i.name for i in g.input} == {"a", "b", "c"} for g in graphs)
+
+
+def test_only_the_batch_is_symbolic() -> None:
+    pattern = written(
+        "y = Relu(Gemm(a, b, c))",
+        "y = com.microsoft.FusedGemm(a, b, c)",
+        '{a: "float32[2, 4]", b: "float32[4, 3]", c: "float32[3]"}',
+    )
+    graph = build(pattern, Spelling(symbolic=True)).proto.graph
+    assert [[d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in graph.input] == [["N", 4], [4, 3], [3]]
+
+
+def test_mutants_change_one_thing_each() -> None:
+    instance = build(catalogue().get("layer-normalization"), Spelling())
+    before = instance.proto.SerializeToString()
+    made = list(mutants(instance))
+    assert instance.proto.SerializeToString() == before
+    changes = [m.change for m in made]
+    assert len(set(changes)) == len(changes)
+    assert all(m.proto.SerializeToString() != before for m in made)
+    for said in (
+        "can be overridden",
+        "has rank",
+        "is a graph output",
+        "second consumer",
+        "body of an If",
+        "swapped",
+        "keepdims=0",
+        "not [-1]",
+    ):
+        assert any(said in change for change in changes), said
+
+
+def test_free_values_are_the_same_in_every_spelling() -> None:
+    first, second = (build(catalogue().get("gelu"), s).feeds["x"] for s in (Spelling(), Spelling(seed=2, dtype="float64")))
+    assert np.allclose(first, second)

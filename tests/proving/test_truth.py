@@ -1,0 +1,122 @@
+"""The truth: numpy's own formulas in float64, and each definition of an operator held against onnxruntime's kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import helper
+
+from onnx_subgraph.proving import comparison
+from onnx_subgraph.proving.definitions import DEFINITIONS
+from onnx_subgraph.proving.truth import UnknownError, evaluate
+
+FLOAT = onnx.TensorProto.FLOAT
+X, SKIP, ROW, MATRIX = (2, 3, 8), (2, 3, 8), (8,), (8, 8)
+IMAGE, FILTER = (1, 2, 5, 5), (3, 2, 3, 3)
+
+CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
+    ("Gelu", [X], 1, {}),
+    ("Gelu", [X], 1, {"approximate": "tanh"}),
+    ("com.microsoft.Gelu", [X], 1, {}),
+    ("com.microsoft.BiasGelu", [X, ROW], 1, {}),
+    ("com.microsoft.FastGelu", [X], 1, {}),
+    ("com.microsoft.FastGelu", [X, ROW], 1, {}),
+    ("com.microsoft.QuickGelu", [X], 1, {}),
+    ("com.microsoft.QuickGelu", [X], 1, {"alpha": 1.0}),
+    ("BatchNormalization", [IMAGE, (2,), (2,), (2,), (2,)], 1, {"epsilon": 1e-3}),
+    ("SimplifiedLayerNormalization", [X, ROW], 1, {"epsilon": 1e-3}),
+    ("SimplifiedLayerNormalization", [X, (3, 8)], 1, {"axis": 1}),
+    ("com.microsoft.SkipLayerNormalization", [X, SKIP, ROW], 1, {}),
+    ("com.microsoft.SkipLayerNormalization", [X, SKIP, ROW, ROW, ROW], 4, {"epsilon": 1e-3}),
+    ("com.microsoft.SkipSimplifiedLayerNormalization", [X, SKIP, ROW, ROW], 4, {"epsilon": 1e-3}),
+    ("com.microsoft.FusedMatMul", [X, MATRIX], 1, {"alpha": 0.5, "transB": 1}),
+    ("com.microsoft.FusedMatMul", [(4, 3), (4, 8)], 1, {"transA": 1}),
+    ("com.microsoft.FusedGemm", [(2, 8), MATRIX, ROW], 1, {"activation": "Relu", "alpha": 0.5, "beta": 2.0, "transB": 1}),
+    ("com.microsoft.FusedGemm", [(2, 8), MATRIX], 1, {"activation": "LeakyRelu", "activation_alpha": 0.1}),
+    ("com.microsoft.FusedConv", [IMAGE, FILTER], 1, {"activation": "Relu"}),
+    (
+        "com.microsoft.FusedConv",
+        [IMAGE, FILTER, (3,)],
+        1,
+        {"activation": "Clip", "activation_params": [0.0, 6.0], "pads": [1, 1, 1, 1]},
+    ),
+    ("com.microsoft.FusedConv", [IMAGE, FILTER, (3,), (1, 3, 3, 3)], 1, {"activation": "Sigmoid"}),
+    (
+        "com.microsoft.FusedConv",
+        [IMAGE, FILTER],
+        1,
+        {"activation": "HardSigmoid", "activation_params": [0.2, 0.5], "strides": [2, 2]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("operator", "shapes", "results", "attributes"), CASES)
+def test_a_definition_is_what_onnxruntime_computes(
+    operator: str, shapes: list[tuple[int, ...]], results: int, attributes: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(3)
+    domain, _, name = operator.rpartition(".")
+    feeds = {f"i{i}": rng.standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)}
+    if name == "BatchNormalization":
+        feeds["i4"] = np.abs(feeds["i4"]) + np.float32(0.5)
+    wanted = ["o0", *("" if name.endswith("LayerNormalization") and i in (1, 2) else f"o{i}" for i in range(1, results))]
+    node = helper.make_node(name, list(feeds), wanted, domain=domain, **attributes)
+    inputs = [helper.make_tensor_value_info(n, FLOAT, a.shape) for n, a in feeds.items()]
+    outputs = [helper.make_tensor_value_info(o, FLOAT, None) for o in wanted if o]
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", inputs, outputs), opset_imports=imports, ir_version=8)
+    truth, kernel = evaluate(model, feeds), comparison.outputs(model, feeds)
+    assert isinstance(kernel, dict), kernel
+    for output, exact in truth.items():
+        assert exact.dtype == np.float64
+        assert kernel[output].shape == exact.shape
+        assert np.allclose(kernel[output], exact, rtol=1e-4, atol=1e-5)
+
+
+def test_every_definition_has_a_case() -> None:
+    tested = {operator for operator, *_ in CASES}
+    assert {f"{d.op_domain}.{d.__name__}".lstrip(".") for d in DEFINITIONS} == tested
+
+
+def test_the_truth_is_computed_in_float64() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
+        g (float16[4] x) => (float16[4] y) <float third = {0.333}> {
+          h = Constant <value_float = 0.1> () c = Cast <to = 10> (h) t = Cast <to = 10> (third)
+          s = Exp(x) m = Mul(s, t) y = Add(m, c) }""")
+    x = np.asarray([0.1, 1, 2, 11], np.float16)
+    third = float(np.float32(0.333))
+    y = evaluate(model, {"x": x})["y"]
+    assert y.dtype == np.float64
+    assert np.allclose(y, np.exp(x.astype(np.float64)) * third + np.float32(0.1), rtol=1e-12), (
+        "and it is beyond float16's largest"
+    )
+
+
+def test_layer_normalization_is_numpys() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, 8] x, float[8] w, float[8] b) => (float[2, 8] y) {
+          y = LayerNormalization <axis = -1, epsilon = 0.01> (x, w, b) }""")
+    rng = np.random.default_rng(0)
+    x, w, b = (rng.standard_normal(s).astype(np.float32) for s in ((2, 8), (8,), (8,)))
+    wide = x.astype(np.float64)
+    expected = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + np.float32(0.01)) * w + b
+    assert np.allclose(evaluate(model, {"x": x, "w": w, "b": b})["y"], expected, rtol=1e-6)
+
+
+def test_a_body_of_an_if_is_widened_too() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
+        g (bool c, float[2] x) => (float[2] y) {
+          y = If (c) <then_branch = a () => (float[2] p) <float k = {0.1}> { p = Mul(x, k) },
+                      else_branch = b () => (float[2] q) { q = Identity(x) }> }""")
+    y = evaluate(model, {"c": np.asarray(True), "x": np.ones(2, np.float32)})["y"]
+    assert y.dtype == np.float64 and np.allclose(y, np.float32(0.1), rtol=1e-12)
+
+
+def test_what_can_not_be_evaluated_says_so() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 18, "nowhere": 1]>
+        g (float[2] x) => (float[2] y) { y = nowhere.Nonesuch(x) }""")
+    with pytest.raises(UnknownError, match="Nonesuch"):
+        evaluate(model, {"x": np.ones(2, np.float32)})
