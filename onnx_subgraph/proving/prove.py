@@ -40,7 +40,8 @@ class Proof:
     """What came of proving a pattern.
 
     cases: how many models were tried. failures: in words, empty when the pattern is proved. targets: target → how many instances
-    fused and were equal; a target that no provider of this machine loads has none, and `notes` says why.
+    fused and were equal. notes: spellings that could not be tried, and why. unproved: target → why it has no instance that is no
+    fault of the pattern: nothing on this machine loads its operator.
     """
 
     pattern: str
@@ -48,6 +49,7 @@ class Proof:
     failures: tuple[str, ...]
     targets: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    unproved: Mapping[str, str] = field(default_factory=dict)
 
 
 def prove(pattern: Pattern) -> Proof:
@@ -86,7 +88,9 @@ class _Proof:
     notes: Counter[str] = field(default_factory=Counter)
     targets: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, Counter[str]] = field(default_factory=dict)
+    unproved: dict[str, str] = field(default_factory=dict)
     proved: set[tuple[int, int]] = field(default_factory=set)
+    mixed: bool = False
 
     def run(self) -> Proof:
         self.targets = dict.fromkeys(self.pattern.targets, 0)
@@ -104,7 +108,9 @@ class _Proof:
             self.fuses(case)
         self.check_coverage()
         notes = tuple(f"{note} ({count} times)" if count > 1 else note for note, count in self.notes.items())
-        return Proof(self.pattern.id, self.cases, tuple(dict.fromkeys(self.failures)), dict(self.targets), notes)
+        return Proof(
+            self.pattern.id, self.cases, tuple(dict.fromkeys(self.failures)), dict(self.targets), notes, dict(self.unproved)
+        )
 
     def check_coverage(self) -> None:
         """Every target and every alternative was proved by some model, or there is a reason outside the pattern."""
@@ -115,13 +121,17 @@ class _Proof:
             return
         for target, count in self.targets.items():
             reasons = self.skipped.get(target, Counter())
-            if count == 0 and target not in self.pattern.replace and any(self.targets.values()):
-                self.notes[f"{target}: {next(iter(reasons), 'no instance of it runs')}"] = 1
-            elif count == 0 and not (reasons and all("does not load" in r or "no kernel" in r for r in reasons)):
+            if count:
+                continue
+            # Nobody wrote the function target: where a definition can't be given, the others are what the pattern promises.
+            excused = target not in self.pattern.replace or (reasons and all("does not load" in r for r in reasons))
+            if excused:
+                self.unproved[target] = next(iter(reasons), "no instance of it runs")
+            else:
                 said = "; ".join(list(reasons)[:2]) or "no instance of it runs"
                 self.failures.append(f"the target {target} was never proved: {said}")
-            elif count == 0:
-                self.notes[f"{target}: {next(iter(reasons))}"] = 1
+        if self.pattern.mixed_precision and not self.mixed:
+            self.failures.append("it says mixed-precision, and no spelling with casts was proved")
         for point, alternatives in points(self.pattern).items():
             for index, text in enumerate(alternatives):
                 if (point, index) not in self.proved:
@@ -170,6 +180,7 @@ class _Proof:
             elif self.agrees("a fused instance differs", exact, fused.model, f"{spelling}, {target}"):
                 self.targets[target] += 1
                 self.proved |= instance.used
+                self.mixed |= spelling.mixed
         return later
 
     def agrees(self, what: str, exact: Exact, model: ir.Model, place: str) -> bool:

@@ -83,6 +83,7 @@ def proof(proof: Proof) -> Object:
         "cases": proof.cases,
         "failures": list(proof.failures),
         "targets": dict(proof.targets),
+        "unproved": dict(proof.unproved),
         "notes": list(proof.notes),
     }
 

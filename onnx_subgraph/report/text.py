@@ -16,6 +16,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.report import grouping
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from onnx_subgraph.proving import Proof
     from onnx_subgraph.verification.verdict import Run, Verdict
 
+FAILURES = 10
+"""How many failures of one proof are shown; `--json` has all."""
 NEAR_MISSES = 5
 """How many near misses a fusion report shows; `explain` shows all."""
 
@@ -95,16 +98,25 @@ def pattern(header: Header, source: str) -> RenderableType:
 
 
 def proofs(proofs: Sequence[Proof]) -> RenderableType:
-    """Which patterns proved themselves, and what went wrong in the others."""
-    table = _table("pattern", "models", "proof", "fused and equal, by target", "notes")
-    table.columns[1].justify = "right"
+    """Which patterns proved themselves, for which targets, and what went wrong in the others."""
+    table = _table("pattern", "models", "proof", *TARGETS)
+    for column in (table.columns[1], *table.columns[3:]):
+        column.justify = "right"
     for proof in proofs:
-        word = Text(f"{_count(len(proof.failures), 'failure')}", "red") if proof.failures else Text("holds", "green")
-        targets = ", ".join(f"{target} {count}" for target, count in proof.targets.items())
-        table.add_row(proof.pattern, str(proof.cases), word, targets, "; ".join(proof.notes))
+        word = Text(_count(len(proof.failures), "failure"), "red") if proof.failures else Text("holds", "green")
+        counts = (str(proof.targets[t] or "none") if t in proof.targets else "" for t in TARGETS)
+        table.add_row(proof.pattern, str(proof.cases), word, *counts)
     parts: list[RenderableType] = [table]
+    unproved = [f"{p.pattern}, {target}: {why}" for p in proofs for target, why in p.unproved.items()]
+    if unproved:
+        parts += ["", Text("Not proved on this machine", "bold"), *(Text(f"  {line}") for line in unproved)]
+    if len(proofs) == 1 and proofs[0].notes:
+        parts += ["", Text("Spellings that were left out", "bold"), *(Text(f"  {note}") for note in proofs[0].notes)]
     for proof in proofs:
-        parts += [Text(f"\n{proof.pattern}: {failure}", "red") for failure in proof.failures]
+        shown, hidden = proof.failures[:FAILURES], len(proof.failures) - FAILURES
+        parts += [Text(f"\n{proof.pattern}: {failure}", "red") for failure in shown]
+        if hidden > 0:
+            parts.append(Text(f"\n{proof.pattern}: and {_count(hidden, 'failure')} more, in --json", "red"))
     failed = sum(bool(proof.failures) for proof in proofs)
     total = f"{_count(len(proofs), 'pattern')}, {_count(sum(proof.cases for proof in proofs), 'model')}"
     return Group(*parts, "", f"{total}: {_count(failed, 'pattern')} failed" if failed else f"{total}: all hold")

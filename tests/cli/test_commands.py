@@ -92,5 +92,5 @@ def test_a_pattern_that_fails_its_proof_is_a_no(
     assert result.code == code
     assert all(failure in result.out for failure in failures)
     assert run("test-patterns", "my-mish", "--patterns", own, "--json").json == {
-        "patterns": [{"pattern": "my-mish", "cases": 3, "failures": list(failures), "targets": {}, "notes": []}]
+        "patterns": [{"pattern": "my-mish", "cases": 3, "failures": list(failures), "targets": {}, "unproved": {}, "notes": []}]
     }

@@ -184,13 +184,32 @@ def header(name: str, group: str, summary: str = "…") -> Header:
 
 
 def test_proofs_name_the_patterns_that_fail() -> None:
-    report = shown(text.proofs([PROOF, Proof("mish", 10, ("opset 9: not fused",), {}, ("onnxruntime has no kernel",))]))
+    mish = Proof("mish", 10, ("opset 9: not fused",), {}, ("Erf has no kernel (2 times)",), {"onnxruntime": "it does not load"})
+    report = shown(text.proofs([PROOF, mish]))
     assert "mish: opset 9: not fused" in report
     assert "2 patterns, 50 models: 1 pattern failed" in report
     assert "1 failure" in report
-    assert "onnxruntime has no kernel" in report
+    assert "mish, onnxruntime: it does not load" in report
+    assert "Erf has no kernel" not in report, "only who asks for one pattern wants to know it so well"
+    assert "Erf has no kernel (2 times)" in shown(text.proofs([mish]))
     assert "all hold" in shown(text.proofs([PROOF]))
-    assert json.proof(PROOF) == {"pattern": "gelu", "cases": 40, "failures": [], "targets": {"standard": 20}, "notes": []}
+
+
+def test_proofs_count_what_was_proved_for_each_target() -> None:
+    lines = shown(text.proofs([PROOF])).splitlines()
+    assert next(line for line in lines if "gelu" in line).split() == ["gelu", "40", "holds", "20"]
+    none = Proof("gelu", 40, (), {"onnxruntime": 0, "standard": 20})
+    assert next(line for line in shown(text.proofs([none])).splitlines() if "gelu" in line).split()[3:] == ["none", "20"]
+
+
+def test_many_failures_of_one_proof_are_cut_short() -> None:
+    report = shown(text.proofs([Proof("mish", 30, tuple(f"failure number {i}" for i in range(30)), {})]))
+    assert "number 9" in report and "number 10" not in report and "and 20 failures more, in --json" in report
+
+
+def test_a_proof_as_json() -> None:
+    expected = {"pattern": "gelu", "cases": 40, "failures": [], "targets": {"standard": 20}, "unproved": {}, "notes": []}
+    assert json.proof(PROOF) == expected
 
 
 def test_the_list_of_patterns_is_by_group() -> None:
