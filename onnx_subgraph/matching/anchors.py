@@ -26,6 +26,7 @@ from onnx_subgraph.matching.normal import (
     Operation,
     Product,
     Sum,
+    is_empty,
 )
 
 Identity = tuple[str, str]
@@ -51,8 +52,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Start at any node of `operators`, climb through `path`. own: the anchor's own chain, when it is a chain."""
+    """Start at any node of `operators` that matches `term`, climb through `path`. own: the anchor's own chain, if it is one."""
 
+    term: Normal
     operators: frozenset[Identity]
     path: tuple[Level, ...]
     own: Level | None = None
@@ -94,26 +96,17 @@ def _choose(term: Normal, path: tuple[Level, ...], counts: Callable[[Identity], 
     if isinstance(term, Choice):
         starts = [_choose(a, path, counts) for a in term.alternatives]
         return Start(sum(s.cost for s in starts), tuple(a for s in starts for a in s.anchors))
-    candidates = [] if isinstance(term, Name | Constant) or _may_be_empty(term) else [_own(term, path, level, counts)]
+    candidates = [] if isinstance(term, Name | Constant) or is_empty(term) else [_own(term, path, level, counts)]
     candidates += [_choose(child, below, counts) for child in _children(term) if not _is_free(child)]
     return min(candidates, key=lambda s: s.cost, default=NOWHERE)
-
-
-def _may_be_empty(term: Normal) -> bool:
-    """Whether a chain may have no node of its own: `alpha * (a @ b)` is `a @ b`, too."""
-    match term:
-        case Product(factors=((_, 1.0),), coefficient=1.0) | Sum(addends=((_, 1.0),), constant=0.0):
-            return True
-        case _:
-            return False
 
 
 def _own(term: Normal, path: tuple[Level, ...], level: Level | None, counts: Callable[[Identity], int]) -> Start:
     assert level is not None
     cost = sum(map(counts, level.operators))
     if isinstance(term, Operation):
-        return Start(cost, (Anchor(level.operators, path),))
-    return Start(cost * 2 + 1, (Anchor(level.operators, path, level),))
+        return Start(cost, (Anchor(term, level.operators, path),))
+    return Start(cost * 2 + 1, (Anchor(term, level.operators, path, level),))
 
 
 def _level(term: Normal) -> Level | None:
@@ -125,7 +118,7 @@ def _level(term: Normal) -> Level | None:
             steps = sum(max(1, ceil(abs(p))) for _, p in factors) + 2
             return Level(_CHAINS["product"], steps, len(factors) == 1)
         case Sum(addends=addends):
-            return Level(_CHAINS["sum"], len(addends) + 1, len(addends) == 1)
+            return Level(_CHAINS["sum"], len(addends) + 1, is_empty(term))
         case Layout(term=word):
             return Level(_CHAINS["split"], 1, False) if word.word == "split" else Level(_CHAINS["layout"], layout.LONGEST, False)
         case _:

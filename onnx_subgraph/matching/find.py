@@ -6,8 +6,10 @@ anchors, climbs to the values that could be its root, and matches from there dow
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +23,7 @@ from onnx_subgraph.matching.anchors import Anchor, choose, climb, paths_to
 from onnx_subgraph.matching.facts import Facts, Number, static
 from onnx_subgraph.matching.interior import live_reader, provided_values
 from onnx_subgraph.matching.match import Match, NearMiss
-from onnx_subgraph.matching.matcher import Failure, Matcher, is_float_cast
+from onnx_subgraph.matching.matcher import Failure, Matcher, is_float_cast, words
 from onnx_subgraph.matching.normal import Name, NormalPattern, normalise
 from onnx_subgraph.matching.state import EMPTY, State
 from onnx_subgraph.matching.view import View, Virtual
@@ -72,12 +74,25 @@ def find(model: ir.Model, patterns: Sequence[Pattern], *, constants: Constants |
     normals = [normal_of(p) for p in patterns]
     matches: list[Match] = []
     misses: list[RawMiss] = []
-    for graph, owner, opsets in searched(model):
-        view = View(graph, constants, opsets, owner)
-        counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
-        for normal in normals:
-            _search(view, normal, counts, matches, misses)
+    with _no_collection():
+        for graph, owner, opsets in searched(model):
+            view = View(graph, constants, opsets, owner)
+            counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
+            for normal in normals:
+                _search(view, normal, counts, matches, misses)
     return Found(tuple(matches), tuple(misses))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Matching makes many small immutable values and no cycles; the collector would walk the whole graph again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def searched(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
@@ -104,7 +119,7 @@ def _search(view: View, normal: NormalPattern, counts: Mapping[Any, int], matche
         for node in _anchored(view, anchor):
             matcher.forget()
             found_any = False
-            for root in _candidates(view, anchor, node, normal, consumers):
+            for root in _candidates(matcher, anchor, node, consumers):
                 if root in roots_done:
                     found_any |= roots_done[root]
                     continue
@@ -140,15 +155,19 @@ def _anchored(view: View, anchor: Anchor) -> Iterator[ir.Node]:
 
 
 def _candidates(
-    view: View, anchor: Anchor, node: ir.Node, normal: NormalPattern, consumers: Callable[[ir.Value], Iterable[ir.Node]]
+    matcher: Matcher, anchor: Anchor, node: ir.Node, consumers: Callable[[ir.Value], Iterable[ir.Node]]
 ) -> Iterable[ir.Value]:
-    outputs: Iterable[ir.Value] = node.outputs
+    """The values that can be the root when `node` is the anchor: none where the anchor's own part of the pattern fails."""
+    values: Iterable[ir.Value] = node.outputs
     if anchor.own is not None and anchor.own.steps > 1:
-        outputs = (*outputs, *climb(outputs, (anchor.own,), consumers))
-    roots = climb(outputs, anchor.path, consumers)
-    if not normal.pattern.mixed_precision:
+        values = (*values, *climb(values, (anchor.own,), consumers))
+    if anchor.path:
+        values = [v for v in values if matcher.is_plausible(anchor.term, v) and any(matcher.match(anchor.term, v, EMPTY))]
+    roots = climb(values, anchor.path, consumers)
+    if not matcher.mixed:
         return roots
-    casts = [u.node.outputs[0] for r in roots for u in r.uses() if u.node.graph is view.graph and _is_cast(u.node)]
+    graph = matcher.view.graph
+    casts = [u.node.outputs[0] for r in roots for u in r.uses() if u.node.graph is graph and _is_cast(u.node)]
     return (*roots, *(c for c in casts if c not in roots))
 
 
@@ -173,6 +192,9 @@ def _mixed_consumers(view: View) -> Callable[[ir.Value], Iterator[ir.Node]]:
 def first_match(matcher: Matcher, root: ir.Value, consumers: Callable[[ir.Value], Iterable[ir.Node]]) -> Match | None:
     """The first way in which `root` is the pattern's primary result, every other result and every sentence included."""
     normal = matcher.normal
+    if not matcher.is_plausible(normal.primary, root):
+        matcher.fail(EMPTY, normal.primary.span, root, words(normal.primary), "")
+        return None
     for state in matcher.match(normal.primary, root, EMPTY):
         for complete in _other_roots(matcher, list(normal.others), state, consumers):
             accepted = _accept(matcher, complete)

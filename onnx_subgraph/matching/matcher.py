@@ -7,7 +7,7 @@ normal form (`layout`), attributes and constants by their meaning (`attributes`)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import permutations
 
 import numpy as np
@@ -29,12 +29,15 @@ from onnx_subgraph.matching.normal import (
     Operation,
     Product,
     Sum,
+    is_empty,
     mentions,
 )
 from onnx_subgraph.matching.state import State
-from onnx_subgraph.matching.view import FLOATS, View, Virtual
+from onnx_subgraph.matching.view import FLOATS, Expansion, View, Virtual
 
 Target = ir.Value | Virtual
+Items = tuple[tuple[Normal, float], ...]
+"""The items of a sum or product in normal form, with their signs or exponents."""
 
 
 class Matcher:
@@ -124,6 +127,42 @@ class Matcher:
         if failure is not None and (before is None or failure.depth > before.depth):
             self.furthest = failure
 
+    def is_plausible(self, term: Normal, value: Target) -> bool:
+        """Whether a look at the node behind `value` leaves a chance that it equals `term`."""
+        while isinstance(term, Name):
+            if term.definition is None:
+                constant = self.normal.constant.get(term.name)
+                return constant is None or isinstance(value, Virtual) or self.view.constants.is_constant(value) is constant
+            term = term.definition
+        if isinstance(value, Virtual) or isinstance(term, Constant | Layout):
+            return True
+        if isinstance(term, Choice):
+            return any(self.is_plausible(a, value) for a in term.alternatives)
+        source = self.through(value)[0]
+        match term:
+            case Operation():
+                node = self.view.producer(source)
+                return node is not None and ((node.domain, node.op_type) in term.operators or node.op_type == "Gemm")
+            case Sum(addends=items):
+                step = self.view.sum(source)
+                return is_empty(term) or (step is not None and self._has_constants(items, step, self.view.sum))
+            case Product(factors=items):
+                step = self.view.product(source)
+                return is_empty(term) or (step is not None and self._has_constants(items, step, self.view.product))
+
+    def _has_constants(self, items: Items, step: Expansion, expand: Callable[[ir.Value], Expansion | None]) -> bool:
+        """Whether the step leaves a chance for the items that must be constant: one is here, or the chain goes on."""
+        if not any(isinstance(t, Name) and self.normal.constant.get(t.name) for t, _ in items):
+            return True
+        return (
+            step.constant not in (0.0, 1.0)
+            or bool(step.scalars)
+            or any(
+                isinstance(v, ir.Value) and (self.view.constants.is_constant(v) or expand(self.through(v)[0]) is not None)
+                for v, _ in step.items
+            )
+        )
+
     def _mentions(self, term: Normal) -> frozenset[object]:
         """Every key of a state's bindings that matching `term` may read."""
         known = self._names.get(id(term))
@@ -170,8 +209,9 @@ class Matcher:
         if isinstance(value, Virtual):
             self.fail(state, term.span, value, f"a value for {term.name}", "a part of a node")
             return
-        if term.name in self.normal.statics and not self.view.constants.is_constant(value):
-            self.fail(state, term.span, value, f"a constant for {term.name}", "a computed value")
+        constant = self.normal.constant.get(term.name)
+        if constant is not None and self.view.constants.is_constant(value) is not constant:
+            self.fail(state, term.span, value, f"a {'constant' if constant else 'computed value'} for {term.name}", "")
             return
         plain = self.view.through(value)[0]
         behind = self.through(value)[0] if self.mixed else plain
@@ -265,7 +305,7 @@ class Matcher:
 
     def _arguments(self, terms: Sequence[Normal], values: Sequence[Target | None], state: State) -> Iterator[State]:
         """All arguments at once, structured ones first, so that a wrong one is noticed early."""
-        order = sorted(range(len(terms)), key=lambda i: specificity(terms[i]))
+        order = sorted(range(len(terms)), key=lambda i: specificity(terms[i])) if len(terms) > 1 else (0,) * len(terms)
 
         def step(position: int, so_far: State) -> Iterator[State]:
             if position == len(order):
@@ -277,7 +317,10 @@ class Matcher:
                 if isinstance(term, Name) and term.name == "_":
                     yield from step(position + 1, so_far)
                 else:
-                    self.fail(so_far, getattr(term, "span", None), None, "an input", "an omitted input")
+                    self.fail(so_far, term.span, None, "an input", "an omitted input")
+                return
+            if not self.is_plausible(term, value):
+                self.fail(so_far, term.span, value, words(term), "")
                 return
             for found in self.match(term, value, so_far):
                 yield from step(position + 1, found)
@@ -313,10 +356,11 @@ class Matcher:
                 if after is not None:
                     yield from self._assign(tuple(items), variant.items, after.visit(variant.nodes), product)
                     continue
+                if term.scalar is not None:
+                    continue
                 # The constant is wrong; it is the reason only where everything else is right.
                 for reached in self._assign(tuple(items), variant.items, state.visit(variant.nodes), product):
-                    expected = f"a constant for {term.scalar}" if term.scalar is not None else f"the constant {constant:.6g}"
-                    self.fail(reached, term.span, value, expected, f"{variant.constant:.6g}")
+                    self.fail(reached, term.span, value, f"the constant {constant:.6g}", f"{variant.constant:.6g}")
                     break
         if best is None:
             self.fail(state, term.span, value, f"{kind} of {len(items)}", "")
@@ -355,21 +399,30 @@ class Matcher:
         if not terms:
             yield state
             return
-        chosen = min(range(len(terms)), key=lambda i: specificity(terms[i][0], state))
+        chosen = min(range(len(terms)), key=lambda i: specificity(terms[i][0], state)) if len(terms) > 1 else 0
         (term, power), others = terms[chosen], terms[:chosen] + terms[chosen + 1 :]
         tried = False
         for position, (value, actual) in enumerate(items):
             rest = items[:position] + items[position + 1 :]
             if actual == power:
+                if not self.is_plausible(term, value):
+                    continue
                 tried = True
                 for found in self.match(term, value, state):
                     yield from self._assign(others, rest, found, product)
             elif not product and isinstance(term, Product | Sum | Name | Operation) and actual == -power:
-                negated = term if isinstance(term, Product) else Product(1.0, ((term, 1.0),), None, getattr(term, "span", None))
+                negated = term if isinstance(term, Product) else Product(1.0, ((term, 1.0),), None, term.span)
                 for found in self._chain(negated, value, state, factor=-1.0):
                     yield from self._assign(others, rest, found, product)
         if not tried:
-            self.fail(state, getattr(term, "span", None), None, f"a power of {power:g}" if product else "an addend", "")
+            other = next((v for v, actual in items if actual == power), None)
+            self.fail(
+                state,
+                term.span,
+                other,
+                words(term) if other is not None else f"a power of {power:g}" if product else "an addend",
+                "",
+            )
 
     # Layout
 
@@ -419,6 +472,25 @@ def specificity(term: Normal, state: State | None = None) -> int:
             return 3
         case _:
             return 4
+
+
+def words(term: Normal) -> str:
+    """What a term asks for, in a word or two."""
+    match term:
+        case Operation(operators=operators):
+            return " or ".join(sorted(name for _, name in operators))
+        case Name(name=name, definition=definition):
+            return words(definition) if definition is not None else f"a value for {name}"
+        case Constant(value=value):
+            return f"the constant {value}"
+        case Product():
+            return "a product"
+        case Sum():
+            return "a sum"
+        case Choice(alternatives=alternatives):
+            return " or ".join(dict.fromkeys(map(words, alternatives)))
+        case Layout(term=word):
+            return f"a {word.word}"
 
 
 def is_float_cast(node: ir.Node) -> bool:

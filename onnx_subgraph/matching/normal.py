@@ -7,8 +7,9 @@ with the graph, expanded the same way (`onnx_subgraph.matching.chain`), so no pa
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx_subgraph.errors import Span
@@ -111,6 +112,7 @@ class NormalPattern:
     primary: the result that matching starts from. others: the results that it does not reach, in order.
     statics: the names that must stand for constants, because a replacement uses them as attributes.
     provided: the results that a replacement of some target stands for; all other matched values are inner ones.
+    constant: name → whether it must be constant, where a sentence says so outright (`a.is_constant`, `not x.is_constant`).
     """
 
     pattern: Pattern
@@ -118,6 +120,7 @@ class NormalPattern:
     others: tuple[Name, ...]
     statics: frozenset[str]
     provided: frozenset[str]
+    constant: Mapping[str, bool]
 
 
 def normalise(pattern: Pattern) -> NormalPattern:
@@ -147,6 +150,15 @@ def walk(normal: Normal) -> Iterator[Normal]:
     yield normal
     for child in children(normal):
         yield from walk(child)
+
+
+def is_empty(term: Normal) -> bool:
+    """Whether a chain may have no node of its own: a product of one factor and no constant is that factor."""
+    match term:
+        case Product(factors=((_, 1.0),), coefficient=1.0, scalar=None) | Sum(addends=((_, 1.0),), constant=0.0, scalar=None):
+            return True
+        case _:
+            return False
 
 
 def mentions(term: Normal) -> frozenset[object]:
@@ -204,7 +216,23 @@ class _Normaliser:
             if name not in covered:
                 others.append(self.names[name])
                 covered |= reached[name]
-        return NormalPattern(self.pattern, self.names[primary], tuple(reversed(others)), self.statics, frozenset(self.roots))
+        return NormalPattern(
+            self.pattern, self.names[primary], tuple(reversed(others)), self.statics, frozenset(self.roots), self.constancy()
+        )
+
+    def constancy(self) -> dict[str, bool]:
+        """What the sentences say outright of being constant; the matcher asks before it binds, not after all is matched."""
+        found = dict.fromkeys(self.statics, True)
+        pending = [sentence.tree for sentence in self.pattern.where]
+        while pending:
+            match pending.pop():
+                case ast.BoolOp(op=ast.And(), values=values):
+                    pending += values
+                case ast.Attribute(value=ast.Name(id=name), attr="is_constant"):
+                    found[name] = True
+                case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_constant")):
+                    found[name] = False
+        return found
 
     def normal(self, term: syntax.Term, index: int = 0, assignment: int = -1) -> Normal:
         match term:
