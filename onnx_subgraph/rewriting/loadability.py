@@ -34,6 +34,13 @@ class Operand:
 _DOUBLE = "tensor(double)"
 """The one type that has to have a kernel of its own: onnxruntime casts float16 up to float, but double down to it, and a
 function's body has its constants in float. A result that is float in disguise is refused."""
+_TYPES = {
+    ir.DataType.FLOAT: "tensor(float)",
+    ir.DataType.DOUBLE: _DOUBLE,
+    ir.DataType.FLOAT16: "tensor(float16)",
+    ir.DataType.BFLOAT16: "tensor(bfloat16)",
+}
+"""The floating types, for which kernels differ, as kernels name them."""
 ANY = Operand(ir.DataType.UNDEFINED)
 """An output whose dtype follows from the schema."""
 
@@ -83,6 +90,20 @@ class Loadability:
             self._known[key] = answer
         return self._known[key]
 
+    def inlines(self, operator_name: str, opset: int, inputs: Sequence[Operand | None]) -> bool:
+        """Whether the provider has no kernel for a standard operator of these dtypes and runs its definition instead.
+
+        That loads and is right, and no faster than what it was before. An operator without a definition never inlines:
+        it loads by casts or not at all.
+        """
+        if not self.is_available:
+            return False
+        since = _definition(operator_name, opset)
+        dtypes = frozenset(_TYPES[o.dtype] for o in inputs if o is not None and o.dtype in _TYPES)
+        return since is not None and not any(
+            dtypes <= types for types in _kernels_at(self.provider, operator_name, since) if dtypes and types
+        )
+
     def _ask(
         self,
         operator_name: str,
@@ -127,6 +148,30 @@ def _kernel_types(provider: str, domain: str, operator_name: str) -> frozenset[s
         == (provider, domain, operator_name)
         for types in kernel.type_constraints.values()
         for allowed in types
+    )
+
+
+@cache
+def _definition(operator_name: str, opset: int) -> int | None:
+    """Since which version a standard operator is what it is at `opset`, if the standard defines it by others; else None."""
+    from onnx import defs
+
+    try:
+        schema: Any = defs.get_schema(operator_name, opset)  # onnx's type stubs do not know all of a schema
+    except defs.SchemaError:
+        return None
+    return schema.since_version if schema.has_function or schema.has_context_dependent_function else None
+
+
+@cache
+def _kernels_at(provider: str, operator_name: str, since: int) -> tuple[frozenset[str], ...]:
+    """The types of each kernel that the provider takes for a standard operator of that version."""
+    newest = 2**31 - 1
+    return tuple(
+        frozenset(t for types in k.type_constraints.values() for t in types)
+        for k in _kernels()
+        if (k.provider, k.domain, k.op_name) == (provider, "", operator_name)
+        and (k.version_range[0] == since or k.version_range[0] < since <= k.version_range[1] < newest)
     )
 
 

@@ -82,9 +82,9 @@ class Plan:
 def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     """How to replace `match` for `target`, or why not. Changes nothing in the model."""
     refusals: list[Refused] = []
-    for block in _candidates(match.pattern, target):
+    for block, is_fallback in _candidates(match.pattern, target):
         try:
-            return _plan(match, block, site)
+            return _plan(match, block, site, is_fallback=is_fallback)
         except Refused as refused:
             refusals.append(refused)
         except Exception as error:
@@ -103,15 +103,15 @@ def root_name(match: Match) -> str:
     return node.name or node.outputs[0].name or node.op_type
 
 
-def _candidates(pattern: Pattern, target: str) -> list[Block | None]:
-    """The replacements to try, in order; None is the `function` target's."""
+def _candidates(pattern: Pattern, target: str) -> list[tuple[Block | None, bool]]:
+    """The replacements to try, in order, and whether each is another target's; None is the `function` target's."""
     if target == "function":
-        return [None]
+        return [(None, False)]
     order = ("onnxruntime", "standard") if target == "onnxruntime" else (target,)
-    return [pattern.replace[t] for t in order if t in pattern.replace]
+    return [(pattern.replace[t], t != target) for t in order if t in pattern.replace]
 
 
-def _plan(match: Match, block: Block | None, site: Site) -> Plan:
+def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -> Plan:
     graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
     before = Liveness.of(site.outline, graph, match.nodes)
@@ -133,6 +133,8 @@ def _plan(match: Match, block: Block | None, site: Site) -> Plan:
     fragment.fold()
     replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
     _check_loads(fragment, site.loadability)
+    if is_fallback:
+        _check_kernels(match, fragment, site.loadability)
 
     after = Liveness.of(site.outline, graph, match.nodes, fragment.read.values())
     redirected = redirects(after, replaced, _staying(match), match.nodes)
@@ -200,6 +202,18 @@ def _check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None
             if reason is not None:
                 name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
                 raise Refused(f"{provider.provider} does not load {name}: {reason}")
+
+
+def _check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loadability]) -> None:
+    """Refuse a standard operator that onnxruntime would take apart again, unless the match holds the same one."""
+    had = {n.op_type for n in match.nodes if not n.domain}
+    for node in fragment.nodes:
+        if node.domain or node.op_type in had:
+            continue
+        inputs = [None if v is None else _operand(v, node) for v in node.inputs]
+        for provider in loadability:
+            if provider.inlines(node.op_type, fragment.opset_imports.get("", 1), inputs):
+                raise Refused(f"no kernel for {node.op_type} on {provider.provider}; inlined it would not be faster")
 
 
 def _operand(value: ir.Value, node: ir.Node) -> Operand:

@@ -311,3 +311,21 @@ def test_a_replacement_that_breaks_leaves_the_graph_alone() -> None:
     stage = rewritten(model_of("y = Relu(x)"), odd)
     assert stage.skips and stage.operators == ["Relu"]
     onnx.checker.check_model(stage.after)
+
+
+MISH = pattern("y = x * Tanh(Softplus(x))", example='{x: "float32[2, 8]"}', id_="mish", standard="y = Mish(x)")
+
+
+def test_another_targets_replacement_needs_a_kernel() -> None:
+    """onnxruntime would only write Mish's definition back."""
+    mish = model_of("a = Softplus(x) b = Tanh(a) y = Mul(x, b)", opset=22)
+    assert rewritten(mish, MISH).reason == "no kernel for Mish on CPUExecutionProvider; inlined it would not be faster"
+    assert rewritten(mish, MISH, target="standard").operators == ["Mish"]
+    assert rewritten(mish, MISH, target="function").operators == ["onnx_subgraph.Mish"]
+
+
+def test_an_operator_of_the_target_itself_may_be_inlined() -> None:
+    chosen = pattern(
+        "y = x * Tanh(Softplus(x))", example='{x: "float32[2, 8]"}', id_="mish", onnxruntime="y = Mish(x)", standard="y = Mish(x)"
+    )
+    assert rewritten(model_of("a = Softplus(x) b = Tanh(a) y = Mul(x, b)", opset=22), chosen).operators == ["Mish"]

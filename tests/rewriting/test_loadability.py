@@ -60,3 +60,25 @@ def test_a_provider_that_is_not_here_is_assumed_or_loads_nothing() -> None:
     assert Loadability("NonesuchProvider").reason("Relu", "", 17, [FLOAT]) == "NonesuchProvider is not part of this onnxruntime"
     assumed = Loadability("NonesuchProvider", assume=lambda *_: None)
     assert assumed.reason("Relu", "", 17, [FLOAT]) is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset", "operand", "inlined"),
+    [
+        ("GroupNormalization", 21, FLOAT, True),
+        ("Mish", 22, FLOAT, True),
+        ("Gelu", 20, HALF, True),
+        ("Gelu", 20, FLOAT, False),
+        ("LayerNormalization", 17, HALF, False),
+        ("RMSNormalization", 23, HALF, False),
+        ("LpNormalization", 22, FLOAT, False),
+        ("Clip", 13, FLOAT, False),
+        ("Conv", 17, HALF, False),  # has no definition: it loads by casts
+    ],
+)
+def test_what_has_a_definition_and_no_kernel_is_inlined(operator: str, opset: int, operand: Operand, inlined: bool) -> None:
+    assert LOADABILITY.inlines(operator, opset, [operand]) is inlined
+
+
+def test_a_provider_that_is_not_here_inlines_nothing() -> None:
+    assert not Loadability("NonesuchProvider").inlines("GroupNormalization", 21, [FLOAT])
