@@ -19,6 +19,7 @@ from onnx_subgraph.language.vocabulary import ARITHMETIC, CONSTANTS, DTYPES, FUN
 Names = Callable[[str], object]
 """Gives what a name stands for: a number, string, tuple, an object with the `FACTS` as attributes, or None where it is absent."""
 
+_NUMBERS_AND_TEXT = frozenset({bool, int, float, str})
 _MAX_ITEMS = 4096
 _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
@@ -53,33 +54,35 @@ class _Evaluation:
         self.names = names
 
     def value(self, node: ast.expr) -> Any:
-        match node:
-            case ast.Constant(value=value):
-                return value
-            case ast.Name(id=name):
-                return self.name(name)
-            case ast.Attribute(value=ast.Name(id=name), attr=attr):
-                return self.fact(name, attr)
-            case ast.List(elts=elements) | ast.Tuple(elts=elements):
-                return tuple(self.value(e) for e in elements)
-            case ast.BoolOp(op=op, values=values):
-                return self.logic(values, decided_by=isinstance(op, ast.Or))
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not self.truth(operand)
-            case ast.UnaryOp(operand=operand):
-                return -self.number(operand)
-            case ast.BinOp(left=left, op=op, right=right):
-                return self.arithmetic(node, self.plain(left), op, self.plain(right))
-            case ast.Compare():
-                return self.comparison(node)
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                return self.value(body if self.truth(test) else orelse)
-            case ast.Subscript():
-                return self.subscript(node)
-            case ast.Call(func=ast.Name(id=name), args=arguments):
-                return self.call(node, name, arguments)
-            case _:
-                raise UnknownFact(f"`{_words(node)}` can't be computed")
+        kind = _KINDS.get(type(node))
+        if kind is None:
+            raise UnknownFact(f"`{_words(node)}` can't be computed")
+        return kind(self, node)
+
+    def constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def named(self, node: ast.Name) -> Any:
+        return self.name(node.id)
+
+    def attribute(self, node: ast.Attribute) -> Any:
+        assert isinstance(node.value, ast.Name)
+        return self.fact(node.value.id, node.attr)
+
+    def sequence(self, node: ast.List | ast.Tuple) -> Any:
+        return tuple(self.value(e) for e in node.elts)
+
+    def bool_op(self, node: ast.BoolOp) -> bool:
+        return self.logic(node.values, decided_by=isinstance(node.op, ast.Or))
+
+    def unary_op(self, node: ast.UnaryOp) -> Any:
+        return not self.truth(node.operand) if isinstance(node.op, ast.Not) else -self.number(node.operand)
+
+    def bin_op(self, node: ast.BinOp) -> Any:
+        return self.arithmetic(node, self.plain(node.left), node.op, self.plain(node.right))
+
+    def if_exp(self, node: ast.IfExp) -> Any:
+        return self.value(node.body if self.truth(node.test) else node.orelse)
 
     def name(self, name: str) -> Any:
         if name in CONSTANTS:
@@ -100,6 +103,8 @@ class _Evaluation:
     def plain(self, node: ast.expr) -> Any:
         """The value of `node`, where a constant stands for its value."""
         value = self.value(node)
+        if type(value) in _NUMBERS_AND_TEXT:
+            return value
         if value is None:
             raise UnknownFact(f"`{_words(node)}` is absent or not known")
         if not _is_plain(value) and hasattr(value, "is_constant"):
@@ -154,13 +159,10 @@ class _Evaluation:
             return (self.value(left) is None) is isinstance(op, ast.Is)
         a, b = self.plain(left), self.plain(right)
         words = f"{_words(left)} and {_words(right)}"
-        match op:
-            case ast.Eq():
-                return _equal(a, b, words)
-            case ast.NotEq():
-                return not _equal(a, b, words)
-            case ast.In() | ast.NotIn():
-                return _within(a, b, words) is isinstance(op, ast.In)
+        if isinstance(op, (ast.Eq, ast.NotEq)):
+            return _equal(a, b, words) is isinstance(op, ast.Eq)
+        if isinstance(op, (ast.In, ast.NotIn)):
+            return _within(a, b, words) is isinstance(op, ast.In)
         if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
             raise UnknownFact(f"which of {words} is greater is not known")
         return _ORDER[type(op)](a, b)
@@ -207,8 +209,10 @@ class _Evaluation:
             raise UnknownFact(f"`{_words(node)}` is not a known index")
         return value
 
-    def call(self, node: ast.Call, name: str, arguments: list[ast.expr]) -> Any:
-        values = [self.plain(a) for a in arguments]
+    def call(self, node: ast.Call) -> Any:
+        assert isinstance(node.func, ast.Name)
+        name = node.func.id
+        values = [self.plain(a) for a in node.args]
         parts = list(_parts(values))
         if name != "len" and any(not isinstance(p, (bool, int, float)) for p in parts):
             raise UnknownFact(f"`{_words(node)}` is not a known number")
@@ -216,6 +220,22 @@ class _Evaluation:
             return FUNCTIONS[name](*values)
         except (TypeError, ValueError, ArithmeticError):
             raise UnknownFact(f"`{_words(node)}` can't be computed") from None
+
+
+_KINDS: dict[type[ast.expr], Callable[[_Evaluation, Any], Any]] = {
+    ast.Constant: _Evaluation.constant,
+    ast.Name: _Evaluation.named,
+    ast.Attribute: _Evaluation.attribute,
+    ast.List: _Evaluation.sequence,
+    ast.Tuple: _Evaluation.sequence,
+    ast.BoolOp: _Evaluation.bool_op,
+    ast.UnaryOp: _Evaluation.unary_op,
+    ast.BinOp: _Evaluation.bin_op,
+    ast.Compare: _Evaluation.comparison,
+    ast.IfExp: _Evaluation.if_exp,
+    ast.Subscript: _Evaluation.subscript,
+    ast.Call: _Evaluation.call,
+}
 
 
 def _parts(values: list[Any]) -> Iterator[Any]:
@@ -232,6 +252,8 @@ def _is_plain(value: Any) -> bool:
 
 def _as_plain(value: Any, name: str) -> Any:
     """Arrays and lists as tuples, array scalars as numbers; an array of one element is that number."""
+    if type(value) in _NUMBERS_AND_TEXT:
+        return value
     if hasattr(value, "tolist"):
         if getattr(value, "size", 1) > _MAX_ITEMS:
             raise UnknownFact(f"the value of `{name}` has more than {_MAX_ITEMS} elements")

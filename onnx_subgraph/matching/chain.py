@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 import onnx_ir as ir
@@ -20,7 +21,7 @@ MOST_FRONTS = 64
 """A bound on the fronts tried for one chain, far above what a chain of few items has."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Front:
     """constant ∘ items, through `nodes`. items: (value, exponent or sign), equal ones merged, constants left out.
 
@@ -32,6 +33,11 @@ class Front:
     scalars: tuple[tuple[ir.Value, float], ...]
     nodes: tuple[ir.Node, ...]
     tolerance: float
+
+    @cached_property
+    def powers(self) -> tuple[float, ...]:
+        """The exponents of the items, sorted; a product has the same ones or is another product."""
+        return tuple(sorted(power for _, power in self.items))
 
 
 class Fronts:

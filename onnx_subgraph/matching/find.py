@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.sentence import UnknownFact, evaluate
 from onnx_subgraph.matching.anchors import Anchor, choose, climb, paths_to
 from onnx_subgraph.matching.facts import Facts, Number, static
@@ -236,20 +236,25 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
             return Number(static(value))
         return value
 
+    def holds(sentence: Expression) -> bool:
+        try:
+            true, reason = bool(evaluate(sentence, names)), "it is false"
+        except UnknownFact as unknown:
+            true, reason = False, str(unknown)
+        if not true:
+            matcher.fail(state.whole(), sentence.span, None, f"`{sentence}`", reason)
+        return true
+
+    if not all(map(holds, matcher.normal.first)):
+        return None
     for name, expression in pattern.let:
         try:
             bindings[name] = evaluate(expression, names)
         except UnknownFact as unknown:
             matcher.fail(state.whole(), expression.span, None, f"{name} = {expression}", str(unknown))
             return None
-    for sentence in pattern.where:
-        try:
-            holds, reason = bool(evaluate(sentence, names)), "it is false"
-        except UnknownFact as unknown:
-            holds, reason = False, str(unknown)
-        if not holds:
-            matcher.fail(state.whole(), sentence.span, None, f"`{sentence}`", reason)
-            return None
+    if not all(holds(s) for s in pattern.where if s not in matcher.normal.first):
+        return None
     nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
     roots = {n: bindings[n] for n in pattern.match.names if isinstance(bindings.get(n), ir.Value)}

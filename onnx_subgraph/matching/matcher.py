@@ -152,16 +152,22 @@ class Matcher:
 
     def _has_constants(self, items: Items, step: Expansion, expand: Callable[[ir.Value], Expansion | None]) -> bool:
         """Whether the step leaves a chance for the items that must be constant: one is here, or the chain goes on."""
-        if not any(isinstance(t, Name) and self.normal.constant.get(t.name) for t, _ in items):
-            return True
-        return (
-            step.constant not in (0.0, 1.0)
-            or bool(step.scalars)
-            or any(
-                isinstance(v, ir.Value) and (self.view.constants.is_constant(v) or expand(self.through(v)[0]) is not None)
-                for v, _ in step.items
-            )
-        )
+        wanted = sum(isinstance(t, Name) and self.normal.constant.get(t.name, False) for t, _ in items)
+        return not wanted or self._constants_in(step, expand, wanted, len(items)) >= wanted
+
+    def _constants_in(self, step: Expansion, expand: Callable[[ir.Value], Expansion | None], wanted: int, depth: int) -> int:
+        """How many constants the chain has within `depth` steps; no more than `wanted` are counted."""
+        found = len(step.scalars) or int(step.constant not in (0.0, 1.0))
+        for value, _ in step.items:
+            if found >= wanted:
+                break
+            if isinstance(value, Virtual):
+                found += sum(isinstance(v, ir.Value) and self.view.constants.is_constant(v) for v in value.inputs)
+            elif self.view.constants.is_constant(value):
+                found += 1
+            elif depth > 1 and (inner := expand(self.through(value)[0])) is not None:
+                found += self._constants_in(inner, expand, wanted - found, depth - 1)
+        return found
 
     def _mentions(self, term: Normal) -> frozenset[object]:
         """Every key of a state's bindings that matching `term` may read."""
@@ -344,11 +350,12 @@ class Matcher:
         if term.scalar is not None:  # a scale takes all the scalars that there are, those inside the operands first
             fronts = tuple(sorted(fronts, key=lambda front: -len(front.nodes)))
         constant = term.coefficient * factor if isinstance(term, Product) else term.constant
+        powers = tuple(sorted(power for _, power in items)) if isinstance(term, Product) else None
         kind = "a product" if isinstance(term, Product) else "a sum"
         best: Front | None = None
         for front in fronts:
             for variant in self._with_scalars(term, front, len(items)):
-                if len(variant.items) != len(items):
+                if len(variant.items) != len(items) or (powers is not None and variant.powers != powers):
                     continue
                 best = variant
                 product = isinstance(term, Product)

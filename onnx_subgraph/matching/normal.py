@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.check import static_names
-from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.recipe import recipe_axes
 
 PRODUCT_OPERATORS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Sqrt", "Pow"})
@@ -112,6 +112,7 @@ class NormalPattern:
     primary: the result that matching starts from. others: the results that it does not reach, in order.
     statics: the names that must stand for constants, because a replacement uses them as attributes.
     provided: the results that a replacement of some target stands for; all other matched values are inner ones.
+    first: the sentences that no `let` has a part in; they are cheaper and come before it.
     constant: name → whether it must be constant, where a sentence says so outright (`a.is_constant`, `not x.is_constant`).
     """
 
@@ -121,6 +122,7 @@ class NormalPattern:
     statics: frozenset[str]
     provided: frozenset[str]
     constant: Mapping[str, bool]
+    first: tuple[Expression, ...]
 
 
 def normalise(pattern: Pattern) -> NormalPattern:
@@ -216,8 +218,15 @@ class _Normaliser:
             if name not in covered:
                 others.append(self.names[name])
                 covered |= reached[name]
+        derived = {name for name, _ in self.pattern.let}
         return NormalPattern(
-            self.pattern, self.names[primary], tuple(reversed(others)), self.statics, frozenset(self.roots), self.constancy()
+            self.pattern,
+            self.names[primary],
+            tuple(reversed(others)),
+            self.statics,
+            frozenset(self.roots),
+            self.constancy(),
+            tuple(s for s in self.pattern.where if derived.isdisjoint(_words(s.text))),
         )
 
     def constancy(self) -> dict[str, bool]:
