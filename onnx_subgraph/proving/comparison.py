@@ -68,7 +68,7 @@ def difference(exact: Exact, fused: onnx.ModelProto) -> str | None:
 
 def outputs(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | str:
     """What onnxruntime computes without optimisation, or what it says instead."""
-    session = open_session(model.SerializeToString(), PROVIDER, optimised=False)
+    session = open_session(model.SerializeToString(), PROVIDER, optimised=False, threads=1)
     results = session if isinstance(session, Failure) else run(session, feeds)
     return (
         f"onnxruntime says: {results.message}" if isinstance(results, Failure) else {n: np.asarray(a) for n, a in results.items()}

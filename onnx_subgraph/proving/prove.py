@@ -89,7 +89,7 @@ class _Proof:
     targets: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, Counter[str]] = field(default_factory=dict)
     unproved: dict[str, str] = field(default_factory=dict)
-    proved: set[tuple[int, int]] = field(default_factory=set)
+    proved: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     mixed: bool = False
 
     def run(self) -> Proof:
@@ -132,10 +132,20 @@ class _Proof:
                 self.failures.append(f"the target {target} was never proved: {said}")
         if self.pattern.mixed_precision and not self.mixed:
             self.failures.append("it says mixed-precision, and no spelling with casts was proved")
-        for point, alternatives in points(self.pattern).items():
-            for index, text in enumerate(alternatives):
-                if (point, index) not in self.proved:
-                    self.failures.append(f"the alternative `{text}` was never proved")
+        written = [t for t in self.pattern.replace if self.targets[t]] or [t for t, count in self.targets.items() if count]
+        for target in written:
+            for point, alternatives in points(self.pattern).items():
+                for index, text in enumerate(alternatives):
+                    if (point, index) not in self.proved[target]:
+                        self.failures.append(f"the alternative `{text}` was never proved for {target}{self.why_not(target)}")
+
+    def why_not(self, target: str) -> str:
+        """The most frequent reason for which instances were left out that no missing kernel explains."""
+        reasons = Counter(
+            {r: n for r, n in self.skipped.get(target, Counter()).items() if "does not load" not in r and "opset" not in r}
+        )
+        reasons.update({n: count for n, count in self.notes.items() if n.startswith("not ")})
+        return "".join(f": {reason}" for reason, _ in reasons.most_common(1))
 
     # Instances
 
@@ -179,7 +189,7 @@ class _Proof:
                 self.failures.append(f"an instance is not fused whole and once: {found} ({spelling}, {target})")
             elif self.agrees("a fused instance differs", exact, fused.model, f"{spelling}, {target}"):
                 self.targets[target] += 1
-                self.proved |= instance.used
+                self.proved.setdefault(target, set()).update(instance.used)
                 self.mixed |= spelling.mixed
         return later
 
@@ -243,7 +253,7 @@ class _Proof:
                 continue
             if self.agrees(f"{_at(case.span)}a model to fuse differs", exact, fused.model, f"{case.why}, {target}"):
                 self.targets[target] += 1
-                self.proved.update(c for m in fused.matches for c in m.chosen.items())
+                self.proved.setdefault(target, set()).update(c for m in fused.matches for c in m.chosen.items())
 
     def fuse(self, proto: onnx.ModelProto, target: str, place: str) -> _Fused | None:
         """What this pattern alone does to the model for this target; None, and a failure, where the attempt raises."""

@@ -97,7 +97,7 @@ def spellings(pattern: Pattern) -> Iterator[Spelling]:
 
 def base_spellings(pattern: Pattern) -> Iterator[Spelling]:
     """One plain spelling for each choice of alternatives: what mutants are made from."""
-    for chosen in _choices(pattern):
+    for chosen in _choices(pattern, mixtures=0):
         yield Spelling(chosen)
 
 
@@ -113,7 +113,7 @@ def points(pattern: Pattern) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _choices(pattern: Pattern) -> list[Mapping[int, int]]:
+def _choices(pattern: Pattern, mixtures: int = 2) -> list[Mapping[int, int]]:
     """The first alternatives, then each other alternative once, then some mixtures.
 
     An alternative inside another one is reached by choosing that one, too.
@@ -125,7 +125,7 @@ def _choices(pattern: Pattern) -> list[Mapping[int, int]]:
     made += [{**first, **outer[point], point: index} for point, count in counts.items() for index in range(1, count)]
     made += [{**first, **outer[point]} for point in counts]
     draw = random.Random(7)
-    made += [{point: draw.randrange(count) for point, count in counts.items()} for _ in range(2 if len(counts) > 1 else 0)]
+    made += [{point: draw.randrange(count) for point, count in counts.items()} for _ in range(mixtures if len(counts) > 1 else 0)]
     unique = {tuple(m.items()): m for m in made}
     return list(islice(unique.values(), MOST_CHOICES))
 

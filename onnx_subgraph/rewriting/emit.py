@@ -35,6 +35,8 @@ from onnx_subgraph.rewriting import layout
 from onnx_subgraph.rewriting.attribute import Lookup, attribute, plain, static
 from onnx_subgraph.rewriting.fragment import Fragment, Refused
 
+_REARRANGING = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""What these make of an absent value is absent."""
 _CHAIN = {("+", False): "Add", ("+", True): "Sub", ("*", False): "Mul", ("*", True): "Div"}
 
 
@@ -231,6 +233,8 @@ class Emitter:
         keywords = [(k, t) for k, t in term.keywords if not self._is_absent(t)]
         captured = self.rest.get(term.rest, {}) if term.rest else {}
         arguments: list[Operand] = [self._argument(a) for a in term.arguments]
+        if not operator.domain and operator.name in _REARRANGING and arguments and arguments[0] is None:
+            return (None,)  # `Reshape(bias, [-1])` where there is no bias
         while arguments and arguments[-1] is None:
             arguments.pop()
         schema = self.schema(operator, (*(k for k, _ in keywords), *captured), len(arguments))

@@ -108,9 +108,11 @@ def open_session(
     optimised: bool,
     folder: Path | None = None,
     custom_op_libraries: Sequence[Path] = (),
+    threads: int | None = None,
 ) -> Session | Failure:
     """A session for a model file, or for a serialized model whose external data lies in `folder`.
 
+    threads: None for as many as there are processors, at most four; one spares a small model the making of a pool.
     Raises UsageError when the provider is in the wheel but does not start on this machine.
     """
     runtime = onnxruntime()
@@ -119,7 +121,7 @@ def open_session(
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.use_deterministic_compute = True
-    options.intra_op_num_threads = max(1, min(4, os.cpu_count() or 1))
+    options.intra_op_num_threads = threads or max(1, min(4, os.cpu_count() or 1))
     options.inter_op_num_threads = 1
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))

@@ -329,3 +329,18 @@ def test_an_operator_of_the_target_itself_may_be_inlined() -> None:
         "y = x * Tanh(Softplus(x))", example='{x: "float32[2, 8]"}', id_="mish", onnxruntime="y = Mish(x)", standard="y = Mish(x)"
     )
     assert rewritten(model_of("a = Softplus(x) b = Tanh(a) y = Mul(x, b)", opset=22), chosen).operators == ["Mish"]
+
+
+def test_an_absent_value_rearranged_is_absent(draw: Callable[..., np.ndarray]) -> None:
+    """`Reshape(b, …)` where nothing bound b is an omitted input, as b itself would be."""
+    shift = pattern(
+        "d = Relu(x)\ny = LayerNormalization(d, s, b) | LayerNormalization(d, s)",
+        example='{x: "float32[2, 4]", s: "float32[4]", b: "float32[4]"}',
+        standard="y = LayerNormalization(Abs(Relu(x)), Reshape(s, [-1]), Cast(Reshape(b, [-1]), to=1))",
+    )
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x, float[4] s) => (float[N, 4] y) { d = Relu(x) y = LayerNormalization(d, s) }"""
+    stage = rewritten(text, shift, target="standard")
+    assert stage.operators == ["Relu", "Abs", "Reshape", "LayerNormalization"]
+    assert len(stage.model.graph[-1].inputs) == 2
+    stage.agrees({"x": draw(3, 4), "s": draw(4)})

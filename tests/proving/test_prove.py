@@ -1,0 +1,101 @@
+"""What a proof asks of a pattern: everything that it claims must have been seen to hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.proving import prove
+from tests.proving.patterns import catalogue, written
+
+X = '{x: "float32[2, 8]"}'
+
+
+def failures(pattern: Pattern) -> str:
+    return "\n".join(prove(pattern).failures)
+
+
+def test_a_proof_says_what_was_tried() -> None:
+    proof = prove(catalogue().get("silu"))
+    assert not proof.failures and not proof.unproved
+    assert proof.cases > 20 and set(proof.targets) == {"onnxruntime", "standard", "function"}
+    assert all(proof.targets.values())
+
+
+def test_a_proof_is_the_same_every_time() -> None:
+    assert prove(catalogue().get("glu")) == prove(catalogue().get("glu"))
+
+
+def test_a_replacement_that_computes_something_else_fails() -> None:
+    assert "a fused instance differs" in failures(written("y = x * Sigmoid(x)", "y = com.microsoft.QuickGelu(x, alpha=1.5)", X))
+
+
+def test_a_replacement_that_is_right_up_to_a_bad_default_fails() -> None:
+    """QuickGelu's alpha is 1.702 where nothing is said."""
+    assert "a fused instance differs" in failures(written("y = x * Sigmoid(1.7 * x)", "y = com.microsoft.QuickGelu(x)", X))
+
+
+def test_a_condition_that_is_missing_is_found() -> None:
+    """Nothing says that all axes but the batch are one, or that the scale is for the last of them."""
+    pattern = written(
+        "y = x / Sqrt(ReduceMean(x ** 2, axes=axes) + eps) * scale",
+        "y = SimplifiedLayerNormalization(x, scale, axis=-1, epsilon=eps)",
+        '{x: "float32[2, 8, 8]", scale: "float32[8]", axes: [-1], eps: 1e-6}',
+        where="[len(axes) == 1]",
+    )
+    said = failures(pattern)
+    assert "a mutant fuses and differs" in said and "another axis" in said
+
+
+def test_an_alternative_that_no_model_reaches_fails() -> None:
+    pattern = written(
+        "y = Relu(Gemm(a, b)) | Relu(Gemm(b, a))",
+        'y = com.microsoft.FusedGemm(a, b, activation="Relu")',
+        '{a: "float32[2, 3]", b: "float32[3, 4]"}',
+    )
+    assert "the alternative `Relu(Gemm(b, a))` was never proved for onnxruntime: not evaluated" in failures(pattern)
+
+
+def test_an_alternative_that_its_replacement_can_not_serve_fails() -> None:
+    pattern = written(
+        "y = com.microsoft.Gelu(x + bias) | com.microsoft.Gelu(x)",
+        "y = com.microsoft.BiasGelu(x, bias)",
+        '{x: "float32[2, 8]", bias: "float32[8]"}',
+        where="[bias is None or bias.rank == 1]",
+    )
+    said = failures(pattern)
+    assert "the alternative `com.microsoft.Gelu(x)` was never proved for onnxruntime" in said and "Gelu(x + bias)" not in said
+
+
+def test_an_example_that_fits_no_operator_fails() -> None:
+    pattern = written("y = Relu(a @ b)", "y = com.microsoft.FusedGemm(a, b)", '{a: "float32[2, 3]", b: "float32[5, 4]"}')
+    assert "nothing could be proved" in failures(pattern)
+
+
+def test_a_target_that_this_machine_does_not_load_is_no_failure_and_says_why() -> None:
+    proof = prove(catalogue().get("group-normalization-silu"))
+    assert not proof.failures and proof.targets["onnxruntime"] == 0
+    assert "GroupNorm" in proof.unproved["onnxruntime"]
+
+
+KEPT = """
+  - why: {why}
+    model: |
+      <ir_version: 8, opset_import: ["" : 17]>
+      g (float[2, 8] x) => (float[2, 8] y) {{ s = Sigmoid(x) y = Mul(x, s) }}"""
+
+
+@pytest.mark.parametrize(("key", "said"), [("keeps", "a model to keep is fused"), ("fuses", "a model to fuse is not matched")])
+def test_cases_by_hand_are_held_to_their_word(key: str, said: str) -> None:
+    match = "y = x * Sigmoid(x)" if key == "keeps" else "y = x * Sigmoid(2 * x)"
+    alpha = 1.0 if key == "keeps" else 2.0
+    pattern = written(match, f"y = com.microsoft.QuickGelu(x, alpha={alpha})", X, **{key: KEPT.format(why="it is said so")})
+    found = [f for f in prove(pattern).failures if said in f]
+    assert found and all("it is said so" in f and "probe.yaml:" in f for f in found)
+
+
+def test_a_float64_is_not_proved_by_a_float32_kernel() -> None:
+    """QuickGelu has no double kernel: the instances in float64 are skipped, not approximated."""
+    pattern = written("y = x * Sigmoid(x)", "y = com.microsoft.QuickGelu(x, alpha=1.0)", '{x: "float64[2, 8]"}')
+    proof = prove(pattern)
+    assert not [f for f in proof.failures if "differs" in f]
