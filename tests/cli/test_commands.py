@@ -94,3 +94,35 @@ def test_a_pattern_that_fails_its_proof_is_a_no(
     assert run("test-patterns", "my-mish", "--patterns", own, "--json").json == {
         "patterns": [{"pattern": "my-mish", "cases": 3, "failures": list(failures), "targets": {}, "unproved": {}, "notes": []}]
     }
+
+
+WRONG = """id: my-silu
+summary: SiLU with a slope that is not its own
+match: |
+  y = x * Sigmoid(x)
+replace:
+  onnxruntime: y = com.microsoft.QuickGelu(x, alpha=1.5)
+example: {x: "float32[2, 8]"}
+"""
+
+
+def test_a_proof_that_fails_names_the_spelling(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "my_silu.yaml"
+    path.write_text(WRONG)
+    result = run("test-patterns", "my-silu", "--patterns", path)
+    assert result.code == 1
+    assert "my-silu: a fused instance differs" in result.out and "opset 18, float32" in result.out
+    assert "1 pattern failed" in result.out
+    path.write_text(WRONG.replace("1.5", "1.0"))
+    right = run("test-patterns", "my-silu", "--patterns", path)
+    assert right.code == 0 and "all hold" in right.out
+    assert run("test-patterns", "my-silu", "--patterns", path, "--json").json["patterns"][0]["targets"]["onnxruntime"] > 3
+
+
+def test_a_proof_that_is_interrupted_is_no_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> Proof:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("onnx_subgraph.proving.prove", interrupted)
+    result = run("test-patterns", "gelu")
+    assert result.code == 2 and "all hold" not in result.out
