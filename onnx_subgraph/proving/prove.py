@@ -8,7 +8,7 @@ Every alternative of the formula and every target must have been proved at least
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -22,7 +22,7 @@ from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.proving.comparison import Exact, NotRunError, difference
+from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, difference
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import Mutant, mutants
 from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError, base_spellings, points, spellings
@@ -31,8 +31,6 @@ from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.feeds import draw_feeds
-
-PROVIDER = "CPUExecutionProvider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +53,6 @@ class Proof:
 def prove(pattern: Pattern) -> Proof:
     """The proof of a pattern on the CPU execution provider."""
     return _Proof(pattern).run()
-
-
-def proofs(patterns: tuple[Pattern, ...]) -> Iterator[Proof]:
-    """The proofs of all these patterns, one after another."""
-    for pattern in patterns:
-        yield prove(pattern)
 
 
 @dataclass(frozen=True, slots=True)
