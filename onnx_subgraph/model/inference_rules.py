@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import re
 from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx_ir as ir
@@ -45,6 +47,10 @@ _BROADCASTING = frozenset(
 _FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
 _LONGEST_SHAPE = 64
 """Elements of an integer tensor that are followed one by one; shapes are short."""
+_MOST_SYMBOLS = 4
+"""Symbols in a maximum; sympy's Max costs their number squared."""
+_UNKNOWN = re.compile(r"_d\d+")
+"""The names that the library gives to dimensions of which it knows nothing, in this inference or one before."""
 
 
 @functools.cache
@@ -170,6 +176,9 @@ def _symbols(dim: ir.SymbolicDim) -> frozenset[str]:
 
 # Broadcasting and slicing
 
+_MAXIMA: WeakKeyDictionary[ShapeInferenceContext, dict[frozenset[str], ir.SymbolicDim]] = WeakKeyDictionary()
+"""For each inference: the names of the two dimensions of a broadcast → the unknown that it gives."""
+
 
 def _expression(dim: Dim) -> sympy.Expr | None:
     if isinstance(dim, int):
@@ -185,7 +194,10 @@ def _dim(expression: sympy.Expr) -> Dim:
 
 
 def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
-    """The size that two dimensions broadcast to, None where they cannot. Two different symbols give their maximum."""
+    """The size that two dimensions broadcast to, None where they cannot. Two different symbols give their maximum.
+
+    The maximum of an unknown and another is unknown, and the same one each time: along a residual stream it would grow.
+    """
     if a == b or b == 1:
         return a
     if a == 1:
@@ -195,7 +207,13 @@ def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
     if isinstance(a, int) or isinstance(b, int):
         return a if isinstance(a, int) else b  # The other one is 1 or the same, else the model does not run.
     left, right = _expression(a), _expression(b)
-    return context.new_symbolic_dim() if left is None or right is None else _dim(sympy.Max(left, right))
+    if left is None or right is None:
+        return context.new_symbolic_dim()
+    symbols = {str(symbol) for symbol in left.free_symbols | right.free_symbols}
+    if len(symbols) <= _MOST_SYMBOLS and not any(map(_UNKNOWN.fullmatch, symbols)):
+        return _dim(sympy.Max(left, right))
+    known = _MAXIMA.setdefault(context, {})
+    return known.setdefault(frozenset({str(a), str(b)}), context.new_symbolic_dim())
 
 
 def broadcast(context: ShapeInferenceContext, shapes: Sequence[Sequence[Dim]]) -> list[Dim] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import onnx_ir as ir
 import pytest
 from hypothesis import given
@@ -60,6 +62,25 @@ def test_dimensions_are_compared_as_expressions() -> None:
 def test_two_symbols_do_not_broadcast_to_the_first() -> None:
     model = inferred("{ y = Add (x, z) }", inputs="float[batch, 4] x, float[other, 4] z")
     assert shape(model, "y") == ["Max(batch, other)", 4]
+
+
+def test_a_maximum_does_not_grow_without_end() -> None:
+    """Along a residual stream unknown dimensions pile up, and sympy's Max costs their number squared."""
+    context = ShapeInferenceContext({"": 17})
+    symbols = [ir.SymbolicDim(name) for name in "abcde"]
+    most = functools.reduce(lambda a, b: broadcast_dim(context, a, b), symbols[:4])
+    assert str(most) == "Max(a, b, c, d)"
+    more = broadcast_dim(context, most, symbols[4])
+    assert str(more).isidentifier()
+    assert more == broadcast_dim(context, symbols[4], most) == broadcast_dim(context, more, more)
+
+
+def test_the_maximum_with_an_unknown_is_unknown_and_the_same_each_time() -> None:
+    context, known, other = ShapeInferenceContext({"": 17}), ir.SymbolicDim("a"), ir.SymbolicDim("b")
+    unknown = context.new_symbolic_dim()
+    result = broadcast_dim(context, unknown, known)
+    assert result not in (unknown, known) and result == broadcast_dim(context, known, unknown)
+    assert result != broadcast_dim(context, unknown, other)
 
 
 def test_a_slice_of_a_symbolic_dimension_may_be_shorter_than_asked_for() -> None:
