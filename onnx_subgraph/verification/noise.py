@@ -129,28 +129,30 @@ def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:
 
 def _factor(value: ir.Value, dtype: ir.DataType, seed: int, opset: int) -> list[ir.Node]:
     """Nodes whose last output has the value's shape and dtype and is 1 - eps * u, rounded once, from float32 or float64."""
-    wide = ir.DataType.DOUBLE if dtype is ir.DataType.DOUBLE else ir.DataType.FLOAT
+    wide, step = ir.DataType.DOUBLE if dtype is ir.DataType.DOUBLE else ir.DataType.FLOAT, _EPSILON[dtype]
+    scattered = seed * 10368889 % (1 << 24)  # onnxruntime's generator starts alike from neighbouring seeds
 
-    def scalar(number: float) -> ir.Node:
-        return ir.node("Constant", [], {"value": ir.tensor(np.asarray(number, wide.numpy()))})
+    def constant(array: object) -> ir.Node:
+        return ir.node("Constant", [], {"value": ir.tensor(np.asarray(array))})
 
-    if opset < 22:
-        draw = {"dtype": int(wide), "low": 0.0, "high": _EPSILON[dtype], "seed": float(seed)}
-        nodes = [ir.node("RandomUniformLike", [value], draw)]
+    if opset >= 22:
+        # onnxruntime has no kernel for the random operators of opset 22, but one for Dropout, which yields 0 or 2a from a
+        shape, half, train = ir.node("Shape", [value]), constant(np.float32(0.5)), constant(True)
+        filled = ir.node("ConstantOfShape", shape.outputs, {"value": ir.tensor(np.asarray([step / 2.0], wide.numpy()))})
+        draw = ir.node("Dropout", [filled.outputs[0], half.outputs[0], train.outputs[0]], {"seed": scattered})
+        nodes = [shape, half, train, filled, draw]
+    elif wide is ir.DataType.DOUBLE:
+        limits = {"dtype": int(wide), "low": 0.0, "high": step, "seed": float(scattered)}
+        nodes = [ir.node("RandomUniformLike", [value], limits)]
     else:
-        # onnxruntime has no kernel for the random operators of opset 22, but one for Dropout, which yields 0 or 2 from 1
-        shape, half, train = (
-            ir.node("Shape", [value]),
-            scalar(0.5),
-            ir.node("Constant", [], {"value": ir.tensor(np.asarray(True))}),
-        )
-        ones = ir.node("ConstantOfShape", shape.outputs, {"value": ir.tensor(np.ones(1, wide.numpy()))})
-        draw_node = ir.node("Dropout", [ones.outputs[0], half.outputs[0], train.outputs[0]], {"seed": seed})
-        step = scalar(_EPSILON[dtype] / 2.0)
-        nodes = [shape, half, train, ones, draw_node, step, ir.node("Mul", [draw_node.outputs[0], step.outputs[0]])]
-    one = scalar(1.0)
-    difference = ir.node("Sub", [one.outputs[0], nodes[-1].outputs[0]])
-    return [*nodes, one, difference, ir.node("Cast", difference.outputs, {"to": int(dtype)})]
+        limits = {"dtype": int(wide), "low": 1.0 - step, "high": 1.0, "seed": float(scattered)}
+        nodes = [ir.node("RandomUniformLike", [value], limits)]
+    if opset >= 22 or wide is ir.DataType.DOUBLE:
+        one = constant(np.asarray(1.0, wide.numpy()))
+        nodes += [one, ir.node("Sub", [one.outputs[0], nodes[-1].outputs[0]])]
+    if dtype is not wide:
+        nodes.append(ir.node("Cast", nodes[-1].outputs, {"to": int(dtype)}))
+    return nodes
 
 
 def _rename_output(graph: ir.Graph, value: ir.Value, moved: ir.Value) -> None:

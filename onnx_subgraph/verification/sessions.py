@@ -123,6 +123,8 @@ def open_session(
     options.use_deterministic_compute = True
     options.intra_op_num_threads = threads or max(1, min(4, os.cpu_count() or 1))
     options.inter_op_num_threads = 1
+    # threads that spin while they wait take the processor from each other where there are few, and gain nothing in one run
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
