@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from onnx_subgraph.cli.failure import describe
+from onnx_subgraph.cli.terminal import quiet_libraries
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -135,6 +136,7 @@ def _work(task: Task, writer: Connection) -> None:
     """What a process does: fuse one model and send what came of it."""
     try:
         signal.signal(signal.SIGTERM, break_off)
+        quiet_libraries()
         from onnx_subgraph.language.library import load_patterns
 
         writer.send(_fuse(task, load_patterns(task.patterns), writer.send))

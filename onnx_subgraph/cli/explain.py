@@ -7,10 +7,15 @@ of the pattern that failed, the node where it failed, and what was expected and 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from onnx_subgraph.cli.options import check_ids, json_option, patterns_option
+from onnx_subgraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnx_subgraph.pipeline import FuseResult
 
 
 @click.command(short_help="Say what matched, what nearly did, and why not.")
@@ -34,9 +39,26 @@ def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[
     with progress() as say:
         say(f"{model}: find")
         result = pipeline.explain(model, library, options)
+    if node is not None:
+        _check_node(node, result)
     result = about(result, pattern=pattern, node=node)
     if as_json:
         show_json(json.explanation(result))
     else:
         show(text.explanation(result))
     return 0
+
+
+def _check_node(name: str, result: FuseResult) -> None:
+    """Raises UsageError, with the nearest name as a hint, where neither the model nor what it becomes has a node `name`."""
+    from onnx_subgraph.language import spelling
+    from onnx_subgraph.model.files import load
+
+    model = load(result.model)
+    nodes = [*model.graph.all_nodes(), *(node for function in model.functions.values() for node in function.all_nodes())]
+    # A node without a name is called by what it makes.
+    known = {node.name or node.outputs[0].name or "" for node in nodes if node.name or node.outputs}
+    known |= {rewrite.node for rewrite in result.rewrites}
+    if name not in known:
+        hint = spelling.hint(name, sorted(known - {""}), "`onnx-subgraph explain MODEL` names nodes where something matched")
+        raise UsageError(f"{result.model} has no node {name!r}", hint=hint)

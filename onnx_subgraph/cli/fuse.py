@@ -6,6 +6,7 @@ written where is settled before the first model is read, so that a mistake in th
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -29,6 +30,7 @@ from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
     from onnx_subgraph.cli.batch import Failure
+    from onnx_subgraph.language.library import Library
     from onnx_subgraph.pipeline import FuseResult
 
 
@@ -124,9 +126,9 @@ def fuse(
     with _folder(None if dry_run else output_dir), progress() as say, closing(run(tasks, library, jobs, say)) as results:
         for task, outcome in zip(tasks, results, strict=True):
             outcomes.append(outcome)
-            _tell(task.model, outcome, as_json=as_json)
+            _tell(task.model, outcome, library, as_json=as_json)
     if as_json:
-        _print_json(models, outcomes)
+        _print_json(models, outcomes, library)
     return max(exit_code(outcome, options.verify) for outcome in outcomes)
 
 
@@ -144,6 +146,8 @@ def plan_outputs(models: tuple[Path, ...], output: Path | None, output_dir: Path
         outputs = [output_dir / model.name for model in models]
     else:
         outputs = [model.with_name(f"{model.stem}.fused{model.suffix or '.onnx'}") for model in models]
+    for folder in dict.fromkeys(path.parent for path in outputs):
+        _check_folder(folder, may_be_made=output_dir is not None)
     sources = {model.resolve() for model in models}
     written: dict[Path, Path] = {}
     for model, path in zip(models, outputs, strict=True):
@@ -152,6 +156,18 @@ def plan_outputs(models: tuple[Path, ...], output: Path | None, output_dir: Path
         if (other := written.setdefault(path.resolve(), model)) is not model:
             raise UsageError(f"{other} and {model} would both be written to {path}", hint="fuse them with two commands")
     return outputs
+
+
+def _check_folder(folder: Path, *, may_be_made: bool) -> None:
+    """Raises UsageError where no file can be written to `folder`: it is better said before the model is read than after."""
+    there = folder
+    while may_be_made and not os.path.lexists(there):
+        there = there.parent
+    if not there.is_dir():
+        what = f"{there} is no folder" if os.path.lexists(there) else f"there is no folder {there}"
+        raise UsageError(f"{what}, so nothing can be written to {folder}", hint="make the folder, or name another output")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"the folder {there} can't be written to", hint="name another output")
 
 
 def exit_code(outcome: FuseResult | Failure, verify: bool) -> int:
@@ -169,7 +185,7 @@ def exit_code(outcome: FuseResult | Failure, verify: bool) -> int:
             return 0
 
 
-def _tell(model: Path, outcome: FuseResult | Failure, *, as_json: bool) -> None:
+def _tell(model: Path, outcome: FuseResult | Failure, library: Library, *, as_json: bool) -> None:
     from onnx_subgraph.cli.batch import Failure
     from onnx_subgraph.cli.terminal import show, warn
 
@@ -178,17 +194,20 @@ def _tell(model: Path, outcome: FuseResult | Failure, *, as_json: bool) -> None:
         warn(f"Error: {prefix}{outcome.message}")
     elif not as_json:
         from onnx_subgraph.report import text
+        from onnx_subgraph.report.relevance import telling
 
-        show(text.fusion(outcome))
+        told = telling(outcome, library)
+        show(text.fusion(told, hidden=len(outcome.near_misses) - len(told.near_misses)))
 
 
-def _print_json(models: tuple[Path, ...], outcomes: list[FuseResult | Failure]) -> None:
+def _print_json(models: tuple[Path, ...], outcomes: list[FuseResult | Failure], library: Library) -> None:
     from onnx_subgraph.cli.batch import Failure
     from onnx_subgraph.cli.terminal import show_json
     from onnx_subgraph.report import json
+    from onnx_subgraph.report.relevance import telling
 
     objects = [
-        json.failure(model, outcome.message) if isinstance(outcome, Failure) else json.fusion(outcome)
+        json.failure(model, outcome.message) if isinstance(outcome, Failure) else json.fusion(telling(outcome, library))
         for model, outcome in zip(models, outcomes, strict=True)
     ]
     show_json(objects[0] if len(objects) == 1 else {"models": objects})

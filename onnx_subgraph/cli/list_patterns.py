@@ -19,7 +19,7 @@ from onnx_subgraph.cli.options import json_option, patterns_option
 @json_option
 def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool) -> int:
     """List all patterns, or show one: its formula, what it becomes, and where that is written."""
-    from onnx_subgraph.cli.terminal import show, show_json
+    from onnx_subgraph.cli.terminal import show_json, show_text, width
     from onnx_subgraph.language.library import headers, unknown_id
 
     known = headers(patterns)
@@ -29,9 +29,9 @@ def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool
 
             show_json({"patterns": [json.header(header) for header in known]})
         else:
-            from onnx_subgraph.report import text
+            from onnx_subgraph.report import listing
 
-            show(text.pattern_list(known))
+            show_text(listing.pattern_list(known, width()))
         return 0
     header = next((header for header in known if header.id == pattern), None)
     if header is None:
@@ -42,7 +42,7 @@ def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool
 
         show_json({**json.header(header), "source": source})
     else:
-        from onnx_subgraph.report import text
+        from onnx_subgraph.report import listing
 
-        show(text.pattern(header, source))
+        show_text(listing.pattern(header, source))
     return 0

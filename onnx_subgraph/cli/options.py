@@ -31,7 +31,18 @@ def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     parts = sizes.split("x") if sizes else []
     if not equals or not name or not all(part.isdecimal() for part in parts):
         raise click.BadParameter(f"{text!r} is no INPUT=SHAPE; write for example input_ids=1x128")
+    if "0" in (part.lstrip("0") or "0" for part in parts):
+        raise click.BadParameter(f"{text!r} holds no element, and nothing can be compared on it; give sizes of 1 and more")
     return name, tuple(map(int, parts))
+
+
+def feeds_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """`path` as it is, where it can be an .npz file, which is a zip archive. Raises click.BadParameter."""
+    import zipfile
+
+    if path is not None and not zipfile.is_zipfile(path):
+        raise click.BadParameter(f"{str(path)!r} is no .npz file; write it with numpy.savez, one array an input")
+    return path
 
 
 def opset_choice(text: str) -> str:
@@ -120,6 +131,7 @@ def feeds_options(command: Command) -> Command:
             click.option(
                 "--inputs",
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                callback=feeds_file,
                 metavar="FEEDS.npz",
                 help="Inputs to compare on, by name, in a NumPy .npz file.",
             ),

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
+
+from onnx_subgraph.cli.failure import DEBUG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +41,16 @@ def show(answer: RenderableType) -> None:
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
+def show_text(answer: str) -> None:
+    """Prints `answer`, plain lines, on standard output."""
+    click.echo(answer)
+
+
+def width() -> int:
+    """The columns that standard output has, or that its lines may take where it is no terminal."""
+    return shutil.get_terminal_size((LOG_WIDTH, 24)).columns
+
+
 def show_json(answer: object) -> None:
     """Prints `answer` as one JSON document, on standard output."""
     click.echo(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False))
@@ -48,9 +61,18 @@ def warn(message: str) -> None:
     click.echo(message, err=True)
 
 
+def quiet_libraries() -> None:
+    """Keeps remarks that libraries log for their developers from standard error, which is for progress and errors."""
+    if not os.environ.get(DEBUG):
+        import logging
+
+        logging.lastResort = None
+
+
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """Gives a function that shows what is being done now; it shows nothing where standard error is no terminal."""
+    quiet_libraries()
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -7,7 +7,6 @@ what was done and whether it is right, and ends with what was not done and why.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +17,12 @@ from rich.text import Text
 
 from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.report import grouping
+from onnx_subgraph.report.listing import short
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from onnx_subgraph.errors import Span
-    from onnx_subgraph.language.library import Header
     from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.proving import Proof
     from onnx_subgraph.verification.verdict import Run, Verdict
@@ -34,10 +33,12 @@ NEAR_MISSES = 5
 """How many near misses a fusion report shows; `explain` shows all."""
 
 UNNAMED = "(a node without a name)"
+FOLDED = "a constant"
+"""What a match has become that needs no operator any more."""
 
 
-def fusion(result: FuseResult) -> RenderableType:
-    """What became of one model."""
+def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
+    """What became of one model. hidden: how many near misses `result` does not tell of (`relevance`)."""
     groups = grouping.fusions(result.rewrites)
     parts: list[RenderableType] = [_heading(result), _facts(result, len(result.rewrites))]
     if groups:
@@ -46,7 +47,10 @@ def fusion(result: FuseResult) -> RenderableType:
         parts += ["", Text("Matched, not replaced", "bold"), _skipped(grouping.skipped(result.skipped))]
     if near := grouping.nearly_matched(result.near_misses):
         parts += ["", Text("Nearly matched", "bold"), _near_misses(near[:NEAR_MISSES])]
-        parts.append(Text(f"`onnx-subgraph explain {result.model}` shows {_the_rest(near)} where they failed", "dim"))
+        parts.append(Text(f"`onnx-subgraph explain {result.model}` shows {_the_rest(near, hidden)}", "dim"))
+    elif hidden:
+        begun = f"{_count(hidden, 'place')} where a pattern only began to match"
+        parts += ["", Text(f"`onnx-subgraph explain {result.model}` shows {begun}", "dim")]
     return Group(*parts, "")
 
 
@@ -77,26 +81,6 @@ def comparison(reference: Path, candidate: Path, verdict: Verdict) -> Renderable
     return Group(*parts, "")
 
 
-def pattern_list(headers: Sequence[Header]) -> RenderableType:
-    """All patterns, by group."""
-    table = _table("pattern", "summary", "targets")
-    for group, members in groupby(headers, key=lambda header: header.group):
-        table.add_row(Text(group, "bold"))
-        for header in members:
-            table.add_row(f"  {header.id}", header.summary, ", ".join(header.targets))
-    return Group(table, Text(f"\n{_count(len(headers), 'pattern')}; `onnx-subgraph list-patterns PATTERN` shows one", "dim"))
-
-
-def pattern(header: Header, source: str) -> RenderableType:
-    """One pattern: its file, which is written to be read, without the models it is tested on."""
-    facts = _grid()
-    facts.add_row("pattern", Text(header.id, "bold"))
-    facts.add_row("group", header.group)
-    facts.add_row("targets", ", ".join(header.targets))
-    facts.add_row("file", _path(header.file))
-    return Group(facts, "", Text(_formula(source)))
-
-
 def proofs(proofs: Sequence[Proof]) -> RenderableType:
     """Which patterns proved themselves, for which targets, and what went wrong in the others."""
     table = _table("pattern", "models", "proof", *TARGETS)
@@ -120,17 +104,6 @@ def proofs(proofs: Sequence[Proof]) -> RenderableType:
     failed = sum(bool(proof.failures) for proof in proofs)
     total = f"{_count(len(proofs), 'pattern')}, {_count(sum(proof.cases for proof in proofs), 'model')}"
     return Group(*parts, "", f"{total}: {_count(failed, 'pattern')} failed" if failed else f"{total}: all hold")
-
-
-def _formula(source: str) -> str:
-    """The lines of a pattern file but its head and its test models."""
-    key, kept = "", []
-    for line in source.splitlines():
-        if line[:1].isalpha():
-            key = line.partition(":")[0]
-        if key not in {"id", "keeps", "fuses"} and not line.startswith("#"):
-            kept.append(line)
-    return "\n".join(kept).strip("\n")
 
 
 class _Rows(Table):
@@ -227,7 +200,7 @@ def _fusions(groups: Sequence[grouping.Fusion]) -> Table:
     table = _table("fused by", "into", "count", "nodes", "first at")
     table.columns[2].justify = "right"
     for group in groups:
-        into = group.op + (" (function)" if group.body else "")
+        into = (group.op or FOLDED) + (" (function)" if group.body else "")
         if group.assumes:
             into += f" assuming {', '.join(sorted(group.assumes))}"
         table.add_row(
@@ -265,14 +238,8 @@ def _near_miss(group: grouping.NearlyMatched) -> RenderableType:
 def _line(span: Span | None) -> list[RenderableType]:
     if span is None:
         return []
-    place = Text(f"{_path(span.file)}:{span.line}:{span.column}", "cyan")
+    place = Text(f"{short(span.file)}:{span.line}:{span.column}", "cyan")
     return [place, Text(span.caret(), no_wrap=True)] if span.text else [place]
-
-
-def _path(file: str) -> str:
-    """A path as short as it can be given from here."""
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def _names(names: Sequence[str], limit: int = 3) -> str:
@@ -280,8 +247,9 @@ def _names(names: Sequence[str], limit: int = 3) -> str:
     return f"{shown}, and {len(names) - limit} more" if len(names) > limit else shown
 
 
-def _the_rest(near: Sequence[grouping.NearlyMatched]) -> str:
-    return "the place in the pattern" if len(near) <= NEAR_MISSES else f"all {len(near)} and the places in the patterns"
+def _the_rest(near: Sequence[grouping.NearlyMatched], hidden: int) -> str:
+    where = "where in the pattern they failed" if len(near) <= NEAR_MISSES else f"all {len(near)} and where they failed"
+    return where + (f", and {_count(hidden, 'place')} where a pattern only began to match" if hidden else "")
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console, RenderableType
 
 from onnx_subgraph.errors import Span
-from onnx_subgraph.language.library import Header
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.proving import Proof
@@ -179,10 +178,6 @@ def test_about_keeps_what_concerns_the_node() -> None:
     assert about(RESULT) == RESULT
 
 
-def header(name: str, group: str, summary: str = "…") -> Header:
-    return Header(name, group, summary, ("onnxruntime", "function"), f"patterns/{group}/{name}.yaml", 0)
-
-
 def test_proofs_name_the_patterns_that_fail() -> None:
     mish = Proof("mish", 10, ("opset 9: not fused",), {}, ("Erf has no kernel (2 times)",), {"onnxruntime": "it does not load"})
     report = shown(text.proofs([PROOF, mish]))
@@ -212,16 +207,14 @@ def test_a_proof_as_json() -> None:
     assert json.proof(PROOF) == expected
 
 
-def test_the_list_of_patterns_is_by_group() -> None:
-    headers = [header("gelu", "activation"), header("mish", "activation"), header("gemm", "linear")]
-    lines = shown(text.pattern_list(headers)).splitlines()
-    assert [line.split()[0] for line in lines[1:6]] == ["activation", "gelu", "mish", "linear", "gemm"]
-    assert lines[-1].startswith("3 patterns")
+def test_a_match_that_became_a_constant_has_no_operator() -> None:
+    report = shown(text.fusion(replace(RESULT, rewrites=(Rewrite("scale-scale", "", "", ("/a", "/b"), 0),))))
+    assert next(line for line in report.splitlines() if line.startswith("scale-scale")).split()[1:3] == ["a", "constant"]
 
 
-def test_one_pattern_is_shown_as_written_but_for_its_test_models() -> None:
-    source = "match: |\n  y = 0.5 * x * (1 + Erf(x / sqrt(2)))\n"
-    models = "keeps:\n  - why: a second reader\n    model: |\n      g (…)\nassumes: finite\n"
-    assert "keeps" not in shown(text.pattern(header("gelu", "activation"), source + models))
-    assert "assumes: finite" in shown(text.pattern(header("gelu", "activation"), source + models))
-    assert source in shown(text.pattern(header("gelu", "activation"), source))
+def test_what_only_began_to_match_is_counted_and_where_to_see_it_is_said() -> None:
+    none = replace(RESULT, near_misses=())
+    assert "`onnx-subgraph explain models/bert.onnx` shows 7 places where a pattern only began to match" in shown(
+        text.fusion(none, hidden=7)
+    )
+    assert "only began" not in shown(text.fusion(none)) + shown(text.fusion(RESULT))

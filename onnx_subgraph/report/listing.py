@@ -1,0 +1,71 @@
+"""The list of patterns, and one pattern, as plain text.
+
+`list-patterns` answers at once, so this needs nothing but strings: a table library would take longer to import than the
+patterns take to read. Summaries are folded to the width; ids and targets, which a reader copies, stay whole.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx_subgraph.language.library import Header
+
+LEAST_SUMMARY = 50
+"""Columns below which a summary is unpleasant to read beside the other columns, and gets lines of its own."""
+
+
+def pattern_list(headers: Sequence[Header], width: int) -> str:
+    """All patterns by group: id, targets and summary, in at most `width` columns where the ids allow it."""
+    identities = max((len(header.id) for header in headers), default=0)
+    targets = max((len(_targets(header)) for header in headers), default=0)
+    beside = width - (2 + identities + 2 + targets + 2)
+    lines: list[str] = []
+    for group, members in groupby(headers, key=lambda header: header.group):
+        lines += ["", group] if lines else [group]
+        for header in members:
+            head = f"  {header.id:{identities}}  {_targets(header):{targets}}"
+            if beside >= LEAST_SUMMARY:
+                first, *rest = textwrap.wrap(header.summary, beside)
+                lines += [f"{head}  {first}", *(f"{'':{len(head)}}  {line}" for line in rest)]
+            else:
+                lines += [
+                    head.rstrip(),
+                    *textwrap.wrap(header.summary, max(width, 20), initial_indent="    ", subsequent_indent="    "),
+                ]
+    count = f"{len(headers)} pattern{'' if len(headers) == 1 else 's'}"
+    end = f"{count}, each also for the target function; `onnx-subgraph list-patterns PATTERN` shows one"
+    return "\n".join([*lines, "", *textwrap.wrap(end, max(width, 20), break_on_hyphens=False)])
+
+
+def pattern(header: Header, source: str) -> str:
+    """One pattern: its file, which is written to be read, without the models it is tested on."""
+    facts = {"pattern": header.id, "group": header.group, "targets": ", ".join(header.targets), "file": short(header.file)}
+    lines = [f"{name:9}{value}" for name, value in facts.items()]
+    return "\n".join([*lines, "", formula(source)])
+
+
+def formula(source: str) -> str:
+    """The lines of a pattern file but its head and its test models."""
+    key, kept = "", []
+    for line in source.splitlines():
+        if line[:1].isalpha():
+            key = line.partition(":")[0]
+        if key not in {"id", "keeps", "fuses"} and not line.startswith("#"):
+            kept.append(line)
+    return "\n".join(kept).strip("\n")
+
+
+def short(file: str) -> str:
+    """A path as short as it can be given from here."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+def _targets(header: Header) -> str:
+    """Every pattern has the target `function`, so that it is worth a word only where there is no other."""
+    return ", ".join(header.targets[:-1]) or header.targets[-1]

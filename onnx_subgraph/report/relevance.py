@@ -1,0 +1,85 @@
+"""Which near misses a person who fuses a model wants to hear of.
+
+Many places look a little like a pattern: every Add after a MatMul nearly is a Gemm. `explain` shows them all; `fuse` shows
+those that came most of the way, through operators that say something, where nothing else was fused and the target has a
+replacement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from onnx_subgraph.language.term import Apply, Block, Chain, Either, Rearrange, Term, children, walk
+
+if TYPE_CHECKING:
+    from onnx_subgraph.language.library import Library
+    from onnx_subgraph.language.pattern import Pattern
+    from onnx_subgraph.matching.match import NearMiss
+    from onnx_subgraph.pipeline import FuseResult
+
+LEAST = 3
+"""Two operators in a row are found everywhere; from three on a likeness says something."""
+MOST_OF_THE_WAY = 2 / 3
+"""The part of a pattern's operators that must have matched."""
+INSTEAD = {"onnxruntime": ("standard",)}
+"""Target → the other targets whose replacement it takes where it has none."""
+
+
+def telling(result: FuseResult, library: Library) -> FuseResult:
+    """`result` with only the near misses that are worth telling whoever fuses the model."""
+    gone = {node for rewrite in result.rewrites for node in rewrite.replaces if node}
+    made = {(rewrite.node, rewrite.op) for rewrite in result.rewrites}
+    known = {pattern.id: pattern for pattern in library.patterns}
+
+    def tells(miss: NearMiss) -> bool:
+        pattern = known.get(miss.pattern)
+        if pattern is None:
+            return False
+        block = _replacement(pattern, result.target)
+        if block is None and result.target != "function":
+            return False
+        places = {miss.anchor, miss.node}
+        emitted = _operators(block) if block is not None else set()
+        if places & gone or any((place, op) in made for place in places for op in emitted):
+            return False
+        return _says_something(pattern) and miss.matched >= max(LEAST, MOST_OF_THE_WAY * size(pattern.match))
+
+    return replace(result, near_misses=tuple(miss for miss in result.near_misses if tells(miss)))
+
+
+def size(block: Block) -> int:
+    """How many operators the smallest graph has that `block` matches."""
+    return sum(_size(assignment.term) for assignment in block)
+
+
+def _size(term: Term) -> int:
+    match term:
+        case Either(alternatives=alternatives):
+            return min(map(_size, alternatives))
+        case Chain(items=items):
+            return len(items) - 1 + sum(map(_size, children(term)))
+        case Apply() | Rearrange():
+            return 1 + sum(map(_size, children(term)))
+        case _:
+            return 0
+
+
+def _says_something(pattern: Pattern) -> bool:
+    """Whether it holds an operator besides + - * /, which are everywhere."""
+    return any(isinstance(inner, Apply | Rearrange) for assignment in pattern.match for inner in walk(assignment.term))
+
+
+def _replacement(pattern: Pattern, target: str) -> Block | None:
+    return next((pattern.replace[t] for t in (target, *INSTEAD.get(target, ())) if t in pattern.replace), None)
+
+
+def _operators(block: Block) -> set[str]:
+    """The operators that `block` mentions, as a rewrite names them."""
+    return {
+        str(operator)
+        for assignment in block
+        for term in walk(assignment.term)
+        if isinstance(term, Apply)
+        for operator in term.operators
+    }

@@ -1,0 +1,63 @@
+"""Which near misses `fuse` tells of: those of a person who would want to know, and `explain` has the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.report.relevance import size, telling
+from onnx_subgraph.rewriting.rewrite import Rewrite
+from tests.report.test_reports import RESULT
+
+LIBRARY = load_patterns()
+
+
+def told(miss: NearMiss, *rewrites: Rewrite, target: str = "onnxruntime") -> bool:
+    result = telling(replace(RESULT, near_misses=(miss,), rewrites=rewrites, target=target), LIBRARY)
+    return bool(result.near_misses)
+
+
+def miss(pattern: str, matched: int) -> NearMiss:
+    return NearMiss(pattern, None, "anchor", "node", "the constant 0.707107", "0.704225", matched)
+
+
+@pytest.mark.parametrize(("pattern", "operators"), [("gelu", 5), ("silu", 2), ("matmul-add", 2), ("mish", 3)])
+def test_the_size_is_that_of_the_smallest_graph_that_matches(pattern: str, operators: int) -> None:
+    assert size(LIBRARY.get(pattern).match) == operators
+
+
+def test_what_came_most_of_the_way_is_told() -> None:
+    assert told(miss("gelu", 5)) and told(miss("gelu", 4))
+    assert not told(miss("gelu", 3))
+
+
+def test_two_operators_in_a_row_say_nothing() -> None:
+    assert not told(miss("matmul-add", 2))
+
+
+def test_sums_of_sums_are_nearly_everywhere() -> None:
+    assert not told(miss("shift-shift", 9))
+
+
+def test_what_another_pattern_has_replaced_is_no_loss() -> None:
+    elsewhere = Rewrite("fast-gelu", "com.microsoft.FastGelu", "FastGelu", ("other",), 1)
+    assert told(miss("gelu", 5), elsewhere)
+    assert not told(miss("gelu", 5), replace(elsewhere, replaces=("anchor",)))
+    assert not told(miss("gelu", 5), replace(elsewhere, replaces=("node",)))
+
+
+def test_what_another_pattern_makes_into_the_same_operator_is_no_loss() -> None:
+    assert not told(miss("gelu", 5), Rewrite("my-gelu", "com.microsoft.Gelu", "node", ("other",), 1))
+
+
+def test_a_pattern_that_the_target_can_not_use_is_not_told() -> None:
+    assert told(miss("geglu", 9), target="function")
+    assert not told(miss("geglu", 9)) and not told(miss("geglu", 9), target="standard")
+    assert told(miss("mish", 3)), "the target onnxruntime takes a standard operator where it has none of its own"
+
+
+def test_a_pattern_that_is_not_known_is_not_told() -> None:
+    assert not told(miss("no-such-pattern", 9))
