@@ -20,7 +20,7 @@ help:
 	@echo 'make clean    remove .venv, caches and built files'
 
 demo: $(INSTALLED)
-	$(BIN)/onnx-subgraph fuse $(MODEL)
+	$(BIN)/onnx-subgraph fuse $(MODEL) --output-dir build/demo
 
 install: $(INSTALLED_DEV)
 
@@ -56,4 +56,3 @@ $(INSTALLED_DEV): | $(BIN)/python
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
-	rm -f sample_models/*.fused.onnx

@@ -140,6 +140,8 @@ def _work(task: Task, writer: Connection) -> None:
         from onnx_subgraph.language.library import load_patterns
 
         writer.send(_fuse(task, load_patterns(task.patterns), writer.send))
+        # What is done can't be broken off: a signal from here on would only make Python complain about its own shutting down.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except KeyboardInterrupt:
         sys.exit(2)
     finally:

@@ -91,7 +91,16 @@ def skipped(skips: Iterable[Skip]) -> tuple[Skipped, ...]:
 
 
 def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]:
-    """`near_misses` by what failed, those that came furthest first."""
+    """`near_misses` by what failed, those that came furthest first.
+
+    What two alternatives of a pattern found wrong in the same way at one place is one near miss, the furthest.
+    """
+    once: dict[Hashable, NearMiss] = {}
+    for miss in near_misses:
+        key = (miss.pattern, miss.anchor, miss.node, miss.expected, miss.found)
+        if key not in once or miss.matched > once[key].matched:
+            once[key] = miss
+    near_misses = once.values()
     groups = _grouped(near_misses, lambda n: (n.pattern, n.span, anonymous(n.expected), anonymous(n.found)))
     result = (
         NearlyMatched(

@@ -1,12 +1,13 @@
 """Which near misses a person who fuses a model wants to hear of.
 
 Many places look a little like a pattern: every Add after a MatMul nearly is a Gemm. `explain` shows them all; `fuse` shows
-those that came most of the way, through operators that say something, where nothing else was fused and the target has a
-replacement.
+those that came most of the way, or failed at a number, through operators that say something, where nothing else was fused and the
+target has a replacement.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,8 @@ def telling(result: FuseResult, library: Library) -> FuseResult:
         emitted = _operators(block) if block is not None else set()
         if places & gone or any((place, op) in made for place in places for op in emitted):
             return False
-        return _says_something(pattern) and miss.matched >= max(LEAST, MOST_OF_THE_WAY * size(pattern.match))
+        nearly = miss.matched >= max(LEAST, MOST_OF_THE_WAY * size(pattern.match))
+        return _says_something(pattern) and (nearly or _is_another_number(miss))
 
     return replace(result, near_misses=tuple(miss for miss in result.near_misses if tells(miss)))
 
@@ -63,6 +65,11 @@ def _size(term: Term) -> int:
             return 1 + sum(map(_size, children(term)))
         case _:
             return 0
+
+
+def _is_another_number(miss: NearMiss) -> bool:
+    """Whether only a constant is another one: somebody rounded it too far, or wrote another function on purpose."""
+    return miss.expected.startswith("the constant ") and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", miss.found) is not None
 
 
 def _says_something(pattern: Pattern) -> bool:

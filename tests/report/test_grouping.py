@@ -38,8 +38,11 @@ def test_fusions_keep_every_rewrite_and_count_its_nodes(given_rewrites: list[Rew
 
 @given(st.lists(near_misses()))
 def test_near_misses_are_all_kept_and_the_furthest_come_first(misses: list[NearMiss]) -> None:
+    """Each once: what two alternatives of a pattern find wrong at one place is one thing."""
     groups = grouping.nearly_matched(misses)
-    assert sorted(node for group in groups for node in group.nodes) == sorted(miss.node for miss in misses)
+    places = [(g.pattern, anchor, node, g.expected) for g in groups for anchor, node in zip(g.anchors, g.nodes, strict=True)]
+    assert set(places) == {(m.pattern, m.anchor, m.node, m.expected) for m in misses}
+    assert sum(len(g.nodes) for g in groups) == len({(m.pattern, m.anchor, m.node, m.expected, m.found) for m in misses})
     assert [group.matched for group in groups] == sorted((group.matched for group in groups), reverse=True)
 
 

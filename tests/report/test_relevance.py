@@ -20,8 +20,8 @@ def told(miss: NearMiss, *rewrites: Rewrite, target: str = "onnxruntime") -> boo
     return bool(result.near_misses)
 
 
-def miss(pattern: str, matched: int) -> NearMiss:
-    return NearMiss(pattern, None, "anchor", "node", "the constant 0.707107", "0.704225", matched)
+def miss(pattern: str, matched: int, expected: str = "Erf", found: str = "Tanh") -> NearMiss:
+    return NearMiss(pattern, None, "anchor", "node", expected, found, matched)
 
 
 @pytest.mark.parametrize(("pattern", "operators"), [("gelu", 5), ("silu", 2), ("matmul-add", 2), ("mish", 3)])
@@ -32,6 +32,11 @@ def test_the_size_is_that_of_the_smallest_graph_that_matches(pattern: str, opera
 def test_what_came_most_of_the_way_is_told() -> None:
     assert told(miss("gelu", 5)) and told(miss("gelu", 4))
     assert not told(miss("gelu", 3))
+
+
+def test_a_constant_that_is_another_number_is_told() -> None:
+    assert told(miss("gelu", 2, "the constant 0.707107", "0.704225"))
+    assert not told(miss("gelu", 2, "the constant 0.707107", "a graph input"))
 
 
 def test_two_operators_in_a_row_say_nothing() -> None:
