@@ -23,7 +23,7 @@ from onnx_subgraph.matching.anchors import Anchor, choose, climb, paths_to
 from onnx_subgraph.matching.facts import Facts, Number, static
 from onnx_subgraph.matching.interior import live_reader, provided_values
 from onnx_subgraph.matching.match import Match, NearMiss
-from onnx_subgraph.matching.matcher import Failure, Matcher, is_float_cast, words
+from onnx_subgraph.matching.matcher import Failure, Matcher, is_float_cast
 from onnx_subgraph.matching.normal import Name, NormalPattern, normalise
 from onnx_subgraph.matching.state import EMPTY, State
 from onnx_subgraph.matching.view import View, Virtual
@@ -37,15 +37,19 @@ ENOUGH = 2
 
 @dataclass(frozen=True, slots=True)
 class RawMiss:
-    """A near miss before it is put into words."""
+    """A candidate that failed past its anchor, before anybody asks why."""
 
-    pattern: Pattern
-    anchor: ir.Node
-    failure: Failure
+    view: View
+    normal: NormalPattern
+    anchor: Anchor
+    node: ir.Node
 
 
 class Found:
-    """What `find` found: `matches` in the order of patterns and of the graph, and `near_misses`, worded when first read."""
+    """What `find` found: `matches` in the order of patterns and of the graph, and `near_misses`.
+
+    Why a candidate failed is worked out when `near_misses` is first read; the graph must still be as it was then.
+    """
 
     def __init__(self, matches: tuple[Match, ...], misses: tuple[RawMiss, ...]) -> None:
         self.matches = matches
@@ -54,9 +58,13 @@ class Found:
     @cached_property
     def near_misses(self) -> tuple[NearMiss, ...]:
         """The furthest failure of each candidate that got past its anchor and is part of no match of its pattern."""
-        return tuple(_worded(m) for m in self._misses)
+        explorers: dict[tuple[int, int], Matcher] = {}
+        with _no_collection():
+            explored = (_explored(miss, explorers) for miss in self._misses)
+            return tuple(near for near in explored if near is not None)
 
 
+Consumers = Callable[[ir.Value], Iterable[ir.Node]]
 _NORMAL: dict[int, tuple[Pattern, NormalPattern]] = {}
 
 
@@ -111,29 +119,46 @@ def _search(view: View, normal: NormalPattern, counts: Mapping[Any, int], matche
     if not start.cost:
         return
     matcher = Matcher(view, normal)
-    consumers = _mixed_consumers(view) if normal.pattern.mixed_precision else view.consumers
+    consumers = consumers_of(matcher)
     roots_done: dict[ir.Value, bool] = {}
     failed: list[RawMiss] = []
     mine: list[Match] = []
     for anchor in start.anchors:
         for node in _anchored(view, anchor):
-            matcher.forget()
             found_any = False
-            for root in _candidates(matcher, anchor, node, consumers):
-                if root in roots_done:
-                    found_any |= roots_done[root]
-                    continue
-                match = first_match(matcher, root, consumers)
-                roots_done[root] = match is not None
-                if match is not None:
-                    found_any = True
-                    mine.append(match)
-            failure = matcher.last_failure()
-            if not found_any and failure is not None and failure.depth >= ENOUGH:
-                failed.append(RawMiss(normal.pattern, node, failure))
+            values = _own_values(matcher, anchor, node, consumers)
+            for root in _roots(matcher, anchor, values, consumers):
+                if root not in roots_done:
+                    match = first_match(matcher, root, consumers)
+                    roots_done[root] = match is not None
+                    if match is not None:
+                        mine.append(match)
+                found_any |= roots_done[root]
+            if values and not found_any:
+                failed.append(RawMiss(view, normal, anchor, node))
     covered = {node for match in mine for node in match.nodes}
-    misses.extend(m for m in failed if m.anchor not in covered)
+    misses.extend(m for m in failed if m.node not in covered)
     matches.extend(_largest(mine))
+
+
+def _explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> NearMiss | None:
+    """How far a failed candidate gets when nothing is passed over, in words; None where it is not far."""
+    key = (id(miss.view), id(miss.normal))
+    matcher = explorers.get(key)
+    if matcher is None:
+        matcher = explorers[key] = Matcher(miss.view, miss.normal, exploring=True)
+    consumers = consumers_of(matcher)
+    matcher.forget()
+    values = _own_values(matcher, miss.anchor, miss.node, consumers)
+    for root in _roots(matcher, miss.anchor, values, consumers):
+        first_match(matcher, root, consumers)
+    failure = matcher.last_failure()
+    return _worded(miss, failure) if failure is not None and failure.depth >= ENOUGH else None
+
+
+def consumers_of(matcher: Matcher) -> Consumers:
+    """Who reads a value, as this matcher sees it."""
+    return _mixed_consumers(matcher.view) if matcher.mixed else matcher.view.consumers
 
 
 def _largest(matches: list[Match]) -> Iterator[Match]:
@@ -154,15 +179,16 @@ def _anchored(view: View, anchor: Anchor) -> Iterator[ir.Node]:
         yield from view.by_operator.get(identity, ())
 
 
-def _candidates(
-    matcher: Matcher, anchor: Anchor, node: ir.Node, consumers: Callable[[ir.Value], Iterable[ir.Node]]
-) -> Iterable[ir.Value]:
-    """The values that can be the root when `node` is the anchor: none where the anchor's own part of the pattern fails."""
+def _own_values(matcher: Matcher, anchor: Anchor, node: ir.Node, consumers: Consumers) -> list[ir.Value]:
+    """The results of the anchor's own part of the pattern at `node`: none where that part alone has the wrong structure."""
     values: Iterable[ir.Value] = node.outputs
     if anchor.own is not None and anchor.own.steps > 1:
         values = (*values, *climb(values, (anchor.own,), consumers))
-    if anchor.path:
-        values = [v for v in values if matcher.is_plausible(anchor.term, v) and any(matcher.match(anchor.term, v, EMPTY))]
+    return [v for v in values if matcher.plausible(anchor.term, v)]
+
+
+def _roots(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value], consumers: Consumers) -> Iterable[ir.Value]:
+    """The values that can be the root of the whole pattern when its anchor has these results."""
     roots = climb(values, anchor.path, consumers)
     if not matcher.mixed:
         return roots
@@ -189,12 +215,9 @@ def _mixed_consumers(view: View) -> Callable[[ir.Value], Iterator[ir.Node]]:
     return consumers
 
 
-def first_match(matcher: Matcher, root: ir.Value, consumers: Callable[[ir.Value], Iterable[ir.Node]]) -> Match | None:
+def first_match(matcher: Matcher, root: ir.Value, consumers: Consumers) -> Match | None:
     """The first way in which `root` is the pattern's primary result, every other result and every sentence included."""
     normal = matcher.normal
-    if not matcher.is_plausible(normal.primary, root):
-        matcher.fail(EMPTY, normal.primary.span, root, words(normal.primary), "")
-        return None
     for state in matcher.match(normal.primary, root, EMPTY):
         for complete in _other_roots(matcher, list(normal.others), state, consumers):
             accepted = _accept(matcher, complete)
@@ -203,9 +226,7 @@ def first_match(matcher: Matcher, root: ir.Value, consumers: Callable[[ir.Value]
     return None
 
 
-def _other_roots(
-    matcher: Matcher, others: list[Name], state: State, consumers: Callable[[ir.Value], Iterable[ir.Node]]
-) -> Iterator[State]:
+def _other_roots(matcher: Matcher, others: list[Name], state: State, consumers: Consumers) -> Iterator[State]:
     """The states in which the results that the primary one does not reach have been found as well."""
     if not others:
         yield state
@@ -268,14 +289,13 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
     return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen)
 
 
-def _worded(miss: RawMiss) -> NearMiss:
-    failure = miss.failure
+def _worded(miss: RawMiss, failure: Failure) -> NearMiss:
     value = failure.value
     return NearMiss(
-        pattern=miss.pattern.id,
+        pattern=miss.normal.pattern.id,
         span=failure.span,
-        anchor=miss.anchor.name or "",
-        node=_place(value, miss.anchor),
+        anchor=miss.node.name or "",
+        node=_place(value, miss.node),
         expected=failure.expected,
         found=failure.found or _describe(value),
         matched=int(failure.depth),

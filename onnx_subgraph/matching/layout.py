@@ -21,6 +21,8 @@ from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
 
 OPERATORS = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+PRODUCERS = {"rearrange": OPERATORS, "repeat": frozenset[str](), "split": frozenset({"Split", "Slice"})}
+"""Word → the operators that its result can come from."""
 LONGEST = 12
 """A bound on the length of a chain; exporters write two or three."""
 

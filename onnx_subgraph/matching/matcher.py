@@ -7,10 +7,9 @@ normal form (`layout`), attributes and constants by their meaning (`attributes`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import permutations
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
@@ -29,11 +28,11 @@ from onnx_subgraph.matching.normal import (
     Operation,
     Product,
     Sum,
-    is_empty,
     mentions,
 )
+from onnx_subgraph.matching.plausible import Plausibility, variants
 from onnx_subgraph.matching.state import State
-from onnx_subgraph.matching.view import FLOATS, Expansion, View, Virtual
+from onnx_subgraph.matching.view import FLOATS, View, Virtual
 
 Target = ir.Value | Virtual
 Items = tuple[tuple[Normal, float], ...]
@@ -41,14 +40,20 @@ Items = tuple[tuple[Normal, float], ...]
 
 
 class Matcher:
-    """Matches the terms of one pattern against the values of one view."""
+    """Matches the terms of one pattern against the values of one view.
 
-    def __init__(self, view: View, normal: NormalPattern) -> None:
+    exploring: whether it is the reason of a failure that is wanted: then nothing is passed over for its structure, and a wrong
+    constant is followed to see whether it is all that is wrong.
+    """
+
+    def __init__(self, view: View, normal: NormalPattern, *, exploring: bool = False) -> None:
         self.view = view
         self.normal = normal
+        self.exploring = exploring
         self.mixed = normal.pattern.mixed_precision
         self.finite = "finite" in normal.pattern.assumes
         self.fronts: Fronts = view.shared((self.mixed, self.finite), lambda: Fronts(view, self.through))
+        self.plausible = Plausibility(view, normal, self.fronts)
         self.furthest: Failure | None = None
         self._hopeless: dict[tuple[int, ir.Value], Failure | None] = {}
         self._names: dict[int, frozenset[object]] = {}
@@ -109,6 +114,8 @@ class Matcher:
         if isinstance(term, Name | Constant) or isinstance(value, Virtual):
             yield from self._match(term, value, state)
             return
+        if not self.exploring and not self.plausible(term, value):
+            return
         key = (id(term), value)
         if key in self._hopeless:
             known = self._hopeless[key]
@@ -126,48 +133,6 @@ class Matcher:
             self._hopeless[key] = failure and failure.above(state.depth)
         if failure is not None and (before is None or failure.depth > before.depth):
             self.furthest = failure
-
-    def is_plausible(self, term: Normal, value: Target) -> bool:
-        """Whether a look at the node behind `value` leaves a chance that it equals `term`."""
-        while isinstance(term, Name):
-            if term.definition is None:
-                constant = self.normal.constant.get(term.name)
-                return constant is None or isinstance(value, Virtual) or self.view.constants.is_constant(value) is constant
-            term = term.definition
-        if isinstance(value, Virtual) or isinstance(term, Constant | Layout):
-            return True
-        if isinstance(term, Choice):
-            return any(self.is_plausible(a, value) for a in term.alternatives)
-        source = self.through(value)[0]
-        match term:
-            case Operation():
-                node = self.view.producer(source)
-                return node is not None and ((node.domain, node.op_type) in term.operators or node.op_type == "Gemm")
-            case Sum(addends=items):
-                step = self.view.sum(source)
-                return is_empty(term) or (step is not None and self._has_constants(items, step, self.view.sum))
-            case Product(factors=items):
-                step = self.view.product(source)
-                return is_empty(term) or (step is not None and self._has_constants(items, step, self.view.product))
-
-    def _has_constants(self, items: Items, step: Expansion, expand: Callable[[ir.Value], Expansion | None]) -> bool:
-        """Whether the step leaves a chance for the items that must be constant: one is here, or the chain goes on."""
-        wanted = sum(isinstance(t, Name) and self.normal.constant.get(t.name, False) for t, _ in items)
-        return not wanted or self._constants_in(step, expand, wanted, len(items)) >= wanted
-
-    def _constants_in(self, step: Expansion, expand: Callable[[ir.Value], Expansion | None], wanted: int, depth: int) -> int:
-        """How many constants the chain has within `depth` steps; no more than `wanted` are counted."""
-        found = len(step.scalars) or int(step.constant not in (0.0, 1.0))
-        for value, _ in step.items:
-            if found >= wanted:
-                break
-            if isinstance(value, Virtual):
-                found += sum(isinstance(v, ir.Value) and self.view.constants.is_constant(v) for v in value.inputs)
-            elif self.view.constants.is_constant(value):
-                found += 1
-            elif depth > 1 and (inner := expand(self.through(value)[0])) is not None:
-                found += self._constants_in(inner, expand, wanted - found, depth - 1)
-        return found
 
     def _mentions(self, term: Normal) -> frozenset[object]:
         """Every key of a state's bindings that matching `term` may read."""
@@ -325,9 +290,6 @@ class Matcher:
                 else:
                     self.fail(so_far, term.span, None, "an input", "an omitted input")
                 return
-            if not self.is_plausible(term, value):
-                self.fail(so_far, term.span, value, words(term), "")
-                return
             for found in self.match(term, value, so_far):
                 yield from step(position + 1, found)
 
@@ -342,56 +304,26 @@ class Matcher:
             if isinstance(term, Product) and len(items) == 1 and term.scalar is None and close(term.coefficient * factor, 1.0):
                 yield from self.match(items[0][0], value, state)
             return
-        if isinstance(term, Product):
-            limit = sum(max(1, int(np.ceil(abs(power)))) for _, power in items)
-            fronts = self.fronts.product(value, limit)
-        else:
-            fronts = self.fronts.sum(value, len(items))
-        if term.scalar is not None:  # a scale takes all the scalars that there are, those inside the operands first
-            fronts = tuple(sorted(fronts, key=lambda front: -len(front.nodes)))
+        product = isinstance(term, Product)
         constant = term.coefficient * factor if isinstance(term, Product) else term.constant
-        powers = tuple(sorted(power for _, power in items)) if isinstance(term, Product) else None
-        kind = "a product" if isinstance(term, Product) else "a sum"
-        best: Front | None = None
+        fronts = tuple(variants(self.view, self.fronts, term, value)) if self.exploring else self.plausible.chains(term, value)
+        if not fronts:
+            self.fail(state, term.span, value, f"{'a product' if product else 'a sum'} of {len(items)}", "")
         for front in fronts:
-            for variant in self._with_scalars(term, front, len(items)):
-                if len(variant.items) != len(items) or (powers is not None and variant.powers != powers):
-                    continue
-                best = variant
-                product = isinstance(term, Product)
-                after = self._constant(term, variant, constant, state)
-                if after is not None:
-                    yield from self._assign(tuple(items), variant.items, after.visit(variant.nodes), product)
-                    continue
-                if term.scalar is not None:
-                    continue
+            after = self._constant(term, front, constant, state)
+            if after is not None:
+                yield from self._assign(tuple(items), front.items, after.visit(front.nodes), product)
+            elif self.exploring and term.scalar is None:
                 # The constant is wrong; it is the reason only where everything else is right.
-                for reached in self._assign(tuple(items), variant.items, state.visit(variant.nodes), product):
-                    self.fail(reached, term.span, value, f"the constant {constant:.6g}", f"{variant.constant:.6g}")
+                for reached in self._assign(tuple(items), front.items, state.visit(front.nodes), product):
+                    self.fail(reached, term.span, value, f"the constant {constant:.6g}", f"{front.constant:.6g}")
                     break
-        if best is None:
-            self.fail(state, term.span, value, f"{kind} of {len(items)}", "")
-
-    def _with_scalars(self, term: Product | Sum, front: Front, wanted: int) -> Iterator[Front]:
-        """The front, and, where the pattern speaks of no constant, the front with its constants as ordinary items."""
-        yield front
-        neutral = term.coefficient == 1.0 if isinstance(term, Product) else term.constant == 0.0
-        if front.scalars and term.scalar is None and neutral and len(front.items) + len(front.scalars) == wanted:
-            product = isinstance(term, Product)
-            kept = front.constant
-            for scalar, power in front.scalars:
-                number = self.view.scalar(scalar)
-                assert number is not None
-                kept = kept / number.number**power if product else kept - power * number.number
-            yield Front((*front.items, *front.scalars), kept, (), front.nodes, front.tolerance)
 
     def _constant(self, term: Product | Sum, front: Front, constant: float, state: State) -> State | None:
         """The state in which the front's constant is the pattern's, or None."""
         product = isinstance(term, Product)
         if term.scalar is not None:
             rest = front.constant / constant if product else front.constant - constant
-            if rest == (1.0 if product else 0.0) and not front.scalars:
-                return None  # a constant that the pattern names must be there
             bound = state.bindings.get(term.scalar)
             if bound is None:
                 return state.bind(term.scalar, rest)
@@ -412,7 +344,7 @@ class Matcher:
         for position, (value, actual) in enumerate(items):
             rest = items[:position] + items[position + 1 :]
             if actual == power:
-                if not self.is_plausible(term, value):
+                if not self.exploring and not self.plausible(term, value):
                     continue
                 tried = True
                 for found in self.match(term, value, state):
