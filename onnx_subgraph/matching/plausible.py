@@ -1,0 +1,131 @@
+"""Whether the structure behind a value leaves a chance that it equals a term: operators only, no bindings, each answer once.
+
+Most candidates fail for their structure. Asking that alone, without names and constants, is a yes or no that never changes while
+the graph stands, so it is remembered for each term and value, and the matcher proper sees few values in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import ceil
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching import layout
+from onnx_subgraph.matching.chain import Front, Fronts
+from onnx_subgraph.matching.normal import (
+    COMMUTATIVE,
+    Choice,
+    Constant,
+    Layout,
+    Name,
+    Normal,
+    NormalPattern,
+    Operation,
+    Product,
+    Sum,
+)
+from onnx_subgraph.matching.view import View, Virtual
+
+Target = ir.Value | Virtual
+Through = Callable[[ir.Value], tuple[ir.Value, tuple[ir.Node, ...]]]
+
+
+class Plausibility:
+    """The structure of one view, held against the terms of one pattern."""
+
+    def __init__(self, view: View, normal: NormalPattern, fronts: Fronts) -> None:
+        self.view = view
+        self.constant = normal.constant
+        self.fronts = fronts
+        self._known: dict[tuple[int, ir.Value], bool] = {}
+        self._chains: dict[tuple[int, ir.Value], tuple[Front, ...]] = {}
+
+    def __call__(self, term: Normal, value: Target) -> bool:
+        """Whether `value` may equal `term`."""
+        while isinstance(term, Name) and term.definition is not None:
+            term = term.definition
+        if isinstance(value, Virtual):
+            return True
+        if isinstance(term, Name):
+            constant = self.constant.get(term.name)
+            return constant is None or self.view.constants.is_constant(value) is constant
+        key = (id(term), value)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._ask(term, value)
+        return known
+
+    def _ask(self, term: Normal, value: ir.Value) -> bool:
+        if isinstance(term, Operation):
+            return self._operation(term, value)
+        if isinstance(term, Product | Sum):
+            return bool(self.chains(term, value))
+        if isinstance(term, Choice):
+            return any(self(alternative, value) for alternative in term.alternatives)
+        if isinstance(term, Constant):
+            return self.view.constants.is_constant(value)
+        assert isinstance(term, Layout)
+        node = self.view.producer(self.fronts.through(value)[0])
+        return node is not None and not node.domain and node.op_type in layout.PRODUCERS[term.term.word]
+
+    def _operation(self, term: Operation, value: ir.Value) -> bool:
+        node = self.view.producer(self.fronts.through(value)[0])
+        if node is None:
+            return False
+        identity = (node.domain, node.op_type)
+        if identity not in term.operators:
+            return node.op_type == "Gemm" and ("", "MatMul") in term.operators and len(node.inputs) == 2
+        inputs, arguments = node.inputs, term.arguments
+        if node.op_type in COMMUTATIVE:
+            return all(any(v is not None and self(a, v) for v in inputs) for a in arguments)
+        # A keyword may take an input from between the positional ones; the first is always the first.
+        aligned = len(arguments) if not term.term.keywords else 1
+        return all(v is None or self(a, v) for a, v in zip(arguments[:aligned], inputs, strict=False))
+
+    def chains(self, term: Product | Sum, value: ir.Value) -> tuple[Front, ...]:
+        """The fronts of `value`, constants as items where the pattern speaks of none, that have the structure of `term`."""
+        key = (id(term), value)
+        known = self._chains.get(key)
+        if known is None:
+            known = self._chains[key] = tuple(f for f in variants(self.view, self.fronts, term, value) if self._fits(term, f))
+        return known
+
+    def _fits(self, term: Product | Sum, front: Front) -> bool:
+        product = isinstance(term, Product)
+        items = term.factors if isinstance(term, Product) else term.addends
+        return all(any(self(t, v) if actual == power else not product for v, actual in front.items) for t, power in items)
+
+
+def variants(view: View, fronts: Fronts, term: Product | Sum, value: ir.Value) -> Iterator[Front]:
+    """The fronts with as many items, and for a product the same exponents, as the term has.
+
+    Where the pattern speaks of no constant, a front's constants are ordinary items; a constant that it names must be there.
+    """
+    if isinstance(term, Product):
+        items, neutral, silent = term.factors, 1.0, term.coefficient == 1.0
+        found = fronts.product(value, sum(max(1, ceil(abs(power))) for _, power in items))
+    else:
+        items, neutral, silent = term.addends, 0.0, term.constant == 0.0
+        found = fronts.sum(value, len(items))
+    if term.scalar is not None:  # a scale takes all the scalars that there are, those inside the operands first
+        found = tuple(sorted(found, key=lambda front: -len(front.nodes)))
+    powers = tuple(sorted(power for _, power in items)) if isinstance(term, Product) else None
+    for front in found:
+        if len(front.items) == len(items) and (powers is None or front.powers == powers):
+            if term.scalar is None or front.scalars or front.constant != neutral:
+                yield front
+        elif front.scalars and term.scalar is None and silent and len(front.items) + len(front.scalars) == len(items):
+            whole = _with_scalars(view, front, product=powers is not None)
+            if powers is None or whole.powers == powers:
+                yield whole
+
+
+def _with_scalars(view: View, front: Front, *, product: bool) -> Front:
+    """The front with its constants as ordinary items."""
+    kept = front.constant
+    for scalar, power in front.scalars:
+        number = view.scalar(scalar)
+        assert number is not None
+        kept = kept / number.number**power if product else kept - power * number.number
+    return Front((*front.items, *front.scalars), kept, (), front.nodes, front.tolerance)
