@@ -21,7 +21,7 @@ import time
 import types
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -56,11 +56,12 @@ that `fuse` did not choose.
 
 @dataclass(frozen=True)
 class Task:
-    """One model of the corpus. cache: a folder of runnable models to use and to fill, or None."""
+    """One model of the corpus. cache: a folder of runnable models to use and to fill, or None. written: to keep the fused."""
 
     corpus: Path
     name: str
     cache: Path | None
+    written: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,19 @@ class Row:
     problem: str = ""
     reasons: tuple[str, ...] = ()
     rewrites: Mapping[str, int] = field(default_factory=dict)
+    opsets: tuple[int, int] = (0, 0)
+    invalid: str = ""
+    stages: Mapping[str, float] = field(default_factory=dict)
+    strength: str = ""
+    remark: str = ""
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 def measure(task: Task) -> Row:
     """Fuse one model of the corpus and count what came out."""
     with tempfile.TemporaryDirectory() as folder:
         source, library = _runnable(task, Path(folder)), load_patterns()
-        output = Path(folder) / f"{task.name}.fused.onnx"
+        output = (task.written or Path(folder)) / f"{task.name}.fused.onnx"
         started = time.perf_counter()
         try:
             result = fuse(source, output, library, Options())
@@ -112,7 +119,10 @@ def measure(task: Task) -> Row:
         reasons = [r.replace(f"{source.parent}/", "").replace(f"{folder}/", "") for r in _reasons(result, found, expected)]
         return Row(
             task.name, result.verdict.verdict, seconds, result.nodes_before, result.nodes_after, found, expected, attention,
-            error, problem, (*merged, *reasons), Counter(r.pattern for r in result.rewrites),
+            error, problem, (*merged, *reasons), dict(Counter(r.pattern for r in result.rewrites)),
+            (result.opset_before, result.opset_after), "" if result.output is None else _invalid(source, result.output),
+            dict(result.seconds), result.verdict.strength, result.verdict.reason,
+            dict(Counter(f"{s.pattern}: {s.reason}" for s in result.skipped)),
         )  # fmt: skip
 
 
@@ -170,6 +180,21 @@ def _compare(task: Task, original: Path, written: Path) -> tuple[float, str]:
     del candidate
     reference = onnxruntime.InferenceSession(str(original), plain, providers=["CPUExecutionProvider"]).run(None, feeds)
     return max((_relative(a, b) for a, b in zip(found, reference, strict=True)), default=0.0), ""
+
+
+def _invalid(original: Path, written: Path) -> str:
+    """What onnx's checker holds against the written model and not against the original; "" when nothing."""
+    if _complaint(original):
+        return ""
+    return _complaint(written)
+
+
+def _complaint(path: Path) -> str:
+    try:
+        onnx.checker.check_model(str(path))
+    except Exception as error:  # the checker raises its own, and onnx's C++ side others
+        return str(error).strip().splitlines()[0][:200] or type(error).__name__
+    return ""
 
 
 def _relative(found: np.ndarray, reference: np.ndarray) -> float:
@@ -265,12 +290,22 @@ def main() -> None:
     arguments.add_argument("--jobs", type=int, default=1)
     arguments.add_argument("--limit", type=float, default=600, help="seconds for one model")
     arguments.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed; needs some 15 GB")
+    arguments.add_argument("--written", type=Path, help="a folder to keep the written models in; needs as much again")
+    arguments.add_argument(
+        "--rows", type=Path, help="a folder that keeps what was measured; models that it has are not run again"
+    )
     arguments.add_argument("-o", "--output", type=Path, default=HERE / "reach.md")
     given = arguments.parse_args()
     names = fnmatch.filter(sorted(json.loads((given.corpus / "manifest.json").read_text(encoding="utf-8"))), given.models)
     rows: list[Row] = []
     failures: dict[str, str] = {}
-    tasks = [Task(given.corpus.resolve(), name, given.cache) for name in names]
+    kept = (
+        {}
+        if given.rows is None
+        else {path.stem: Row(**json.loads(path.read_text("utf-8"))) for path in given.rows.glob("*.json")}
+    )
+    rows += [kept[name] for name in names if name in kept]
+    tasks = [Task(given.corpus.resolve(), name, given.cache, given.written) for name in names if name not in kept]
     outcomes = workers.run(measure, tasks, jobs=given.jobs, limit=given.limit, fresh=True)
     for number, outcome in enumerate(outcomes, 1):
         row = outcome.result
@@ -280,10 +315,15 @@ def main() -> None:
             )
         else:
             rows.append(row)
+            if given.rows is not None:
+                given.rows.mkdir(parents=True, exist_ok=True)
+                (given.rows / f"{row.name}.json").write_text(json.dumps(asdict(row), indent=1), "utf-8")
         said = outcome.failure.strip().splitlines()[-1] if row is None else f"{row.verdict} {row.seconds:.1f} s {row.problem}"
         width = shutil.get_terminal_size().columns - 1
         print(f"{number}/{len(tasks)} {outcome.task.name}: {said}"[:width], file=sys.stderr, flush=True)
-        given.output.write_text(report(rows, failures), encoding="utf-8")  # so that a run broken off leaves what it has
+        given.output.write_text(
+            report(sorted(rows, key=lambda r: r.name), failures), encoding="utf-8"
+        )  # so that a run broken off leaves what it has
     print(f"{given.output}: {len(rows)} models, {len(failures)} failures")
     sys.exit(bool(failures) or any(r.problem or r.error > 0.02 for r in rows))
 
