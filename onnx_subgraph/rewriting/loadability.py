@@ -22,13 +22,14 @@ class Operand:
     """One input or output of the probe. dtype: of a tensor. rank: None where unknown. constant: its bytes, if it is one.
 
     A kernel may demand that an input is an initializer (axes, sizes); small constants are therefore given to the probe. Of
-    those the static shape is `shape`.
+    those the static shape is `shape`. For others `shape` has the sizes that the probe declares, None where one is open;
+    without it there are none, and one answer serves all sizes.
     """
 
     dtype: ir.DataType
     rank: int | None = None
     constant: bytes | None = None
-    shape: tuple[int, ...] = ()
+    shape: tuple[int | None, ...] = ()
 
 
 _DOUBLE = "tensor(double)"
@@ -201,18 +202,18 @@ def _probe(
         if operand is None:
             continue
         if operand.constant is not None:
-            initializers.append(
-                TensorProto(name=name, data_type=int(operand.dtype), dims=operand.shape, raw_data=operand.constant)
-            )
+            dims = [d for d in operand.shape if d is not None]
+            initializers.append(TensorProto(name=name, data_type=int(operand.dtype), dims=dims, raw_data=operand.constant))
             continue
-        dims = None if operand.rank is None else [f"{name}_{d}" for d in range(operand.rank)]
-        feeds.append(helper.make_tensor_value_info(name, int(operand.dtype), dims))
-    declared = [
+        sizes = operand.shape or (None,) * (operand.rank or 0)
+        declared = None if operand.rank is None else [f"{name}_{d}" if s is None else s for d, s in enumerate(sizes)]
+        feeds.append(helper.make_tensor_value_info(name, int(operand.dtype), declared))
+    provided = [
         helper.make_tensor_value_info(r, int(o.dtype), None) if o.dtype else ValueInfoProto(name=r)
         for r, o in zip(results, outputs, strict=True)
         if o is not None
     ]
-    graph = helper.make_graph([node], "probe", feeds, declared, initializers)
+    graph = helper.make_graph([node], "probe", feeds, provided, initializers)
     versions: Mapping[str, int] = {"": opset} if not domain else {"": 17, domain: opset}
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(d, v) for d, v in versions.items()])
     model.ir_version = 8 if versions[""] < 19 else 10

@@ -194,14 +194,20 @@ def _check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None
     for node in fragment.nodes:
         if node.domain == function.DOMAIN:
             continue
-        inputs = [None if v is None else _operand(v, node) for v in node.inputs]
-        outputs = [Operand(v.dtype or ir.DataType.UNDEFINED) if v.name else None for v in node.outputs]
-        version = fragment.opset_imports.get(node.domain, 1)
         for provider in loadability:
-            reason = provider.reason(node.op_type, node.domain, version, inputs, outputs, node.attributes.values())
+            reason = _load_error(node, provider, fragment, sized=False)
+            if reason is not None:  # some kernels want to know sizes, such as that of an embedding
+                reason = _load_error(node, provider, fragment, sized=True)
             if reason is not None:
                 name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
                 raise Refused(f"{provider.provider} does not load {name}: {reason}")
+
+
+def _load_error(node: ir.Node, provider: Loadability, fragment: Fragment, *, sized: bool) -> str | None:
+    inputs = [None if v is None else _operand(v, node, sized=sized) for v in node.inputs]
+    outputs = [Operand(v.dtype or ir.DataType.UNDEFINED) if v.name else None for v in node.outputs]
+    version = fragment.opset_imports.get(node.domain, 1)
+    return provider.reason(node.op_type, node.domain, version, inputs, outputs, node.attributes.values())
 
 
 def _check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loadability]) -> None:
@@ -216,13 +222,14 @@ def _check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loada
                 raise Refused(f"no kernel for {node.op_type} on {provider.provider}; inlined it would not be faster")
 
 
-def _operand(value: ir.Value, node: ir.Node) -> Operand:
+def _operand(value: ir.Value, node: ir.Node, *, sized: bool = False) -> Operand:
     if value.dtype is None:
         raise Refused(f"the dtype of an input of {node.op_type} is not known")
     rank = None if value.shape is None else len(value.shape)
     tensor = value.const_value
     if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > PROBED_CONSTANT_BYTES:
-        return Operand(value.dtype, rank)
+        known = value.shape if sized and value.shape is not None else ()
+        return Operand(value.dtype, rank, shape=tuple(d if isinstance(d, int) else None for d in known))
     return Operand(value.dtype, rank, tensor.tobytes(), tuple(tensor.shape.numpy()))
 
 

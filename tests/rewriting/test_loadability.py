@@ -82,3 +82,17 @@ def test_what_has_a_definition_and_no_kernel_is_inlined(operator: str, opset: in
 
 def test_a_provider_that_is_not_here_inlines_nothing() -> None:
     assert not Loadability("NonesuchProvider").inlines("GroupNormalization", 21, [FLOAT])
+
+
+def test_sizes_are_declared_where_they_are_given() -> None:
+    """EmbedLayerNormalization wants to know how wide its tables are."""
+    ids, line = Operand(ir.DataType.INT32, 2), Operand(ir.DataType.FLOAT, 1)
+    table = Operand(ir.DataType.FLOAT, 2, shape=(None, 8))
+    names = ("EmbedLayerNormalization", "com.microsoft", 1)
+    zero = ir.AttrInt64("mask_index_type", 0)
+    open_, sized = ([ids, None, t, t, None, line, line] for t in (FLOAT, table))
+    assert "dimension size is known" in (LOADABILITY.reason(*names, open_, attributes=[zero]) or "")
+    assert LOADABILITY.reason(*names, sized, attributes=[zero]) is not None  # the tables' rows, too
+    table = Operand(ir.DataType.FLOAT, 2, shape=(10, 8))
+    line = Operand(ir.DataType.FLOAT, 1, shape=(8,))
+    assert LOADABILITY.reason(*names, [ids, None, table, table, None, line, line], attributes=[zero]) is None
