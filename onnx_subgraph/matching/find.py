@@ -24,7 +24,7 @@ from onnx_subgraph.matching.facts import Facts, Number, static
 from onnx_subgraph.matching.interior import live_reader, provided_values
 from onnx_subgraph.matching.match import Match, NearMiss
 from onnx_subgraph.matching.matcher import Failure, Matcher, is_float_cast
-from onnx_subgraph.matching.normal import Name, NormalPattern, normalise
+from onnx_subgraph.matching.normal import Name, NormalPattern, Operation, normalise
 from onnx_subgraph.matching.state import EMPTY, State
 from onnx_subgraph.matching.view import View, Virtual
 from onnx_subgraph.model.constants import Constants
@@ -232,6 +232,9 @@ def _other_roots(matcher: Matcher, others: list[Name], state: State, consumers: 
         yield state
         return
     name = others[0]
+    if _is_omitted(matcher, name, state):
+        yield from _other_roots(matcher, others[1:], state, consumers)
+        return
     taken = {id(v) for n, v in state.bindings.items() if isinstance(n, str) and isinstance(v, ir.Value)}
     candidates: dict[ir.Value, None] = {}
     for bound, value in state.bindings.items():
@@ -242,6 +245,17 @@ def _other_roots(matcher: Matcher, others: list[Name], state: State, consumers: 
         if id(candidate) not in taken and matcher.view.producer(candidate) is not None:
             for found in matcher.match(name, candidate, state):
                 yield from _other_roots(matcher, others[1:], found, consumers)
+
+
+def _is_omitted(matcher: Matcher, name: Name, state: State) -> bool:
+    """Whether `name` is an optional result that the node which matched does not have."""
+    node = state.bindings.get(("node", name.assignment))
+    if not isinstance(node, ir.Node) or not isinstance(name.definition, Operation):
+        return False
+    index, schema = name.definition.index, matcher.view.schema(node)
+    if index < len(node.outputs) and node.outputs[index].name:
+        return False
+    return schema is not None and index < len(schema.outputs) and schema.outputs[index].optional
 
 
 def _accept(matcher: Matcher, state: State) -> Match | None:

@@ -106,3 +106,23 @@ def test_a_match_inside_a_body_and_a_use_from_a_body() -> None:
         constants=CONSTANTS,
     )
     assert matches(GELU, captured) == 0
+
+
+def test_an_optional_result_that_the_node_does_not_have_is_absent() -> None:
+    probe = pattern(
+        "y, mean = LayerNormalization(Relu(x), s, epsilon=eps)",
+        "y, mean = LayerNormalization(x, s, epsilon=eps)",
+        example='{x: "float32[2, 8]", s: "float32[8]", eps: 1e-5}',
+    )
+    inputs = "float[N, 8] x, float[8] s"
+    (match,) = found(probe, model("r = Relu(x) y = LayerNormalization(r, s)", inputs=inputs)).matches
+    assert set(match.roots) == {"y"}
+    (match,) = found(
+        probe, model("r = Relu(x) y, m = LayerNormalization(r, s) z = Neg(m)", inputs=inputs, outputs="y, z")
+    ).matches
+    assert set(match.roots) == {"y", "mean"}
+
+
+def test_a_part_that_a_split_does_not_have_is_not_absent() -> None:
+    probe = pattern("a, b = Split(Relu(x), axis=0)", "a, b = Split(x, axis=0, num_outputs=2)", example='{x: "float32[4, 8]"}')
+    assert matches(probe, model("r = Relu(x) y = Split<axis = 0, num_outputs = 1>(r)")) == 0
