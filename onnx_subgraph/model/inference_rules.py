@@ -212,7 +212,7 @@ def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
     symbols = {str(symbol) for symbol in left.free_symbols | right.free_symbols}
     if len(symbols) <= _MOST_SYMBOLS and not any(map(_UNKNOWN.fullmatch, symbols)):
         return _dim(sympy.Max(left, right))
-    known = _MAXIMA.setdefault(context, {})
+    known: dict[frozenset[str], ir.SymbolicDim] = _MAXIMA.setdefault(context, {})
     return known.setdefault(frozenset({str(a), str(b)}), context.new_symbolic_dim())
 
 

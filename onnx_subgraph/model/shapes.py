@@ -39,6 +39,7 @@ def infer_shapes(model: ir.Model) -> None:
 
     inference_rules.install()
     remember_declared(model)
+    _open_negative(model)
     model.meta[_INFERRED] = True
     constants = {id(value) for value in values(model) if value.const_value is not None}
     log = logging.getLogger("onnx_shape_inference")
@@ -52,6 +53,13 @@ def infer_shapes(model: ir.Model) -> None:
     finally:
         log.setLevel(level)
         _clean(model, constants)
+
+
+def _open_negative(model: ir.Model) -> None:
+    """A size of -1 says "any" in files by hand; onnxruntime takes it so."""
+    for value in values(model):
+        if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
+            value.shape = ir.Shape(ir.SymbolicDim(None) if isinstance(dim, int) and dim < 0 else dim for dim in value.shape)
 
 
 def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> None:

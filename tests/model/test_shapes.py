@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import onnx
 import onnx_ir as ir
 import pytest
 from hypothesis import given
@@ -207,3 +208,16 @@ def test_new_values_keep_nothing_and_new_outputs_what_was_declared() -> None:
     with declared_only(model):
         assert dims(new.outputs[0]) is None
         assert dims(model.graph.outputs[0]) is None
+
+
+def test_a_size_of_minus_one_is_open_and_stays_as_declared() -> None:
+    """Files by hand say -1 for "any", and onnxruntime takes it so."""
+    model = inferred("{ y = Neg(x) }", inputs="float[batch, 4] x")
+    graph = ir.to_proto(model).graph
+    graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    again = ir.from_proto(onnx.helper.make_model(graph))
+    infer_shapes(again)
+    assert dims(again.graph.inputs[0]) == dims(again.graph.outputs[0])
+    assert isinstance(again.graph.inputs[0].shape[0], ir.SymbolicDim)
+    with declared_only(again):
+        assert again.graph.inputs[0].shape == ir.Shape([-1, 4])
