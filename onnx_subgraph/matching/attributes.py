@@ -39,7 +39,7 @@ Inputs = tuple["ir.Value | Virtual | None", ...]
 
 
 def match_static(
-    view: View, term: syntax.Apply, node: ir.Node, identity: tuple[str, str], inputs: Inputs, state: State, *, virtual: bool
+    view: View, term: syntax.Apply, node: ir.Node, identity: tuple[str, str], inputs: Inputs, state: State
 ) -> tuple[State, Inputs] | Mismatch:
     """The state with all keywords bound and the inputs left for positional arguments, or why not."""
     schema = view.schema(node) if identity[1] == node.op_type else None

@@ -7,7 +7,7 @@ normal form (`layout`), attributes and constants by their meaning (`attributes`)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import permutations
 
 import onnx_ir as ir
@@ -35,6 +35,7 @@ from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import FLOATS, View, Virtual
 
 Target = ir.Value | Virtual
+_FREE = object()
 Items = tuple[tuple[Normal, float], ...]
 """The items of a sum or product in normal form, with their signs or exponents."""
 
@@ -57,6 +58,7 @@ class Matcher:
         self.furthest: Failure | None = None
         self._hopeless: dict[tuple[int, ir.Value], Failure | None] = {}
         self._names: dict[int, frozenset[object]] = {}
+        self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 
     def fail(self, state: State, span: Span | None, value: Target | None, expected: str, found: str) -> None:
         """Remember this failure when no other got further."""
@@ -106,15 +108,30 @@ class Matcher:
 
     # Terms
 
-    def match(self, term: Normal, value: Target, state: State) -> Iterator[State]:
-        """The states in which `value` equals `term`, starting from `state`.
+    def match(self, term: Normal, value: Target, state: State) -> Iterable[State]:
+        """The states in which `value` equals `term`, starting from `state`."""
+        if isinstance(term, Name):
+            return self._name(term, value, state)
+        if isinstance(term, Constant):
+            return self._literal(term, value, state)
+        if self.exploring:
+            return self._remembered(term, value, state)
+        return self._structure(term, value, state) if self.plausible(term, value) else ()
+
+    def _structure(self, term: Operation | Product | Sum | Choice | Layout, value: Target, state: State) -> Iterator[State]:
+        if isinstance(term, Operation):
+            return self._operation(term, value, state)
+        if isinstance(term, Choice):
+            return self._choice(term, value, state)
+        return self._layout(term, value, state) if isinstance(term, Layout) else self._chain(term, value, state)
+
+    def _remembered(self, term: Operation | Product | Sum | Choice | Layout, value: Target, state: State) -> Iterator[State]:
+        """As `match`, but what fails is remembered with its reason.
 
         Bindings only constrain: what fails for names that are all still free fails always, and is not tried a second time.
         """
-        if isinstance(term, Name | Constant) or isinstance(value, Virtual):
-            yield from self._match(term, value, state)
-            return
-        if not self.exploring and not self.plausible(term, value):
+        if isinstance(value, Virtual):
+            yield from self._structure(term, value, state)
             return
         key = (id(term), value)
         if key in self._hopeless:
@@ -125,7 +142,7 @@ class Matcher:
         before = self.last_failure()
         self.forget()
         hopeless = True
-        for found in self._match(term, value, state):
+        for found in self._structure(term, value, state):
             hopeless = False
             yield found
         failure, self.furthest = self.last_failure(), before
@@ -141,54 +158,44 @@ class Matcher:
             known = self._names[id(term)] = mentions(term)
         return known
 
-    def _match(self, term: Normal, value: Target, state: State) -> Iterator[State]:
-        match term:
-            case Name():
-                yield from self._name(term, value, state)
-            case Constant():
-                if not isinstance(value, Virtual) and attributes.equals_literal(self.view, term.value, value):
-                    yield state
-                else:
-                    self.fail(state, term.span, value, f"the constant {term.value}", "")
-            case Operation():
-                yield from self._operation(term, value, state)
-            case Product() | Sum():
-                yield from self._chain(term, value, state)
-            case Choice(alternatives=alternatives):
-                for index, alternative in enumerate(alternatives):
-                    for found in self.match(alternative, value, state):
-                        yield found.choose(id(term.term), index)
-            case Layout():
-                yield from self._layout(term, value, state)
+    def _choice(self, term: Choice, value: Target, state: State) -> Iterator[State]:
+        for index, alternative in enumerate(term.alternatives):
+            for found in self.match(alternative, value, state):
+                yield found.choose(id(term.term), index)
 
-    def _name(self, term: Name, value: Target, state: State) -> Iterator[State]:
+    def _literal(self, term: Constant, value: Target, state: State) -> Iterable[State]:
+        if isinstance(value, ir.Value) and attributes.equals_literal(self.view, term.value, value):
+            return (state,)
+        self.fail(state, term.span, value, f"the constant {term.value}", "")
+        return ()
+
+    def _name(self, term: Name, value: Target, state: State) -> Iterable[State]:
         if term.name == "_":
-            yield state
-            return
-        if term.name in state.bindings:
-            bound = state.bindings[term.name]
+            return (state,)
+        bound = state.bindings.get(term.name, _FREE)
+        if bound is not _FREE:
             if self._is_same(bound, value):
-                yield state
-            else:
-                self.fail(state, term.span, value, f"the same value as {term.name} before", "")
-            return
+                return (state,)
+            self.fail(state, term.span, value, f"the same value as {term.name} before", "")
+            return ()
         if term.definition is not None:
-            for found in self.match(term.definition, value, state):
-                # A part of a node is no value of the graph: it matches, and nothing can be called by its name.
-                yield found.bind(term.name, value) if isinstance(value, ir.Value) else found
-            return
+            return self._defined(term, term.definition, value, state)
         if isinstance(value, Virtual):
             self.fail(state, term.span, value, f"a value for {term.name}", "a part of a node")
-            return
+            return ()
         constant = self.normal.constant.get(term.name)
         if constant is not None and self.view.constants.is_constant(value) is not constant:
             self.fail(state, term.span, value, f"a {'constant' if constant else 'computed value'} for {term.name}", "")
-            return
+            return ()
         plain = self.view.through(value)[0]
         behind = self.through(value)[0] if self.mixed else plain
-        if behind is not plain:
-            yield state.bind(term.name, behind)
-        yield state.bind(term.name, plain)
+        states = (state.bind(term.name, plain),)
+        return states if behind is plain else (state.bind(term.name, behind), *states)
+
+    def _defined(self, term: Name, definition: Normal, value: Target, state: State) -> Iterator[State]:
+        for found in self.match(definition, value, state):
+            # A part of a node is no value of the graph: it matches, and nothing can be called by its name.
+            yield found.bind(term.name, value) if isinstance(value, ir.Value) else found
 
     def _is_same(self, bound: object, value: Target) -> bool:
         if isinstance(value, Virtual):
@@ -200,22 +207,18 @@ class Matcher:
 
     def _operation(self, term: Operation, value: Target, state: State) -> Iterator[State]:
         node, identity, inputs, passed = self._applied(value, term.operators)
-        wanted = " or ".join(sorted(name for _, name in term.operators))
-        if node is None:
-            self.fail(state, term.span, value, wanted, "")
-            return
-        if identity not in term.operators:
-            self.fail(state, term.span, value, wanted, identity[1])
+        if node is None or identity not in term.operators:
+            self.fail(state, term.span, value, words(term), identity[1])
             return
         if isinstance(value, ir.Value):
             source = self.through(value)[0]
             if source.index() != term.index:
-                self.fail(state, term.span, value, f"result {term.index} of {wanted}", f"result {source.index()}")
+                self.fail(state, term.span, value, f"result {term.index} of {words(term)}", f"result {source.index()}")
                 return
         if term.assignment >= 0:
             key = ("node", term.assignment)
             if state.bindings.get(key, node) is not node:
-                self.fail(state, term.span, value, f"a result of the same {wanted}", "another node's result")
+                self.fail(state, term.span, value, f"a result of the same {words(term)}", "another node's result")
                 return
             state = state.bind(key, node)
         if term.term.capture:
@@ -227,8 +230,7 @@ class Matcher:
         if len(term.term.operators) > 1:
             state = state.choose(id(term.term), term.term.operators.index(syntax.Operator(identity[1], identity[0])))
         state = state.visit((*passed, node))
-        virtual = isinstance(value, Virtual)
-        outcome = attributes.match_static(self.view, term.term, node, identity, inputs, state, virtual=virtual)
+        outcome = self._static(term, node, identity, inputs, state)
         if isinstance(outcome, attributes.Mismatch):
             self.fail(state, outcome.span or term.span, value, outcome.expected, outcome.found)
             return
@@ -242,6 +244,19 @@ class Matcher:
                 self.fail(after, term.span, value, "a constant of no higher rank than the value it meets", "a higher rank")
             else:
                 yield from self._arguments(term.arguments, order, after)
+
+    def _static(
+        self, term: Operation, node: ir.Node, identity: tuple[str, str], inputs: attributes.Inputs, state: State
+    ) -> tuple[State, attributes.Inputs] | attributes.Mismatch:
+        """`attributes.match_static`, asked once for each node where the pattern captures nothing static."""
+        if not term.is_fixed or identity[1] != node.op_type or inputs != tuple(node.inputs):
+            return attributes.match_static(self.view, term.term, node, identity, inputs, state)
+        key = (id(term), node)
+        known = self._fixed.get(key)
+        if known is None:
+            outcome = attributes.match_static(self.view, term.term, node, identity, inputs, state)
+            known = self._fixed[key] = outcome if isinstance(outcome, attributes.Mismatch) else outcome[1]
+        return known if isinstance(known, attributes.Mismatch) else (state, known)
 
     def _raises_rank(self, terms: Sequence[Normal], values: Sequence[Target | None]) -> bool:
         """Whether a number, written or captured, stands for a constant that gives the result a rank of its own."""

@@ -52,7 +52,11 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """An operator with its arguments in normal form; keywords and `rest` are as written. index: which of its results."""
+    """An operator with its arguments in normal form; keywords and `rest` are as written.
+
+    index: which of its results. assignment: the line that names several results, -1 for one. is_fixed: whether its keywords
+    are all written out, so that they say the same wherever it is tried.
+    """
 
     term: syntax.Apply
     operators: frozenset[tuple[str, str]]
@@ -60,6 +64,7 @@ class Operation:
     span: Span | None
     index: int = 0
     assignment: int = -1
+    is_fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,7 +212,8 @@ class _Normaliser:
         for number, assignment in enumerate(self.pattern.match):
             for index, name in enumerate(assignment.names):
                 if name != "_":
-                    definition = self.normal(assignment.term, index, number)
+                    several = len(assignment.names) > 1
+                    definition = self.normal(assignment.term, index, number if several else -1)
                     self.names[name] = Name(name, assignment.span, definition, index, number)
         reached = {name: {n.name for n in walk(self.names[name]) if isinstance(n, Name)} for name in self.roots}
         outer = [n for n in self.roots if not any(n in reached[m] for m in self.roots if m != n)]
@@ -267,7 +273,8 @@ class _Normaliser:
                     return self.product(term, span)
                 identities = frozenset((o.domain, o.name) for o in operators)
                 arguments = tuple(self.normal(a) for a in term.arguments)
-                return Operation(term, identities, arguments, span, index, assignment)
+                is_fixed = term.rest is None and all(isinstance(t, syntax.Literal) for _, t in term.keywords)
+                return Operation(term, identities, arguments, span, index, assignment, is_fixed)
 
     def is_product(self, term: syntax.Term) -> bool:
         if not isinstance(term, syntax.Apply) or term.keywords or term.rest or term.capture or len(term.operators) != 1:
