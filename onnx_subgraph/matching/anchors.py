@@ -27,6 +27,7 @@ from onnx_subgraph.matching.normal import (
     Product,
     Sum,
     is_empty,
+    walk,
 )
 
 Identity = tuple[str, str]
@@ -52,23 +53,23 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Start at any node of `operators` that matches `term`, climb through `path`. own: the anchor's own chain, if it is one."""
+    """Start at any node of `operators` that matches `term`, and climb through `path`."""
 
     term: Normal
     operators: frozenset[Identity]
     path: tuple[Level, ...]
-    own: Level | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The anchors chosen for one graph, and how many nodes they start from."""
+    """The anchors chosen for one graph, how many nodes they start from, and how much structure the weakest one has."""
 
     cost: int
     anchors: tuple[Anchor, ...]
+    structure: int
 
 
-NOWHERE = Start(sys.maxsize, ())
+NOWHERE = Start(sys.maxsize, (), 0)
 """No anchor: a part of a pattern that any value may be."""
 
 
@@ -80,14 +81,14 @@ def choose(root: Normal, counts: Callable[[Identity], int]) -> Start:
 def paths_to(root: Normal, name: str) -> Iterator[tuple[Level, ...]]:
     """The ways up from a value named `name` to the root."""
 
-    def walk(term: Normal, path: tuple[Level, ...]) -> Iterator[tuple[Level, ...]]:
+    def ways(term: Normal, path: tuple[Level, ...]) -> Iterator[tuple[Level, ...]]:
         if isinstance(term, Name) and term.name == name:
             yield path
         level = _level(term)
         for child in _children(term):
-            yield from walk(child, path if level is None else (*path, level))
+            yield from ways(child, path if level is None else (*path, level))
 
-    yield from walk(root, ())
+    yield from ways(root, ())
 
 
 def _choose(term: Normal, path: tuple[Level, ...], counts: Callable[[Identity], int]) -> Start:
@@ -95,18 +96,19 @@ def _choose(term: Normal, path: tuple[Level, ...], counts: Callable[[Identity], 
     below = path if level is None else (*path, level)
     if isinstance(term, Choice):
         starts = [_choose(a, path, counts) for a in term.alternatives]
-        return Start(sum(s.cost for s in starts), tuple(a for s in starts for a in s.anchors))
+        anchors = tuple(a for s in starts for a in s.anchors)
+        return Start(sum(s.cost for s in starts), anchors, min(s.structure for s in starts))
     candidates = [] if isinstance(term, Name | Constant) or is_empty(term) else [_own(term, path, level, counts)]
     candidates += [_choose(child, below, counts) for child in _children(term) if not _is_free(child)]
-    return min(candidates, key=lambda s: s.cost, default=NOWHERE)
+    return min(candidates, key=lambda s: (s.cost, -s.structure), default=NOWHERE)
 
 
 def _own(term: Normal, path: tuple[Level, ...], level: Level | None, counts: Callable[[Identity], int]) -> Start:
     assert level is not None
     cost = sum(map(counts, level.operators))
-    if isinstance(term, Operation):
-        return Start(cost, (Anchor(term, level.operators, path),))
-    return Start(cost * 2 + 1, (Anchor(term, level.operators, path, level),))
+    structure = sum(isinstance(t, Operation | Product | Sum) for t in walk(term))
+    # Any link of a chain may be its end, so a chain is a weaker anchor than an operator of the same number.
+    return Start(cost if isinstance(term, Operation) else cost * 2 + 1, (Anchor(term, level.operators, path),), structure)
 
 
 def _level(term: Normal) -> Level | None:

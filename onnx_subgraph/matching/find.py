@@ -126,7 +126,7 @@ def _search(view: View, normal: NormalPattern, counts: Mapping[Any, int], matche
     for anchor in start.anchors:
         for node in _anchored(view, anchor):
             found_any = False
-            values = _own_values(matcher, anchor, node, consumers)
+            values = [v for v in node.outputs if matcher.plausible(anchor.term, v)]
             for root in _roots(matcher, anchor, values, consumers):
                 if root not in roots_done:
                     match = first_match(matcher, root, consumers)
@@ -149,7 +149,7 @@ def _explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> NearM
         matcher = explorers[key] = Matcher(miss.view, miss.normal, exploring=True)
     consumers = consumers_of(matcher)
     matcher.forget()
-    values = _own_values(matcher, miss.anchor, miss.node, consumers)
+    values = [v for v in miss.node.outputs if matcher.plausible(miss.anchor.term, v)]
     for root in _roots(matcher, miss.anchor, values, consumers):
         first_match(matcher, root, consumers)
     failure = matcher.last_failure()
@@ -177,14 +177,6 @@ def _largest(matches: list[Match]) -> Iterator[Match]:
 def _anchored(view: View, anchor: Anchor) -> Iterator[ir.Node]:
     for identity in sorted(anchor.operators):
         yield from view.by_operator.get(identity, ())
-
-
-def _own_values(matcher: Matcher, anchor: Anchor, node: ir.Node, consumers: Consumers) -> list[ir.Value]:
-    """The results of the anchor's own part of the pattern at `node`: none where that part alone has the wrong structure."""
-    values: Iterable[ir.Value] = node.outputs
-    if anchor.own is not None and anchor.own.steps > 1:
-        values = (*values, *climb(values, (anchor.own,), consumers))
-    return [v for v in values if matcher.plausible(anchor.term, v)]
 
 
 def _roots(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value], consumers: Consumers) -> Iterable[ir.Value]:
