@@ -64,9 +64,20 @@ def install() -> None:
                 continue
             extended = functools.partial(_extended, _AFTER[operator], rule) if not domain and operator in _AFTER else rule
             registry.register(domain, operator, version)(functools.partial(_guarded, extended))
+    normalization = registry.get("", "LayerNormalization", 17)
+    if normalization is not None:
+        early = functools.partial(_extended, _after_early_layer_normalization, normalization)
+        registry.register("", "LayerNormalization", 1)(early)
     fused = registry.get("com.microsoft", "FusedMatMul", 1)
     if fused is not None:
         registry.register("com.microsoft", "FusedMatMul", 1)(functools.partial(_extended, _after_fused_matmul, fused))
+
+
+def _after_early_layer_normalization(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Before opset 17 LayerNormalization is onnxruntime's own, whose result has the dtype of the scale."""
+    scale = node.inputs[1] if len(node.inputs) > 1 else None
+    if scale is not None and scale.dtype is not None:
+        node.outputs[0].dtype = scale.dtype
 
 
 def _after_fused_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
@@ -176,7 +187,7 @@ def _symbols(dim: ir.SymbolicDim) -> frozenset[str]:
 
 # Broadcasting and slicing
 
-_MAXIMA: WeakKeyDictionary[ShapeInferenceContext, dict[frozenset[str], ir.SymbolicDim]] = WeakKeyDictionary()
+_MAXIMA: WeakKeyDictionary[ShapeInferenceContext, dict[frozenset[str], Dim]] = WeakKeyDictionary()
 """For each inference: the names of the two dimensions of a broadcast → the unknown that it gives."""
 
 
@@ -207,13 +218,14 @@ def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
     if isinstance(a, int) or isinstance(b, int):
         return a if isinstance(a, int) else b  # The other one is 1 or the same, else the model does not run.
     left, right = _expression(a), _expression(b)
+    unknown: Dim = context.new_symbolic_dim()
     if left is None or right is None:
-        return context.new_symbolic_dim()
+        return unknown
     symbols = {str(symbol) for symbol in left.free_symbols | right.free_symbols}
     if len(symbols) <= _MOST_SYMBOLS and not any(map(_UNKNOWN.fullmatch, symbols)):
         return _dim(sympy.Max(left, right))
-    known: dict[frozenset[str], ir.SymbolicDim] = _MAXIMA.setdefault(context, {})
-    return known.setdefault(frozenset({str(a), str(b)}), context.new_symbolic_dim())
+    maxima: dict[frozenset[str], Dim] = _MAXIMA.setdefault(context, {})
+    return maxima.setdefault(frozenset({str(a), str(b)}), unknown)
 
 
 def broadcast(context: ShapeInferenceContext, shapes: Sequence[Sequence[Dim]]) -> list[Dim] | None:

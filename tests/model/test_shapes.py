@@ -221,3 +221,15 @@ def test_a_size_of_minus_one_is_open_and_stays_as_declared() -> None:
     assert isinstance(again.graph.inputs[0].shape[0], ir.SymbolicDim)
     with declared_only(again):
         assert again.graph.inputs[0].shape == ir.Shape([-1, 4])
+
+
+@pytest.mark.parametrize(
+    ("opset", "scale", "result"), [(12, "float", "FLOAT"), (16, "float16", "FLOAT16"), (17, "float16", "FLOAT16")]
+)
+def test_layer_normalization_is_inferred_before_the_standard_has_it(opset: int, scale: str, result: str) -> None:
+    """onnxruntime takes it at every opset; its own has the dtype of the scale."""
+    inputs = f"float16[batch, 4] x, {scale}[4] s"
+    model = inferred("{ z = LayerNormalization(x, s) y = Neg(z) }", inputs=inputs, opset=opset)
+    (z,) = [value for value in values(model) if value.name == "z"]
+    assert shape(model, "z") == ["batch", 4]
+    assert z.dtype is ir.DataType[result]
