@@ -1,4 +1,4 @@
-"""README.md runs: its console blocks give what they show, its Python runs, its pattern loads.
+"""README.md and the pages in docs run: console blocks give what they show, Python runs, patterns load, the catalogue is current.
 
 A block after `<!-- run -->` is executed, one after `<!-- pattern -->` is loaded as a pattern file. What depends on the machine
 (seconds, the last digits of an error) is written as `…`. `python tests/test_readme.py` writes the output of all console blocks.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+LANGUAGE = ROOT / "docs" / "language.md"
+CATALOGUE = ROOT / "docs" / "catalogue.py"
+PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md")
 
 CONSOLE = re.compile(r"(?<=<!-- run -->\n```console\n)(.*?)(?=```\n)", re.DOTALL)
 PYTHON = re.compile(r"(?<=<!-- run -->\n```python\n)(.*?)(?=```\n)", re.DOTALL)
@@ -26,6 +30,7 @@ VOLATILE = (
     (re.compile(r"(?m)^(seconds +).*$"), r"\1…"),
     (re.compile(r"(?m)^( +worst: \S+ differs by ).*$"), r"\1…"),
     (re.compile(r"(?ms)^Nearly matched\n.*?^(`onnx-subgraph explain \S+ shows ).*?$"), r"Nearly matched\n…\n\1…"),
+    (re.compile(r"(?m)^(`onnx-subgraph explain \S+ shows ).*$"), r"\1…"),
     (re.compile(re.escape(f"{ROOT}/")), ""),
 )
 """What another machine, another release of onnxruntime, or every pattern that is added prints otherwise."""
@@ -79,7 +84,11 @@ def test_the_python_runs(block: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("block", PATTERN.findall(README.read_text(encoding="utf-8")), ids=["pattern"])
+@pytest.mark.parametrize(
+    "block",
+    [block for page in (README, LANGUAGE) for block in PATTERN.findall(page.read_text(encoding="utf-8"))],
+    ids=lambda block: block.partition("\n")[0].split("/")[-1].split(".")[0],
+)
 def test_the_pattern_loads(block: str, tmp_path: Path) -> None:
     from onnx_subgraph import load_patterns
 
@@ -89,6 +98,11 @@ def test_the_pattern_loads(block: str, tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text(block, encoding="utf-8")
     assert [pattern.id for pattern in load_patterns([file]).patterns][-1] == file.stem.replace("_", "-")
+
+
+def test_the_catalogue_is_current() -> None:
+    page = runpy.run_path(str(CATALOGUE))["page"]()
+    assert (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8") == page, "`python docs/catalogue.py` writes it again"
 
 
 def test_all_options_are_in_the_readme() -> None:
@@ -108,7 +122,7 @@ def test_all_options_are_in_the_readme() -> None:
 
 
 def test_relative_links_lead_somewhere() -> None:
-    for page in (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"):
+    for page in PAGES:
         prose = re.sub(r"```.*?```|`[^`\n]*`(?!\])", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", prose):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -97,6 +97,10 @@ def fuse(
     equivalent to the original, nothing is written and the exit code is 1.
     """
     outputs = plan_outputs(models, output, output_dir)
+    if not dry_run:
+        for model, path in zip(models, outputs, strict=True):
+            if path.parent != model.parent or model.exists():
+                _check_folder(path.parent, may_be_made=output_dir is not None)
     given_shapes = shapes(shape)
 
     from onnx_subgraph.cli.batch import Task, break_off, run
@@ -146,8 +150,6 @@ def plan_outputs(models: tuple[Path, ...], output: Path | None, output_dir: Path
         outputs = [output_dir / model.name for model in models]
     else:
         outputs = [model.with_name(f"{model.stem}.fused{model.suffix or '.onnx'}") for model in models]
-    for folder in dict.fromkeys(path.parent for path in outputs):
-        _check_folder(folder, may_be_made=output_dir is not None)
     sources = {model.resolve() for model in models}
     written: dict[Path, Path] = {}
     for model, path in zip(models, outputs, strict=True):

@@ -50,13 +50,17 @@ def pattern(header: Header, source: str) -> str:
 
 
 def formula(source: str) -> str:
-    """The lines of a pattern file but its head and its test models."""
-    key, kept = "", []
+    """The lines of a pattern file but its head and its test models; a comment stays with the key that follows it."""
+    key, kept, comments = "", list[str](), list[str]()
     for line in source.splitlines():
+        if line.startswith("#"):
+            comments.append(line)
+            continue
         if line[:1].isalpha():
             key = line.partition(":")[0]
-        if key not in {"id", "keeps", "fuses"} and not line.startswith("#"):
-            kept.append(line)
+        if key not in {"id", "keeps", "fuses"}:
+            kept += [*comments, line]
+        comments.clear()
     return "\n".join(kept).strip("\n")
 
 

@@ -64,9 +64,11 @@ def test_explain_says_why_not(run: Run, tmp_path: Path) -> None:
     assert "^" in run("explain", model, "gelu").out
 
 
-def test_explain_of_a_node_keeps_to_it(run: Run, gelu: Path) -> None:
-    assert run("explain", gelu, "--node", "no such node", "--json").json["fusions"] == []
-    assert "nothing to explain" in run("explain", gelu, "--node", "no such node").out
+def test_explain_of_a_node_keeps_to_it(run: Run, tmp_path: Path) -> None:
+    model = save(GELU.replace("erf = Erf", "[bystander] other = Abs (x)\n  erf = Erf"), tmp_path / "two.onnx")
+    assert run("explain", model, "--node", "bystander", "--json").json["fusions"] == []
+    assert "nothing to explain" in run("explain", model, "--node", "bystander").out
+    assert [fusion["pattern"] for fusion in run("explain", model, "--node", "erf", "--json").json["fusions"]] == ["gelu"]
 
 
 def test_a_model_is_equivalent_to_itself(run: Run, gelu: Path) -> None:

@@ -1,0 +1,278 @@
+"""Bad input of every kind: one message with its place and the next step, exit code 2, nothing written, nothing touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnx_subgraph.language import library
+from tests.cli.conftest import GELU, ROOT, Run, save
+from tests.language.test_mistakes import CASES
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits as on POSIX")
+
+
+X = np.zeros((2, 8), np.float32)
+
+
+def feeds(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def external(location: str, path: Path) -> None:
+    """GELU with one number in a file of its own."""
+    model = onnx.parser.parse_model(GELU)
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("float_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "0"), ("length", "4")):
+        tensor.external_data.add(key=key, value=value)
+    path.write_bytes(model.SerializeToString())
+
+
+def damaged(old: str, new: str, path: Path) -> None:
+    path.write_bytes(onnx.parser.parse_model(GELU.replace(old, new)).SerializeToString())
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(onnx.parser.parse_model(GELU).SerializeToString()[:-40])
+
+
+def with_short_data(path: Path) -> None:
+    external("short.bin", path)
+    path.with_name("short.bin").write_bytes(b"\0\0")
+
+
+BAD_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda path: None, "there is no such file"),
+    "a folder": (lambda path: path.mkdir(), "is a folder"),
+    "empty": (lambda path: path.touch(), "is empty"),
+    "text": (lambda path: path.write_text("this is a text file, and no model\n" * 10), "is a text file"),
+    "a pattern": (lambda path: shutil.copy(ROOT / "patterns/activation/gelu.yaml", path), "is a text file"),
+    "arrays": (lambda path: feeds(path.with_suffix(".npz"), x=X).rename(path), "is not an ONNX model"),
+    "another protobuf": (lambda path: path.write_bytes(b"\x0a\x03abc"), "not an ONNX model"),
+    "truncated": (truncated, "is not an ONNX model, or is cut off"),
+    "data missing": (partial(external, "weights.bin"), "the data file 'weights.bin' of tensor 'half' is missing"),
+    "data cut off": (with_short_data, "needs 4 bytes at 0 of 'short.bin', which has 2"),
+    "data outside": (partial(external, "../secret.bin"), "'../secret.bin', which leaves the folder of the model"),
+    "data anywhere": (partial(external, "/etc/passwd"), "'/etc/passwd', which is no relative path"),
+    "a cycle": (partial(damaged, "Erf (scaled)", "Erf (product)"), "the graph has a cycle: node 'erf'"),
+    "dangling input": (partial(damaged, "Erf (scaled)", "Erf (nowhere)"), "reads 'nowhere', which nothing makes"),
+    "dangling output": (partial(damaged, "batch, 8] y)", "batch, 8] z)"), "nothing makes the output 'z'"),
+    "made twice": (partial(damaged, "erf = Erf (scaled)", "scaled = Erf (x)"), "'scaled' is made twice"),
+}
+
+
+def snapshot(folder: Path) -> dict[Path, bytes | None]:
+    """Every file and folder below `folder` with what it holds."""
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@contextmanager
+def untouched(folder: Path) -> Iterator[None]:
+    before = snapshot(folder)
+    yield
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("command", ["fuse", "explain", "verify"])
+@pytest.mark.parametrize(("make", "words"), BAD_MODELS.values(), ids=BAD_MODELS.keys())
+def test_a_bad_model_is_one_message(
+    run: Run, tmp_path: Path, gelu: Path, make: Callable[[Path], object], words: str, command: str
+) -> None:
+    model = tmp_path / "bad.onnx"
+    make(model)
+    with untouched(tmp_path):
+        result = run(command, *([gelu] if command == "verify" else []), model)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"Error: {model}: ")
+    assert words in result.err
+    assert "hint: " in result.err or "is a folder, not a model file" in result.err
+    assert "bug" not in result.err and "Traceback" not in result.err
+
+
+BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
+    "unknown provider": (lambda d: ["--provider", "CPUExecutionProvder"], "CPUExecutionProvder is not in this onnxruntime"),
+    "absent provider": (lambda d: ["--provider", "CUDAExecutionProvider"], "comes with onnxruntime-gpu"),
+    "misspelled pattern": (lambda d: ["--only", "geluu"], "did you mean `gelu`?"),
+    "output is a folder": (lambda d: ["-o", d], f"use --output-dir {os.sep}"),
+    "output is the input": (lambda d: ["-o", d / "gelu.onnx"], "gelu.onnx is read, so it can't be written"),
+    "output in no folder": (lambda d: ["-o", d / "missing" / "x.onnx"], "there is no folder"),
+    "output below a file": (lambda d: ["-o", d / "plain.onnx" / "x.onnx"], "plain.onnx is no folder"),
+    "folder below a file": (lambda d: ["--output-dir", d / "plain.onnx" / "x"], "plain.onnx is no folder"),
+    "folder is a file": (lambda d: ["--output-dir", d / "plain.onnx"], "is a file"),
+    "device": (lambda d: ["-o", "/dev/null"], "is not a regular file"),
+    "another input": (lambda d: ["--inputs", feeds(d / "f.npz", z=X)], "z is no input of the model; x is missing"),
+    "another size": (lambda d: ["--inputs", feeds(d / "f.npz", x=X[:, :7])], "x has size 7 in dimension 1, the model declares 8"),
+    "another rank": (lambda d: ["--inputs", feeds(d / "f.npz", x=X[0])], "x has 1 dimensions, the model declares 2"),
+    "another type": (lambda d: ["--inputs", feeds(d / "f.npz", x=X.astype(float))], "x is float64, the model takes float32"),
+    "pickled inputs": (lambda d: ["--inputs", feeds(d / "f.npz", x=np.array([{}]))], "can't be read as an .npz of arrays"),
+    "inputs are a model": (lambda d: ["--inputs", d / "gelu.onnx"], "is no .npz file; write it with numpy.savez"),
+    "shape of no input": (lambda d: ["--shape", "z=2x8"], "--shape names z, which is no input of the model"),
+    "shape that differs": (lambda d: ["--shape", "x=2x9"], "--shape gives dimension 1 of x the size 9"),
+    "shape of another rank": (lambda d: ["--shape", "x=2x8x1"], "--shape gives x 3 dimensions"),
+    "shape without elements": (lambda d: ["--shape", "x=0x8"], "nothing can be compared on it"),
+    "lower opset": (lambda d: ["--opset", "16"], "can't be lowered to 16"),
+    "opset of the future": (lambda d: ["--opset", "999"], "cannot be raised from opset 17 to 999"),
+    "pattern is a model": (lambda d: ["--patterns", d / "gelu.onnx"], "the file is not UTF-8 text"),
+    "no patterns": (lambda d: ["--patterns", d / "empty"], "there are no pattern files"),
+}
+
+
+@pytest.mark.parametrize(("options", "words"), BAD_OPTIONS.values(), ids=BAD_OPTIONS.keys())
+def test_a_bad_option_is_one_message(
+    run: Run, tmp_path: Path, gelu: Path, plain: Path, options: Callable[[Path], list[object]], words: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    arguments = options(tmp_path)
+    with untouched(tmp_path):
+        result = run("fuse", gelu, *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert words in result.err
+    assert result.err.count("Error: ") == 1
+    assert "bug" not in result.err and "Traceback" not in result.err
+
+
+def test_explain_of_an_unknown_node_names_the_nearest(run: Run, tmp_path: Path) -> None:
+    model = save(GELU.replace("erf = Erf", "[first_erf] erf = Erf"), tmp_path / "named.onnx")
+    result = run("explain", model, "--node", "first_ref")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"Error: {model} has no node 'first_ref'\nhint: did you mean `first_erf`?\n"
+    assert run("explain", model, "--node", "first_erf").code == 0
+
+
+@pytest.mark.parametrize(("text", "message"), [case[1:] for case in CASES], ids=[case[0].replace(" ", "-") for case in CASES])
+def test_a_mistake_in_a_pattern_is_shown_with_its_place(
+    run: Run, tmp_path: Path, gelu: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.setattr(library, "load_patterns", partial(library.load_patterns, built_in=False))
+    file = tmp_path / "patterns" / "group" / "sample.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text, encoding="utf-8", newline="")
+    with untouched(tmp_path):
+        result = run("fuse", gelu, "--patterns", file)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"Error: {message}\n".replace("patterns/group/sample.yaml", str(file))
+
+
+# What the machine refuses
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="permissions do not stop root")
+def test_a_read_only_folder_is_named(run: Run, gelu: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "read-only"
+    folder.mkdir(mode=0o555)
+    result = run("fuse", gelu, "--output-dir", folder)
+    assert result.code == 2
+    assert f"the folder {folder} can't be written to" in result.err
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_the_system_calls_read_only_is_named(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for everyone, root included, whom no permission stops."""
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != gelu.parent)
+    with untouched(gelu.parent):
+        result = run("fuse", gelu)
+    assert result.code == 2
+    assert f"the folder {gelu.parent} can't be written to" in result.err
+
+
+def test_a_refused_write_leaves_nothing(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever way the file is moved into its place, the system says no."""
+
+    def refuse(*paths: object, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(paths[-1]))
+
+    for name in ("replace", "rename", "link"):
+        monkeypatch.setattr(os, name, refuse)
+    with untouched(gelu.parent):
+        result = run("fuse", gelu)
+    assert result.code == 2
+    assert "Permission denied" in result.err
+    assert "bug" not in result.err
+
+
+@POSIX
+@pytest.mark.parametrize("options", [[], ["--no-verify"]], ids=["while verifying", "while writing"])
+def test_a_full_disk_leaves_nothing(gelu: Path, tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> None:
+    """A limit on the size of files stands for it: both refuse a write in the middle of a file."""
+    temporary = tmp_path_factory.mktemp("temporary")
+    code = (
+        "import resource, signal, sys; from onnx_subgraph.cli import main; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); sys.exit(main(sys.argv[1:]))"
+    )
+    with untouched(gelu.parent):
+        command = [sys.executable, "-c", code, "fuse", str(gelu), *options]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "File too large" in done.stderr
+    assert list(temporary.glob("onnx-subgraph*")) == []
+    assert "bug" not in done.stderr and "Traceback" not in done.stderr
+
+
+# ^C
+
+
+@POSIX
+@pytest.mark.parametrize("stage", ["load", "find", "rewrite", "verify", "write"])
+def test_breaking_off_at_any_stage_leaves_nothing(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    def interrupt(message: str) -> None:
+        if message.endswith(f": {stage}"):
+            signal.raise_signal(signal.SIGINT)
+
+    @contextmanager
+    def progress() -> Iterator[Callable[[str], None]]:
+        yield interrupt
+
+    monkeypatch.setattr("onnx_subgraph.cli.terminal.progress", progress)
+    with untouched(gelu.parent):
+        result = run("fuse", gelu)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.strip() == "Interrupted: nothing more was written."
+
+
+@POSIX
+def test_breaking_off_before_the_output_is_in_its_place_leaves_nothing(
+    run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "replace", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    with untouched(gelu.parent):
+        result = run("fuse", gelu)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.strip() == "Interrupted: nothing more was written."
+
+
+@POSIX
+@pytest.mark.parametrize(("sent", "jobs"), [(signal.SIGINT, "1"), (signal.SIGINT, "2"), (signal.SIGTERM, "2")], ids=str)
+def test_breaking_off_many_models_leaves_whole_files(tmp_path: Path, sent: signal.Signals, jobs: str) -> None:
+    """Sent to the whole group, as a terminal sends ^C; the models are in the middle of something, whatever it is."""
+    models = [save(GELU, tmp_path / f"{i}.onnx") for i in range(60)]
+    folder = tmp_path / "out"
+    command = [sys.executable, "-m", "onnx_subgraph", "fuse", *map(str, models), "--output-dir", str(folder), "-j", jobs]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
+    ) as process:
+        while process.poll() is None and not (folder.is_dir() and any(folder.glob("*.onnx"))):
+            time.sleep(0.02)
+        assert process.stderr is not None
+        assert process.poll() is None, process.stderr.read()
+        os.killpg(process.pid, sent)
+        errors = process.stderr.read()
+        assert process.wait(60) == 2
+    assert errors.strip() == "Interrupted: nothing more was written."
+    written = sorted(folder.iterdir())
+    assert {path.name for path in written} < {model.name for model in models}
+    assert {path.read_bytes() for path in written} == {written[0].read_bytes()}

@@ -1,0 +1,78 @@
+"""`docs/report.schema.json` says what the commands print with --json: real outputs are held against it, and mistakes are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from onnx_subgraph import Options, explain, fuse, verify
+from onnx_subgraph.language.library import headers, load_patterns
+from onnx_subgraph.proving import Proof
+from onnx_subgraph.report import json as report
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+MODEL = ROOT / "tests" / "cli" / "data" / "rounded_gelu.onnx"
+SAMPLE = ROOT / "sample_models" / "unet_dynamo.onnx"
+LIBRARY = load_patterns()
+
+
+def check(answer: Any, kind: str) -> None:
+    """`answer`, as a program reads it, is of this kind, and of one of the kinds that the schema as a whole allows."""
+    answer = json.loads(json.dumps(answer, allow_nan=False))
+    jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{kind}"}]})
+    jsonschema.validate(answer, SCHEMA)
+
+
+def closed(schema: Any) -> Any:
+    """`schema` without room for keys that it does not name."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: False if (key, part) == ("additionalProperties", True) else closed(part) for key, part in schema.items()}
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_a_fusion(tmp_path: Path) -> None:
+    answer = report.fusion(fuse(SAMPLE, tmp_path / "out.onnx", LIBRARY, Options()))
+    assert answer["fusions"] and answer["skipped"] and answer["verification"]["runs"]
+    check(answer, "fuse")
+    failure = report.failure(Path("m.onnx"), "is empty")
+    check(failure, "failure")
+    check({"models": [answer, failure]}, "several")
+    jsonschema.validate(answer, {**closed(SCHEMA), "anyOf": [{"$ref": "#/$defs/fuse"}]})
+
+
+def test_an_explanation() -> None:
+    answer = report.explanation(explain(MODEL, LIBRARY, Options()))
+    assert answer["near_misses"]
+    check(answer, "explain")
+    jsonschema.validate(answer, {**closed(SCHEMA), "anyOf": [{"$ref": "#/$defs/explain"}]})
+
+
+def test_a_comparison() -> None:
+    check({"reference": "a", "candidate": "b", **report.verdict(verify(MODEL, MODEL))}, "verify")
+    check({"reference": "a", "candidate": "b", **report.verdict(verify(MODEL, SAMPLE))}, "verify")
+
+
+def test_lists_and_proofs() -> None:
+    check({"patterns": [report.header(header) for header in headers()]}, "patterns")
+    check({**report.header(headers()[0]), "source": "id: …"}, "pattern")
+    proof = Proof("gelu", 40, ("not fused",), {"standard": 20}, notes=("a note",), unproved={"onnxruntime": "no kernel"})
+    check({"patterns": [report.proof(proof)]}, "proofs")
+
+
+@pytest.mark.parametrize("key", ["model", "fusions", "verification"])
+def test_an_answer_that_lacks_something_is_refused(key: str) -> None:
+    answer = report.fusion(fuse(MODEL, None, LIBRARY, Options(verify=False, dry_run=True)))
+    del answer[key]
+    with pytest.raises(jsonschema.ValidationError):
+        check(answer, "fuse")
