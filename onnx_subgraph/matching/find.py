@@ -100,6 +100,9 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()  # what was made counts as old, so that the collector does not walk it all at once now
+                gc.unfreeze()
             gc.enable()
 
 

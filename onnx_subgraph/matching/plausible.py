@@ -24,6 +24,7 @@ from onnx_subgraph.matching.normal import (
     Operation,
     Product,
     Sum,
+    is_empty,
 )
 from onnx_subgraph.matching.view import View, Virtual
 
@@ -102,6 +103,9 @@ def variants(view: View, fronts: Fronts, term: Product | Sum, value: ir.Value) -
 
     Where the pattern speaks of no constant, a front's constants are ordinary items; a constant that it names must be there.
     """
+    source = fronts.through(value)[0]
+    if not is_empty(term) and (view.product(source) if isinstance(term, Product) else view.sum(source)) is None:
+        return
     if isinstance(term, Product):
         items, neutral, silent = term.factors, 1.0, term.coefficient == 1.0
         found = fronts.product(value, sum(max(1, ceil(abs(power))) for _, power in items))
