@@ -44,6 +44,25 @@ EQUIVALENT: Mapping[str, tuple[str, ...]] = {
 """What each expected operator may be instead; an operator without a row is only itself."""
 
 
+ONE_ROW = "Gemm takes matrices: between two Reshapes it takes as long as MatMul and Add, or up to a tenth longer (measured)"
+NO_PLACES = "its positions are NonZero of zeros, so that it runs nowhere"
+NO_TABLE = "its positions are no table: a constant with a batch of its own is added, and is a skip"
+
+REASONS: Mapping[str, str] = {
+    "cc_fixture/embed_layer_norm_format2": NO_PLACES,
+    "cc_fixture/embed_layer_norm_format4": NO_PLACES,
+    "cc_fixture/embed_layer_norm_format5": NO_TABLE,
+    "cc_fixture/embed_layer_norm_format5_opset13": NO_TABLE,
+    "cc_fixture/isinf_reducesum": "it asks for more than one infinity, IsAllFinite for none; and onnxruntime has no kernel for it",
+    "cc_fixture/matmul_add_3Input__model_1d": ONE_ROW,
+    "cc_fixture/skip_layer_norm_no_beta_with_cast": (
+        "float16 in and float32 out: SkipLayerNormalization has one dtype, and after casts the sum is rounded otherwise"
+    ),
+    "cc_inline/MatMulAddFusion_NeedReshape_3D__0_op18": ONE_ROW,
+}
+"""Case → why a positive is rightly not found, where it was looked into by hand."""
+
+
 def missing(expected: Mapping[str, int], have: Counter[str], had: Counter[str], written: onnx.ModelProto) -> dict[str, int]:
     """The expected operators for which `have` holds too few, and how many are lacking.
 

@@ -104,21 +104,22 @@ def _classify(case: Mapping[str, Any], source: Path, result: FuseResult) -> tupl
     written = original if result.output is None else onnx.load(result.output)
     have, had = units.operators(written), units.operators(original)
     forbidden = [op for op in case["must_not_fuse"] if have[op] > had[op]]
-    if forbidden:
-        severe = case.get("severity") == "wrong_or_invalid_if_fused"
-        return "fused, must not" if severe else "changed, equal", f"{', '.join(forbidden)}; upstream declines: {case['reason']}"
+    words = f"{', '.join(forbidden)}; upstream declines: {case['reason']}" if forbidden else ""
+    if forbidden and case.get("severity") == "wrong_or_invalid_if_fused":
+        return "fused, must not", words
     if case["kind"] != "positive":
         if result.rewrites and result.output is not None:
-            return "changed, equal", ""
+            return "changed, equal", words
         return ("refused correctly" if case["kind"] == "negative" else "unchanged"), ""
     missing = equivalents.missing(case["fused"], have, had, written)
     if not missing:
-        return "found", ""
+        return "found", words
     later = [f"{op}: {equivalents.LATER[op]}" for op in missing if op in equivalents.LATER]
     if len(later) == len(missing):
         return "not in this release", "; ".join(later)
     now = [op for op in missing if op not in equivalents.LATER]
-    return "missed", "; ".join([*(f"{op} ×{missing[op]}" for op in now), _why(result, now), *later])
+    why = equivalents.REASONS.get(case["id"]) or _why(result, now)
+    return "missed", "; ".join([*(f"{op} ×{missing[op]}" for op in now), why, *later])
 
 
 def _why(result: FuseResult, lacking: Sequence[str]) -> str:
