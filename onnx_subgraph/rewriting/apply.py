@@ -166,8 +166,9 @@ def _outputs_of_their_own(planned: Plan) -> list[ir.Node]:
 def _describe(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
     """Names and metadata of the new nodes and their results."""
     replaced = dict.fromkeys(label for n in _by_position(planned.removed, outline) for label in _stood_for(n))
+    place = _place(replaced)
     for node in nodes:
-        node.name = outline.fresh(node.op_type)
+        node.name = outline.fresh(f"{place}{node.op_type}")
         if node.op_type != "Constant":
             node.metadata_props[PATTERN] = planned.match.pattern.id
             node.metadata_props[REPLACES] = json.dumps(list(replaced), ensure_ascii=False)
@@ -300,6 +301,16 @@ def _stood_for(node: ir.Node) -> list[str]:
         except ValueError:  # somebody else's text under our key
             return [_label(node)]
     return [] if node.op_type == "Constant" else [_label(node)]
+
+
+def _place(names: Iterable[str]) -> str:
+    """The module that all these nodes belong to, "/encoder/layer.0/output/", where their names are paths; else ""."""
+    shared = ""
+    for parts in zip(*(name.split("/")[:-1] for name in names), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared += f"{parts[0]}/"
+    return shared
 
 
 def _head(planned: Plan, nodes: Sequence[ir.Node]) -> ir.Node | None:
