@@ -27,22 +27,24 @@ _LARGEST = 2**31 - 1
 """Bytes that a protobuf can have."""
 
 
-def load(path: Path) -> ir.Model:
+def load(path: Path, *, weights: Path | None = None) -> ir.Model:
     """The model in a file, its external weights mapped and not read.
 
+    weights: the folder of its external data, where that is not its own (`write_temporary`).
     Raises ModelError with the first thing that is wrong. Value types and shapes are as declared; `infer_shapes` adds the rest.
     """
     path = Path(path)
+    home = path if weights is None else weights / path.name
     proto = read(path)
     tidy_protobuf(proto)
     try:
-        wellformed.check(proto, path)
+        wellformed.check(proto, home)
         declared = {value.name for value in proto.graph.value_info}
         with _quiet("onnx_ir"):
             model = ir.from_proto(proto)
         for tensor_owner in _external(model):
-            tensor_owner.const_value = DataFileTensor.of(tensor_owner.const_value, path.parent)
-        _set_folder(model, path.parent)
+            tensor_owner.const_value = DataFileTensor.of(tensor_owner.const_value, home.parent)
+        _set_folder(model, home.parent)
         _mark_stripped(model, proto)
         tidy(model, path)
         shapes.remember_declared(

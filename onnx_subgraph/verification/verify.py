@@ -31,6 +31,8 @@ COST = 6.0
 """What a run with noise inside takes, in runs of the model as it is: most of it is the drawing of random numbers."""
 SECONDS = 5.0
 """What the runs of one provider may take together, by the first run's time, before draws, then cases are left out."""
+PATIENCE = 1.0
+"""A model whose run takes less than these seconds is run at two sizes in any case."""
 SEARCH_SECONDS = 60.0
 """How long sizes are tried before the search is given up."""
 FUNCTION_DOMAIN = "onnx_subgraph"
@@ -70,7 +72,7 @@ def verify(
     """
     check_providers(providers)
     tell = progress or (lambda stage: None)
-    original, fused = load(reference), load(candidate)
+    original, fused = load(reference), load(candidate, weights=weights)
     strength = _strength(fused, custom_op_libraries)
     if problems := _interface_problems(original, fused):
         return Verdict("different", strength, problems)
@@ -150,7 +152,7 @@ class _Reference:
             return int(SECONDS / max(1e-3, seconds * (4 + draws * COST)))
 
         self.draws = DRAWS if affordable_with(DRAWS) >= 4 else 1
-        affordable = affordable_with(self.draws)
+        affordable = max(affordable_with(self.draws), 2 if seconds < PATIENCE else 1)
         if affordable < 4:
             self.remarks.append(f"{max(1, affordable)} of 4 sets of feeds were run, because one run takes {seconds:.1f} s")
         if affordable >= 2:

@@ -180,6 +180,26 @@ def test_a_spelled_out_gelu_is_fused_and_the_original_is_untouched(run: Run, gel
     assert gelu.read_bytes() == before
 
 
+@pytest.mark.parametrize("there", [".", "elsewhere"])
+def test_a_model_with_external_data_is_fused_verified_and_runs(run: Run, gelu: Path, there: str) -> None:
+    import onnx
+    import onnxruntime
+
+    model = gelu.with_name("external.onnx")
+    onnx.save(
+        onnx.load(gelu), model, save_as_external_data=True, location="weights.bin", size_threshold=0, convert_attribute=True
+    )
+    result = run("fuse", model, "-o", folder(gelu.parent / there) / "out.onnx", "--json")
+    assert (result.code, result.err) == (0, "")
+    assert result.json["verification"]["verdict"] == "equivalent"
+    onnxruntime.InferenceSession(result.json["output"], providers=["CPUExecutionProvider"])
+
+
+def folder(path: Path) -> Path:
+    path.mkdir(exist_ok=True)
+    return path
+
+
 def test_the_same_model_gives_the_same_bytes(run: Run, gelu: Path, tmp_path: Path) -> None:
     assert run("fuse", gelu, "-o", tmp_path / "1.onnx").code == 0
     assert run("fuse", gelu, "-o", tmp_path / "2.onnx").code == 0
