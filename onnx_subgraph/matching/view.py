@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
@@ -254,7 +254,8 @@ class View:
             known = numbers.get(source)
             if known is None:
                 key: object = source
-                array = self.constants.array(source) if _is_small(source) and self.constants.is_constant(source) else None
+                stored = _is_small(source) and (source.producer() is None or source.producer().op_type == "Constant")  # type: ignore[union-attr]
+                array = self.constants.array(source) if stored and self.constants.is_constant(source) else None
                 if array is not None:
                     key = (array.dtype.str, array.shape, array.tobytes())
                 known = numbers[source] = keys.setdefault(key, len(keys))
@@ -269,9 +270,8 @@ class View:
             for index, output in enumerate(node.outputs):
                 if output in numbers:
                     continue
-                key = (node.domain, node.op_type, attributes, inputs, index)
-                foldable = _is_small(output) and self.constants.is_constant(output)
-                if self.through(output)[0] is output and not foldable:
+                if self.through(output)[0] is output:
+                    key = (node.domain, node.op_type, attributes, inputs, index)
                     numbers[output] = keys.setdefault(key, len(keys))
         return numbers
 
@@ -309,7 +309,10 @@ def _exact(power: float) -> float:
 
 def _is_small(value: ir.Value) -> bool:
     shape = value.shape
-    return shape is not None and all(isinstance(d, int) for d in shape) and int(np.prod([int(d) for d in shape])) <= 16  # type: ignore[arg-type]
+    if shape is None:
+        return False
+    dims = shape.dims
+    return all(isinstance(d, int) for d in dims) and prod(dims) <= 16  # type: ignore[operator]
 
 
 def _attribute_key(node: ir.Node) -> tuple[object, ...] | None:
