@@ -159,7 +159,7 @@ class Emitter:
             for later in range(version + 1, operators.latest_opset() + 1):
                 other = operators.schema(operator.name, "", later)
                 if other is not None and _takes(other, keywords, arguments):
-                    raise Refused(f"{operator} needs opset {later}, the model has {version}", later)
+                    raise Refused(f"{operator} needs opset {later}, the model has {version}", later, operator.name)
         what = "is not an operator" if found is None else f"does not take {', '.join(keywords) or f'{arguments} inputs'}"
         raise Refused(f"{operator} {what} at version {version} of its domain")
 

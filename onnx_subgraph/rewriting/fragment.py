@@ -27,12 +27,13 @@ ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not an error
-    """Why a replacement can't be made here. `opset`: the opset of the default domain that would allow it, or None."""
+    """Why a replacement can't be made here. opset: of the default domain, which has the `operator` that is wanted, or None."""
 
-    def __init__(self, reason: str, opset: int | None = None) -> None:
+    def __init__(self, reason: str, opset: int | None = None, operator: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.opset = opset
+        self.operator = operator
 
 
 @dataclass(slots=True, eq=False)

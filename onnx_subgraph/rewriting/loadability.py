@@ -241,7 +241,7 @@ def _sentence(message: str) -> str:
     text = message.strip().splitlines()[0]
     if text.startswith("[ONNXRuntimeError]"):
         text = text.split(" : ", 3)[-1]
-    return text
+    return "it has no kernel for it" if text.startswith("Could not find an implementation for") else text
 
 
 def _signature(attributes: tuple[ir.Attr, ...]) -> tuple[tuple[str, bytes], ...]:

@@ -86,7 +86,7 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
         try:
             return _plan(match, block, site, is_fallback=is_fallback)
         except Refused as refused:
-            refusals.append(refused)
+            refusals.append(_without_hope(refused, match, site.loadability) if is_fallback else refused)
         except Exception as error:
             # A replacement that trips over something unforeseen must not cost the user the rest of the model.
             refusals.append(Refused(f"the replacement could not be planned: {type(error).__name__}: {error}"))
@@ -95,6 +95,19 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     reasons = dict.fromkeys(r.reason for r in refusals)
     opset = next((r.opset for r in refusals if r.opset is not None), None)
     return Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset)
+
+
+def _without_hope(refused: Refused, match: Match, loadability: Sequence[Loadability]) -> Refused:
+    """The refusal for want of an opset; or that a provider would take the operator apart even there."""
+    operands = [Operand(root.dtype) for root in match.roots.values() if root.dtype is not None]
+    for provider in loadability:
+        if refused.opset is not None and provider.inlines(refused.operator, refused.opset, operands):
+            return _inlined(refused.operator, provider)
+    return refused
+
+
+def _inlined(operator_name: str, provider: Loadability) -> Refused:
+    return Refused(f"no kernel for {operator_name} on {provider.provider}; inlined it would not be faster")
 
 
 def root_name(match: Match) -> str:
@@ -219,7 +232,7 @@ def _check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loada
         inputs = [None if v is None else _operand(v, node) for v in node.inputs]
         for provider in loadability:
             if provider.inlines(node.op_type, fragment.opset_imports.get("", 1), inputs):
-                raise Refused(f"no kernel for {node.op_type} on {provider.provider}; inlined it would not be faster")
+                raise _inlined(node.op_type, provider)
 
 
 def _operand(value: ir.Value, node: ir.Node, *, sized: bool = False) -> Operand:

@@ -128,6 +128,16 @@ def test_names_do_not_collide_with_any_name_of_the_model() -> None:
     stage.agrees({"x": np.ones((2, 4), np.float32), "flag": np.array(True)})
 
 
+@pytest.mark.parametrize(
+    ("second", "name"), [("/layer.0/act/Tanh", "/layer.0/act/Mish"), ("/layer.0/b", "/layer.0/Mish"), ("node_1", "Mish")]
+)
+def test_a_fused_node_is_named_after_the_module_that_it_stands_for(second: str, name: str) -> None:
+    model = onnx.parser.parse_model(model_of("a = Softplus(x) b = Tanh(a) y = Mul(x, b)", opset=22))
+    for node, label in zip(model.graph.node, ("/layer.0/act/Softplus", second, "/layer.0/act/Mul"), strict=True):
+        node.name = label
+    assert [n.name for n in rewritten(model, MISH, target="standard").model.graph] == [name]
+
+
 def test_an_overridable_initializer_stays_an_input() -> None:
     text = model_of(spelled("x", "y"), inputs="float[N, 4] x, float half")
     stage = rewritten(text, GELU)
@@ -322,6 +332,12 @@ def test_another_targets_replacement_needs_a_kernel() -> None:
     assert rewritten(mish, MISH).reason == "no kernel for Mish on CPUExecutionProvider; inlined it would not be faster"
     assert rewritten(mish, MISH, target="standard").operators == ["Mish"]
     assert rewritten(mish, MISH, target="function").operators == ["onnx_subgraph.Mish"]
+
+
+def test_a_later_opset_that_would_not_help_is_not_asked_for() -> None:
+    stage = rewritten(model_of("a = Softplus(x) b = Tanh(a) y = Mul(x, b)"), MISH)
+    assert stage.reason == "no kernel for Mish on CPUExecutionProvider; inlined it would not be faster"
+    assert stage.skips[0].opset is None
 
 
 def test_an_operator_of_the_target_itself_may_be_inlined() -> None:
