@@ -6,7 +6,7 @@ what was done and whether it is right, and ends with what was not done and why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,13 +83,11 @@ def comparison(reference: Path, candidate: Path, verdict: Verdict) -> Renderable
 
 def proofs(proofs: Sequence[Proof]) -> RenderableType:
     """Which patterns proved themselves, for which targets, and what went wrong in the others."""
-    table = _table("pattern", "models", "proof", *TARGETS)
-    for column in (table.columns[1], *table.columns[3:]):
-        column.justify = "right"
+    table = _Rows("pattern", "models", "proof", *TARGETS, head=3 + len(TARGETS), right=("models", *TARGETS))
     for proof in proofs:
         word = Text(_count(len(proof.failures), "failure"), "red") if proof.failures else Text("holds", "green")
         counts = (str(proof.targets[t] or "none") if t in proof.targets else "" for t in TARGETS)
-        table.add_row(proof.pattern, str(proof.cases), word, *counts)
+        table.add(proof.pattern, str(proof.cases), word, *counts)
     parts: list[RenderableType] = [table]
     unproved = [f"{p.pattern}, {target}: {why}" for p in proofs for target, why in p.unproved.items()]
     if unproved:
@@ -106,15 +104,49 @@ def proofs(proofs: Sequence[Proof]) -> RenderableType:
     return Group(*parts, "", f"{total}: {_count(failed, 'pattern')} failed" if failed else f"{total}: all hold")
 
 
-class _Rows(Table):
-    """A table that folds its last columns first: the leading ones stay whole while they take at most 5/6 of the width."""
+class _Rows:
+    """A table with one entry a line; where that is wider than the screen, an entry's last columns stand below its first.
+
+    head: how many columns stay beside each other, ids and numbers; the others hold names and sentences of any length.
+    """
+
+    def __init__(self, *columns: str, head: int, right: Container[str] = ()) -> None:
+        self.columns = columns
+        self.head = head
+        self.right = right
+        self.entries: list[tuple[str | Text, ...]] = []
+
+    def add(self, *cells: str | Text) -> None:
+        self.entries.append(cells)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        taken = 0
-        for column in self.columns:
-            taken += 2 + max(cell_len(line) for cell in column.cells for line in str(cell).splitlines() or [""])
-            column.no_wrap = taken <= options.max_width * 5 // 6
-        yield from super().__rich_console__(console, options)
+        widths = [max(map(_width, column)) for column in zip(self.columns, *self.entries, strict=True)]
+        fits = sum(widths) + 2 * (len(widths) - 1) <= options.max_width
+        shown = len(self.columns) if fits else self.head
+        if fits or shown == len(self.columns):
+            yield self._table(self.entries, shown, widths, header=True)
+            return
+        for position, entry in enumerate(self.entries):
+            yield self._table([entry], shown, widths, header=position == 0)
+            below = _grid()
+            for name, cell in zip(self.columns[shown:], entry[shown:], strict=True):
+                below.add_row(f"  {name}", cell)
+            yield below
+
+    def _table(self, entries: Sequence[tuple[str | Text, ...]], shown: int, widths: Sequence[int], *, header: bool) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=header)
+        for name, width in zip(self.columns[:shown], widths, strict=False):
+            table.add_column(name, overflow="fold", min_width=min(width, 12), justify="right" if name in self.right else "left")
+        if not header or len(entries) == 1:
+            for column, width in zip(table.columns, widths, strict=False):
+                column.width = width
+        for entry in entries:
+            table.add_row(*entry[:shown])
+        return table
+
+
+def _width(cell: str | Text) -> int:
+    return max(map(cell_len, str(cell).splitlines()), default=0)
 
 
 def _heading(result: FuseResult) -> Text:
@@ -182,8 +214,8 @@ def _sizes(run: Run) -> str:
     return " ".join(f"{name}={size}" for name, size in run.sizes.items())
 
 
-def _outputs(runs: Sequence[Run]) -> Table:
-    table = _table("output", "provider", "optimised", "runs", "worst error", "allowed", "equal")
+def _outputs(runs: Sequence[Run]) -> _Rows:
+    table = _Rows("output", "provider", "optimised", "runs", "worst error", "allowed", "equal", head=7)
     by_output: dict[tuple[str, str, bool], list[Run]] = {}
     for run in runs:
         by_output.setdefault((run.output, run.provider, run.optimised), []).append(run)
@@ -192,36 +224,31 @@ def _outputs(runs: Sequence[Run]) -> Table:
         equal = Text("yes", "green") if all(run.equal for run in members) else Text(worst.problem or "no", "red")
         level = "yes" if optimised else "no"
         error, allowed = ("–", "–") if worst.problem else (f"{worst.error:.2g}", f"{worst.bound:.2g}")
-        table.add_row(output, provider or "–", level, str(len(members)), error, allowed, equal)
+        table.add(output, provider or "–", level, str(len(members)), error, allowed, equal)
     return table
 
 
-def _fusions(groups: Sequence[grouping.Fusion]) -> Table:
-    table = _table("fused by", "into", "count", "nodes", "first at")
-    table.columns[2].justify = "right"
+def _fusions(groups: Sequence[grouping.Fusion]) -> _Rows:
+    table = _Rows("fused by", "into", "count", "nodes", "first at", head=4, right=("count",))
     for group in groups:
         into = (group.op or FOLDED) + (" (function)" if group.body else "")
         if group.assumes:
             into += f" assuming {', '.join(sorted(group.assumes))}"
-        table.add_row(
-            group.pattern, into, str(len(group.sites)), f"{group.removed} → {group.added}", group.sites[0].node or UNNAMED
-        )
+        table.add(group.pattern, into, str(len(group.sites)), f"{group.removed} → {group.added}", group.sites[0].node or UNNAMED)
     return table
 
 
-def _skipped(groups: Sequence[grouping.Skipped]) -> Table:
-    table = _table("pattern", "count", "why", "first at")
-    table.columns[1].justify = "right"
+def _skipped(groups: Sequence[grouping.Skipped]) -> _Rows:
+    table = _Rows("pattern", "count", "why", "first at", head=2, right=("count",))
     for group in groups:
-        table.add_row(group.pattern, str(len(group.nodes)), group.reason, group.nodes[0] or UNNAMED)
+        table.add(group.pattern, str(len(group.nodes)), group.reason, group.nodes[0] or UNNAMED)
     return table
 
 
-def _near_misses(groups: Sequence[grouping.NearlyMatched]) -> Table:
-    table = _table("pattern", "count", "expected", "found", "first at")
-    table.columns[1].justify = "right"
+def _near_misses(groups: Sequence[grouping.NearlyMatched]) -> _Rows:
+    table = _Rows("pattern", "count", "expected", "found", "first at", head=2, right=("count",))
     for group in groups:
-        table.add_row(group.pattern, str(len(group.nodes)), group.expected, group.found, group.nodes[0] or UNNAMED)
+        table.add(group.pattern, str(len(group.nodes)), group.expected, group.found, group.nodes[0] or UNNAMED)
     return table
 
 
@@ -261,10 +288,3 @@ def _grid() -> Table:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     return grid
-
-
-def _table(*columns: str) -> Table:
-    table = _Rows(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
