@@ -24,6 +24,8 @@ _IN_ORDER = frozenset({"Slice", "Pad", "Resize", "CenterCropPad"})
 """Operators whose axes go with other operands, one by one; of all others the axes are a set."""
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
 _UNSET = object()
+_PLAIN = (int, float, tuple)
+"""What static values are made of; anything else is text or of the graph. (To ask whether it is of the graph is slow.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ def _equal(name: str, a: Any, b: Any, rank: int | None, *, ordered: bool = False
         return bool(_text(a) == _text(b))
     if a is None or b is None:
         return bool(a is b)
-    if isinstance(a, ir.Attr) or isinstance(b, ir.Attr) or isinstance(a, ir.Value) or isinstance(b, ir.Value):
+    if not isinstance(a, _PLAIN) or not isinstance(b, _PLAIN):
         return bool(a is b)
     first, second = np.asarray(a), np.asarray(b)
     if first.shape != second.shape:
@@ -215,7 +217,7 @@ def _equal(name: str, a: Any, b: Any, rank: int | None, *, ordered: bool = False
 
 def _count_axes(value: Any, rank: int | None, *, ordered: bool) -> Any:
     """Axes counted from the front where the rank is known; a set of axes has no order."""
-    if value is None or isinstance(value, ir.Attr | ir.Value | str):
+    if not isinstance(value, _PLAIN):
         return value
     axes = (value,) if isinstance(value, int | float) else tuple(value)
     counted = tuple(int(a) % rank if rank else int(a) for a in axes)
@@ -224,7 +226,7 @@ def _count_axes(value: Any, rank: int | None, *, ordered: bool) -> Any:
 
 def _from_the_back(value: Any, rank: int | None, *, ordered: bool) -> Any:
     """Axes as a pattern captures them: counted from the back, so that the last is -1 whatever the rank."""
-    if rank is None or value is None or isinstance(value, ir.Attr | ir.Value | str):
+    if rank is None or not isinstance(value, _PLAIN):
         return value
     if isinstance(value, int | float):
         return int(value) % rank - rank

@@ -260,6 +260,8 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
 
     def names(name: str) -> object:
         value = bindings.get(name)
+        if value is None or isinstance(value, int | float | str | tuple):
+            return value
         if isinstance(value, ir.Value):
             return Facts(view, value)
         if isinstance(value, np.ndarray):

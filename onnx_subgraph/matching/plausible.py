@@ -68,7 +68,11 @@ class Plausibility:
             return self.view.constants.is_constant(value)
         assert isinstance(term, Layout)
         node = self.view.producer(self.fronts.through(value)[0])
-        return node is not None and not node.domain and node.op_type in layout.PRODUCERS[term.term.word]
+        if node is None or node.domain or node.op_type not in layout.PRODUCERS[term.term.word]:
+            return False
+        if value.shape is None or not term.term.recipe:
+            return True
+        return value.shape.rank() == len(layout.parse_recipe(term.term.recipe).right)
 
     def _operation(self, term: Operation, value: ir.Value) -> bool:
         node = self.view.producer(self.fronts.through(value)[0])

@@ -70,7 +70,7 @@ class Constants:
         known = self._constant.get(value)
         if known is not None:
             return known
-        for pending in _inputs_first(value, self._constant):
+        for pending in _inputs_first(value, self._constant, lambda operand: False):
             self._constant[pending] = self._decide(pending)
         return self._constant[value]
 
@@ -80,9 +80,13 @@ class Constants:
             return self._arrays[value]
         if not self.is_constant(value):
             return None
-        for pending in _inputs_first(value, self._arrays):
-            self._arrays[pending] = self._compute(pending) if self._constant.get(pending, False) else None
+        for pending in _inputs_first(value, self._arrays, self._stands_alone):
+            self._arrays[pending] = self._compute(pending) if self.is_constant(pending) else None
         return self._arrays[value]
+
+    def _stands_alone(self, value: ir.Value) -> bool:
+        """Whether what computes the value need not be looked at: it is not constant, or inference knows its elements."""
+        return not self.is_constant(value) or _shape_data(value) is not None
 
     def scalar(self, value: ir.Value) -> float | int | bool | None:
         """The single element of a constant with one element, of whatever rank; None for everything else."""
@@ -266,10 +270,12 @@ _TRANSPARENT: dict[str, _Rule] = {
 }
 
 
-def _inputs_first(value: ir.Value, known: dict[ir.Value, bool] | dict[ir.Value, np.ndarray | None]) -> list[ir.Value]:
+def _inputs_first(
+    value: ir.Value, known: dict[ir.Value, bool] | dict[ir.Value, np.ndarray | None], alone: Callable[[ir.Value], bool]
+) -> list[ir.Value]:
     """The value and everything it is computed from that is not yet known, operands before results.
 
-    Not recursive: chains are longer than the stack is deep.
+    alone: what is not followed to its operands. Not recursive: chains are longer than the stack is deep.
     """
     order: list[ir.Value] = []
     seen: set[ir.Value] = set()
@@ -284,7 +290,7 @@ def _inputs_first(value: ir.Value, known: dict[ir.Value, bool] | dict[ir.Value, 
         seen.add(current)
         stack.append((current, True))
         node = current.producer()
-        if node is not None and not node.domain and not current.is_initializer():
+        if node is not None and not node.domain and not current.is_initializer() and not alone(current):
             stack.extend((operand, False) for operand in node.inputs if operand is not None)
     return order
 
