@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import re
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
@@ -47,10 +46,8 @@ _BROADCASTING = frozenset(
 _FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
 _LONGEST_SHAPE = 64
 """Elements of an integer tensor that are followed one by one; shapes are short."""
-_MOST_SYMBOLS = 4
+_MOST_SYMBOLS = 2
 """Symbols in a maximum; sympy's Max costs their number squared."""
-_UNKNOWN = re.compile(r"_d\d+")
-"""The names that the library gives to dimensions of which it knows nothing, in this inference or one before."""
 
 
 @functools.cache
@@ -81,24 +78,23 @@ def _after_early_layer_normalization(context: ShapeInferenceContext, node: ir.No
 
 
 def _after_fused_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Operands whose first axis stands after the batch axes (transBatchA, transBatchB), which the library's rule leaves out."""
-    moved = [node.attributes.get_int(f"transBatch{side}", 0) for side in "AB"]
-    if not any(moved):
+    """MatMul of operands transposed first, whose first axis may stand after the batch axes (transBatchA, transBatchB)."""
+    result = node.outputs[0]
+    moved = [bool(node.attributes.get_int(f"transBatch{side}", 0)) for side in "AB"]
+    shapes = [None if value is None or value.shape is None else list(value.shape.dims) for value in node.inputs[:2]]
+    known = [shape for shape in shapes if shape is not None and len(shape) > 1]
+    if len(known) < len(shapes):
+        result.shape = None if any(moved) else result.shape
         return
-    shapes = []
-    for value, side, move in zip(node.inputs, "AB", moved, strict=False):
-        if value is None or value.shape is None:
-            node.outputs[0].shape = None
-            return
-        dims = list(value.shape.dims)
-        if move:
-            dims = [*dims[1:-1], dims[0], dims[-1]]
-        if node.attributes.get_int(f"trans{side}", 0):
-            dims[-2:] = reversed(dims[-2:])
-        shapes.append(dims)
-    a, b = shapes
-    batch = [x if y == 1 or x == y else y if x == 1 else context.new_symbolic_dim() for x, y in zip(a[:-2], b[:-2], strict=True)]
-    node.outputs[0].shape = ir.Shape([*batch, a[-2], b[-1]])
+    for index, shape in enumerate(known):
+        if moved[index]:
+            shape[:-1] = [*shape[1:-1], shape[0]]
+        if node.attributes.get_int(f"trans{'AB'[index]}", 0):
+            shape[-2:] = reversed(shape[-2:])
+    a, b = known
+    batch = broadcast(context, [a[:-2], b[:-2]])
+    if batch is not None:
+        result.shape = ir.Shape([*batch, a[-2], b[-1]])
 
 
 def _extended(after: Rule, rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
@@ -207,7 +203,7 @@ def _dim(expression: sympy.Expr) -> Dim:
 def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
     """The size that two dimensions broadcast to, None where they cannot. Two different symbols give their maximum.
 
-    The maximum of an unknown and another is unknown, and the same one each time: along a residual stream it would grow.
+    A maximum of more symbols is unknown, and the same one each time: along a residual stream it would grow.
     """
     if a == b or b == 1:
         return a
@@ -221,8 +217,7 @@ def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
     unknown: Dim = context.new_symbolic_dim()
     if left is None or right is None:
         return unknown
-    symbols = {str(symbol) for symbol in left.free_symbols | right.free_symbols}
-    if len(symbols) <= _MOST_SYMBOLS and not any(map(_UNKNOWN.fullmatch, symbols)):
+    if len(left.free_symbols | right.free_symbols) <= _MOST_SYMBOLS:
         return _dim(sympy.Max(left, right))
     maxima: dict[frozenset[str], Dim] = _MAXIMA.setdefault(context, {})
     return maxima.setdefault(frozenset({str(a), str(b)}), unknown)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import onnx
 import onnx_ir as ir
 import pytest
@@ -68,20 +66,24 @@ def test_two_symbols_do_not_broadcast_to_the_first() -> None:
 def test_a_maximum_does_not_grow_without_end() -> None:
     """Along a residual stream unknown dimensions pile up, and sympy's Max costs their number squared."""
     context = ShapeInferenceContext({"": 17})
-    symbols = [ir.SymbolicDim(name) for name in "abcde"]
-    most = functools.reduce(lambda a, b: broadcast_dim(context, a, b), symbols[:4])
-    assert str(most) == "Max(a, b, c, d)"
-    more = broadcast_dim(context, most, symbols[4])
-    assert str(more).isidentifier()
-    assert more == broadcast_dim(context, symbols[4], most) == broadcast_dim(context, more, more)
+    a, b, c = map(ir.SymbolicDim, "abc")
+    two = broadcast_dim(context, a, b)
+    assert isinstance(two, ir.SymbolicDim) and two.value == "Max(a, b)"
+    three = broadcast_dim(context, two, c)
+    assert isinstance(three, ir.SymbolicDim) and str(three.value).isidentifier()
+    assert three == broadcast_dim(context, c, two) == broadcast_dim(context, three, three)
+    assert three not in (a, b, c)
 
 
-def test_the_maximum_with_an_unknown_is_unknown_and_the_same_each_time() -> None:
-    context, known, other = ShapeInferenceContext({"": 17}), ir.SymbolicDim("a"), ir.SymbolicDim("b")
-    unknown = context.new_symbolic_dim()
-    result = broadcast_dim(context, unknown, known)
-    assert result not in (unknown, known) and result == broadcast_dim(context, known, unknown)
-    assert result != broadcast_dim(context, unknown, other)
+def test_batches_of_a_fused_matmul_broadcast_as_those_of_a_matmul() -> None:
+    inputs = "float[N, 2, 3, 4] a, float[M, 2, 5, 4] b"
+    model = inferred("{ t = Transpose<perm = [0, 1, 3, 2]>(b) y = MatMul(a, t) }", inputs=inputs)
+    fused = ir.from_onnx_text(
+        '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> '
+        f"g ({inputs}) => (y) {{ y = com.microsoft.FusedMatMul<transB = 1>(a, b) }}"
+    )
+    infer_shapes(fused)
+    assert shape(fused, "y") == shape(model, "y") == ["Max(M, N)", 2, 3, 5]
 
 
 def test_a_slice_of_a_symbolic_dimension_may_be_shorter_than_asked_for() -> None:
