@@ -13,7 +13,7 @@ import argparse
 import fnmatch
 import importlib.util
 import json
-import platform
+import os
 import shutil
 import sys
 import tempfile
@@ -21,7 +21,7 @@ import time
 import types
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,29 +29,16 @@ import onnx
 import onnxruntime
 import units
 import workers
+from reach_page import TITLES, Row, page
 
+CORES = min(4, os.cpu_count() or 1)
+"""Threads that `fuse` lets onnxruntime have."""
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from onnx_subgraph.errors import OnnxSubgraphError  # noqa: E402
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
 from onnx_subgraph.pipeline import FuseResult, Options, fuse  # noqa: E402
-
-TITLES = {
-    "layer_norm": "LayerNorm", "rms_norm": "RMSNorm", "gelu": "GELU", "gelu_tanh": "tanh GELU", "quick_gelu": "QuickGELU",
-    "silu": "SiLU", "hardswish": "HardSwish", "hardsigmoid": "HardSigmoid", "batch_norm": "BatchNorm folded",
-    "relu": "Relu in Conv", "group_norm": "GroupNorm",
-}  # fmt: skip
-PREFACE = """\
-# Reach on real models
-
-Made by `python benchmarks/reach.py CORPUS` with onnxruntime {version} on {machine}. One row a graph. A cell is *units found in
-the written model / units that the source network calls*, as far as the exporter kept them apart; an operator that the exporter
-wrote counts as found. BatchNorm counts what was folded, Relu what became part of a convolution. Attention is reported, not
-judged. *Error* is the largest difference to the original, optimisation off, over the largest magnitude of that output, on feeds
-that `fuse` did not choose.
-
-**{graphs} graphs: {verdicts}, {failed} failed; every unit found in {complete}; {broken} written models do not run.**"""
 
 
 @dataclass(frozen=True)
@@ -64,66 +51,43 @@ class Task:
     written: Path | None = None
 
 
-@dataclass(frozen=True)
-class Row:
-    """What was found in one model.
-
-    seconds: of `fuse`, verification included. found, expected: by unit. error: the largest difference to the original over the
-    largest magnitude of that output, on the manifest's own feeds. problem: why the written model is no good, or "".
-    """
-
-    name: str
-    verdict: str
-    seconds: float
-    before: int
-    after: int
-    found: Mapping[str, int] = field(default_factory=dict)
-    expected: Mapping[str, int] = field(default_factory=dict)
-    attention: str = ""
-    error: float = float("nan")
-    problem: str = ""
-    reasons: tuple[str, ...] = ()
-    rewrites: Mapping[str, int] = field(default_factory=dict)
-    opsets: tuple[int, int] = (0, 0)
-    invalid: str = ""
-    stages: Mapping[str, float] = field(default_factory=dict)
-    strength: str = ""
-    remark: str = ""
-    skipped: Mapping[str, int] = field(default_factory=dict)
-
-
 def measure(task: Task) -> Row:
     """Fuse one model of the corpus and count what came out."""
     with tempfile.TemporaryDirectory() as folder:
         source, library = _runnable(task, Path(folder)), load_patterns()
         output = (task.written or Path(folder)) / f"{task.name}.fused.onnx"
-        started = time.perf_counter()
+        begun = time.process_time()
         try:
             result = fuse(source, output, library, Options())
         except OnnxSubgraphError as error:
-            return Row(
-                task.name,
-                "refused",
-                time.perf_counter() - started,
-                0,
-                0,
-                reasons=(error.message.replace(f"{source.parent}/", ""),),
-            )
-        seconds = time.perf_counter() - started
+            seconds = time.process_time() - begun
+            return Row(task.name, "refused", seconds, reasons=(error.message.replace(f"{source.parent}/", ""),))
+        seconds = time.process_time() - begun
         original = onnx.load(source, load_external_data=False)
         written = original if result.output is None else onnx.load(result.output, load_external_data=False)
-        found, expected, merged = _counts(task, original, written)
+        found, expected, notes = _counts(task, original, written, result)
         error, problem = (float("nan"), "") if result.output is None else _compare(task, source, result.output)
         truth = _truth(task)
-        attention = f"{units.count(written)['attention']}/{truth.get('attention', truth.get('softmax', 0))}"
-        reasons = [r.replace(f"{source.parent}/", "").replace(f"{folder}/", "") for r in _reasons(result, found, expected)]
+        reasons = (r.replace(f"{source.parent}/", "").replace(f"{folder}/", "") for r in _reasons(result, found, expected))
         return Row(
-            task.name, result.verdict.verdict, seconds, result.nodes_before, result.nodes_after, found, expected, attention,
-            error, problem, (*merged, *reasons), dict(Counter(r.pattern for r in result.rewrites)),
-            (result.opset_before, result.opset_after), "" if result.output is None else _invalid(source, result.output),
-            dict(result.seconds), result.verdict.strength, result.verdict.reason,
-            dict(Counter(f"{s.pattern}: {s.reason}" for s in result.skipped)),
-        )  # fmt: skip
+            name=task.name,
+            verdict=result.verdict.verdict,
+            seconds=seconds,
+            before=result.nodes_before,
+            after=result.nodes_after,
+            opsets=(result.opset_before, result.opset_after),
+            found=found,
+            expected=expected,
+            attention=f"{units.count(written)['attention']}/{truth.get('attention', truth.get('softmax', 0))}",
+            error=error,
+            problem=problem,
+            invalid="" if result.output is None else _invalid(source, result.output),
+            strength=result.verdict.strength,
+            notes=notes,
+            reasons=tuple(reasons),
+            rewrites=dict(Counter(r.pattern for r in result.rewrites)),
+            half=any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in original.graph.initializer),
+        )
 
 
 def _runnable(task: Task, folder: Path) -> Path:
@@ -139,7 +103,7 @@ def _runnable(task: Task, folder: Path) -> Path:
 
 
 def _counts(
-    task: Task, original: onnx.ModelProto, written: onnx.ModelProto
+    task: Task, original: onnx.ModelProto, written: onnx.ModelProto, result: FuseResult
 ) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:
     """Units found and units expected: the truth, but never more than the graph spells, with a note where that is less."""
     truth, spelled, count = _truth(task), units.spelled(original), units.count(written)
@@ -147,15 +111,20 @@ def _counts(
     wanted["gelu"] = truth.get("gelu_erf", 0) + truth.get("F.gelu", 0)
     wanted["silu"] = max(truth.get("silu", 0), truth.get("F.silu", 0))
     wanted["relu"] = truth.get("relu", 0) + truth.get("relu6", 0)
-    merged = []
+    notes = []
     for unit in ("gelu", "silu", "relu"):
         if spelled[unit] < wanted[unit]:
-            why = "no convolution before the others" if unit == "relu" else "the exporter merged equal calls"
-            merged.append(f"{TITLES[unit]}: the source calls {wanted[unit]}, the graph has {spelled[unit]}; {why}")
+            has = f"{spelled[unit]} behind a convolution" if unit == "relu" else f"{spelled[unit]}: equal calls were merged"
+            notes.append(f"the network calls {TITLES[unit]} {wanted[unit]} times, the graph has {has}")
             wanted[unit] = spelled[unit]
     found = {unit: count[unit] for unit in units.UNITS}
     found["batch_norm"] = max(0, wanted["batch_norm"] - count["batch_norm_left"])
-    return found, wanted, tuple(merged)
+    for rewrite in result.rewrites:
+        unit = units.unit_of_pattern(rewrite.pattern)
+        if unit in ("layer_norm", "rms_norm") and not rewrite.added:
+            found[unit] += 1
+            notes.append(f"a {TITLES[unit]} of constants was computed and is a constant now")
+    return found, wanted, tuple(notes)
 
 
 def _truth(task: Task) -> Mapping[str, int]:
@@ -241,45 +210,8 @@ def _module(path: Path) -> types.ModuleType:
     return module
 
 
-def report(rows: list[Row], failures: Mapping[str, str]) -> str:
-    """The page: what it is, totals, one row a model, reasons, and failures at full length."""
-    complete = sum(all(r.found[u] >= r.expected[u] for u in r.expected) and bool(r.expected) for r in rows)
-    verdicts = Counter(r.verdict for r in rows)
-    shown = [u for u in units.UNITS if any(r.expected.get(u) or r.found.get(u) for r in rows)]
-    preface = PREFACE.format(
-        version=onnxruntime.__version__, machine=platform.machine(), graphs=len(rows) + len(failures), failed=len(failures),
-        verdicts=", ".join(f"{n} {v}" for v, n in verdicts.most_common()), complete=complete,
-        broken=sum(bool(r.problem) for r in rows),
-    )  # fmt: skip
-    lines = [*preface.splitlines(), "", "| unit | found | of |", "|---|---|---|"]
-    for unit in shown:
-        pairs = [(r.found.get(unit, 0), r.expected.get(unit, 0)) for r in rows]
-        lines.append(f"| {TITLES[unit]} | {sum(min(pair) for pair in pairs)} | {sum(expected for _, expected in pairs)} |")
-    lines += [
-        "",
-        "| model | verdict | s | nodes | " + " | ".join(TITLES[u] for u in shown) + " | Attention | error |",
-        "|---" * (6 + len(shown)) + "|",
-    ]
-    for row in rows:
-        cells = [_cell(row, unit) for unit in shown]
-        error = row.problem or ("" if np.isnan(row.error) else f"{row.error:.1e}")
-        nodes = f"{row.before} → {row.after}"
-        lines.append(f"| {' | '.join([row.name, row.verdict, f'{row.seconds:.1f}', nodes, *cells, row.attention, error])} |")
-    lines += ["", "## Where a count is short", ""]
-    lines += [f"* **{row.name}** {reason}" for row in rows for reason in row.reasons] or ["Nowhere."]
-    if failures:
-        lines += ["", "## Failures", ""]
-        lines += [
-            f"* **{name}**\n\n  ```\n  {text.strip().replace(chr(10), chr(10) + '  ')}\n  ```" for name, text in failures.items()
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(row: Row, unit: str) -> str:
-    found, expected = row.found.get(unit, 0), row.expected.get(unit, 0)
-    if not found and not expected:
-        return ""
-    return f"{found}/{expected}" if found >= expected else f"**{found}/{expected}**"
+def _write(path: Path, rows: list[Row], failures: Mapping[str, str]) -> None:
+    path.write_text(page(sorted(rows, key=lambda r: r.name), failures, CORES), encoding="utf-8")
 
 
 def main() -> None:
@@ -299,20 +231,15 @@ def main() -> None:
     names = fnmatch.filter(sorted(json.loads((given.corpus / "manifest.json").read_text(encoding="utf-8"))), given.models)
     rows: list[Row] = []
     failures: dict[str, str] = {}
-    kept = (
-        {}
-        if given.rows is None
-        else {path.stem: Row(**json.loads(path.read_text("utf-8"))) for path in given.rows.glob("*.json")}
-    )
+    kept = {path.stem: Row(**json.loads(path.read_text("utf-8"))) for path in given.rows.glob("*.json")} if given.rows else {}
     rows += [kept[name] for name in names if name in kept]
     tasks = [Task(given.corpus.resolve(), name, given.cache, given.written) for name in names if name not in kept]
     outcomes = workers.run(measure, tasks, jobs=given.jobs, limit=given.limit, fresh=True)
     for number, outcome in enumerate(outcomes, 1):
         row = outcome.result
         if row is None:
-            failures[outcome.task.name] = outcome.failure.replace(str(HERE.parent) + "/", "").replace(
-                tempfile.gettempdir() + "/", ""
-            )
+            said = outcome.failure.replace(f"{HERE.parent}/", "").replace(f"{tempfile.gettempdir()}/", "")
+            failures[outcome.task.name] = said
         else:
             rows.append(row)
             if given.rows is not None:
@@ -321,9 +248,8 @@ def main() -> None:
         said = outcome.failure.strip().splitlines()[-1] if row is None else f"{row.verdict} {row.seconds:.1f} s {row.problem}"
         width = shutil.get_terminal_size().columns - 1
         print(f"{number}/{len(tasks)} {outcome.task.name}: {said}"[:width], file=sys.stderr, flush=True)
-        given.output.write_text(
-            report(sorted(rows, key=lambda r: r.name), failures), encoding="utf-8"
-        )  # so that a run broken off leaves what it has
+        _write(given.output, rows, failures)  # so that a run broken off leaves what it has
+    _write(given.output, rows, failures)
     print(f"{given.output}: {len(rows)} models, {len(failures)} failures")
     sys.exit(bool(failures) or any(r.problem or r.error > 0.02 for r in rows))
 
