@@ -27,7 +27,8 @@ CPUExecutionProvider, all options at their defaults.
 
 **{graphs} graphs of {networks} networks: {verdicts}. {loaded} written models load and run in plain onnxruntime; the largest
 difference to the original, on feeds that `fuse` did not choose, is {error:.1e} of the output's magnitude ({half:.1e} in float16).
-{nodes_before} nodes became {nodes_after}. {complete} graphs have every unit of their network, {short} fewer, {failed} failed.**"""
+{nodes_before} nodes became {nodes_after}. {complete} graphs have every unit of their network, {short} have fewer, {failed}
+failed.**"""
 READING = """\
 *Found* counts the units of the written model, *of* those that one forward pass of the source network calls (an operator that the
 exporter wrote itself counts as found). BatchNorm counts what was folded away, Relu (and Relu6) what became part of a convolution.
