@@ -6,6 +6,7 @@ needs it fails with that reason.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,17 @@ from onnx_subgraph.matching.view import View
 class Facts:
     """The facts of one value of the graph, under the names that the language gives them."""
 
-    __slots__ = ("_value", "_view")
-
     def __init__(self, view: View, value: ir.Value) -> None:
         self._view = view
         self._value = value
 
-    @property
+    @cached_property
     def dtype(self) -> str | None:
         """The element type as onnx writes it in text, `float`, `float16`, …, in numpy's words: `float32`."""
         dtype = self._value.dtype
         return None if dtype is None else {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower())
 
-    @property
+    @cached_property
     def shape(self) -> tuple[Any, ...] | None:
         """The dimensions: an int, a symbolic dimension, or None for one that is not known."""
         shape = self._value.shape

@@ -196,16 +196,17 @@ def _is_cast(node: ir.Node) -> bool:
     return node.op_type == "Cast" and not node.domain and is_float_cast(node)
 
 
-def _mixed_consumers(view: View) -> Callable[[ir.Value], Iterator[ir.Node]]:
+def _mixed_consumers(view: View) -> Consumers:
     """The consumers of a value, those behind casts between float types included."""
+    known: dict[ir.Value, tuple[ir.Node, ...]] = view.shared("mixed consumers", dict)
 
-    def consumers(value: ir.Value) -> Iterator[ir.Node]:
-        pending = [value]
-        while pending:
-            for node in view.consumers(pending.pop()):
-                if _is_cast(node):
-                    pending.append(node.outputs[0])
-                yield node
+    def consumers(value: ir.Value) -> tuple[ir.Node, ...]:
+        found = known.get(value)
+        if found is None:
+            readers = view.consumers(value)
+            behind = (reader for cast in readers if _is_cast(cast) for reader in consumers(cast.outputs[0]))
+            found = known[value] = (*readers, *behind)
+        return found
 
     return consumers
 
@@ -263,7 +264,7 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         if value is None or isinstance(value, int | float | str | tuple):
             return value
         if isinstance(value, ir.Value):
-            return Facts(view, value)
+            return view.shared(("facts", value), lambda: Facts(view, value))
         if isinstance(value, np.ndarray):
             return Number(static(value))
         return value

@@ -77,6 +77,7 @@ class View:
         self._products: dict[ir.Value, Expansion | None] = {}
         self._sums: dict[ir.Value, Expansion | None] = {}
         self._through: dict[ir.Value, tuple[ir.Value, tuple[ir.Node, ...]]] = {}
+        self._consumers: dict[ir.Value, tuple[ir.Node, ...]] = {}
         self._shared: dict[Hashable, Any] = {}
         self._schemas: dict[tuple[str, str], Schema | None] = {}
 
@@ -285,8 +286,14 @@ class View:
         first = self.numbers.get(a)
         return first is not None and first == self.numbers.get(b)
 
-    def consumers(self, value: ir.Value) -> Iterator[ir.Node]:
+    def consumers(self, value: ir.Value) -> tuple[ir.Node, ...]:
         """The nodes of this graph that read `value`, directly or through transparent nodes, each once."""
+        known = self._consumers.get(value)
+        if known is None:
+            known = self._consumers[value] = tuple(self._find_consumers(value))
+        return known
+
+    def _find_consumers(self, value: ir.Value) -> Iterator[ir.Node]:
         seen: set[ir.Node] = set()
         pending = [value]
         while pending:
