@@ -234,7 +234,9 @@ def _fusions(groups: Sequence[grouping.Fusion]) -> _Rows:
         into = (group.op or FOLDED) + (" (function)" if group.body else "")
         if group.assumes:
             into += f" assuming {', '.join(sorted(group.assumes))}"
-        table.add(group.pattern, into, str(len(group.sites)), f"{group.removed} → {group.added}", group.sites[0].node or UNNAMED)
+        first = group.sites[0]
+        place = first.node or next(filter(None, first.replaces), UNNAMED)
+        table.add(group.pattern, into, str(len(group.sites)), f"{group.removed} → {group.added}", place)
     return table
 
 

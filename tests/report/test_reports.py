@@ -209,7 +209,9 @@ def test_a_proof_as_json() -> None:
 
 def test_a_match_that_became_a_constant_has_no_operator() -> None:
     report = shown(text.fusion(replace(RESULT, rewrites=(Rewrite("scale-scale", "", "", ("/a", "/b"), 0),))))
-    assert next(line for line in report.splitlines() if line.startswith("scale-scale")).split()[1:3] == ["a", "constant"]
+    assert next(line for line in report.splitlines() if line.startswith("scale-scale")).split() == [
+        *("scale-scale", "a", "constant", "1", "2", "→", "0", "/a")
+    ]
 
 
 def test_what_only_began_to_match_is_counted_and_where_to_see_it_is_said() -> None:
