@@ -191,9 +191,11 @@ class _Reference:
                 break
             tried.append(sizes)
             feeds = draw_feeds(self.model, sizes, seed)
-            at = time.monotonic()
+            at, busy = time.monotonic(), time.process_time()
             outputs = run(session, feeds)
             seconds = time.monotonic() - at
+            if self.provider == "CPUExecutionProvider":  # a processor shared with others is no reason to look less closely
+                seconds = min(seconds, time.process_time() - busy)
             if not isinstance(outputs, Failure):
                 return _Case(sizes, seed, feeds, outputs), seconds
             said = said or outputs.message
