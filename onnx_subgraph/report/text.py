@@ -159,8 +159,9 @@ def _heading(result: FuseResult) -> Text:
 def _facts(result: FuseResult, fused: int) -> Table:
     facts = _grid()
     before, after = result.nodes_before, result.nodes_after
-    fewer = f" ({(before - after) / before:.0%} fewer), {_count(fused, 'fusion')}" if before and after < before else ""
-    facts.add_row("nodes", f"{before} → {after}{fewer}")
+    fewer = f" ({(before - after) / before:.0%} fewer)" if after < before else ""
+    fusions = f", {_count(fused, 'fusion')}" if fused else ""
+    facts.add_row("nodes", f"{before} → {after}{fewer}{fusions}")
     opset = str(result.opset_before)
     facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
     facts.add_row("target", f"{result.target} on {', '.join(result.providers)}")
@@ -179,8 +180,11 @@ def _verdict(verdict: Verdict) -> Text:
         text.append(f": {verdict.reason}")
     if any(run.provider for run in verdict.runs):
         text.append(f"\n{_tried(verdict.runs)}")
-        how = {"kernel": "by its kernel", "body": "or at least one of them, by its definition"}
-        text.append(f"\nstrength {verdict.strength}: each fused operator ran {how[verdict.strength]}")
+        how = {
+            "kernel": "each fused operator ran by its kernel",
+            "body": "at least one fused operator ran by its definition, inlined",
+        }
+        text.append(f"\nstrength {verdict.strength}: {how[verdict.strength]}")
     if (worst := verdict.worst) is not None:
         text.append(f"\nworst: {_run(worst)}")
     return text
