@@ -156,6 +156,25 @@ class Fragment:
                 self.nodes.remove(node)
         self._drop_unread()
 
+    def simplify(self) -> None:
+        """Drop what changes nothing here, a Cast to the same dtype, an Expand to the same shape. Call after `infer`."""
+        if not self.fold_constants:
+            return
+        provided = set(self.provides.values())
+        for node in self.nodes:
+            if node.domain or node.op_type not in _NEUTRAL or node.outputs[0] in provided:
+                continue
+            source, result = node.inputs[0], node.outputs[0]
+            if source is not None and source.dtype == result.dtype and same_shape(source.shape, result.shape):
+                for user, index in tuple(result.uses()):
+                    user.replace_input_with(index, source)
+        for node in reversed(list(self.nodes)):
+            if not any(o.uses() or o in provided for o in node.outputs):
+                for index in range(len(node.inputs)):
+                    node.replace_input_with(index, None)
+                self.nodes.remove(node)
+        self._drop_unread()
+
     def _become_constant(self, output: ir.Value, tensor: ir.TensorProtocol) -> None:
         constant = self.constant(tensor)
         for user, index in tuple(output.uses()):
@@ -226,6 +245,8 @@ def _install_rules() -> None:
             registry.register(domain, name, 1)(rule)
 
 
+_NEUTRAL = frozenset({"Cast", "Expand", "Identity", "Reshape"})
+"""What hands on its first input where neither dtype nor shape change."""
 _SHAPED_LIKE = (("com.microsoft", "FusedConv", "Conv"), ("com.microsoft", "FusedGemm", "Gemm"))
 
 

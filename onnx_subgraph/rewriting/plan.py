@@ -143,6 +143,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
     fragment.infer()
     for old, new in replaced.items():
         _check_result(old, new, fragment)
+    fragment.simplify()
     fragment.fold()
     replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
     _check_loads(fragment, site.loadability)
