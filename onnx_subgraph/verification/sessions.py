@@ -64,10 +64,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session that stands. `outputs`: the names, in the model's order."""
+    """A session that stands. outputs: the names, in the model's order. held: what must not be freed before it."""
 
     handle: Any
     outputs: tuple[str, ...]
+    held: Any = None
 
 
 @cache
@@ -108,11 +109,13 @@ def open_session(
     optimised: bool,
     folder: Path | None = None,
     custom_op_libraries: Sequence[Path] = (),
+    weights: Mapping[str, Array] | None = None,
     threads: int | None = None,
 ) -> Session | Failure:
     """A session for a model file, or for a serialized model whose external data lies in `folder`.
 
     threads: None for as many as there are processors, at most four; one spares a small model the making of a pool.
+    weights: initializers that the model declares as external data, in memory.
     Raises UsageError when the provider is in the wheel but does not start on this machine.
     """
     runtime = onnxruntime()
@@ -130,6 +133,9 @@ def open_session(
     try:
         for library in custom_op_libraries:
             options.register_custom_ops_library(str(library))
+        if weights:
+            values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+            options.add_external_initializers(list(weights), values)
         source = model if isinstance(model, bytes) else str(model)
         handle = runtime.InferenceSession(source, options, providers=[provider])
     except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
@@ -139,7 +145,7 @@ def open_session(
             f"execution provider {provider} is in this onnxruntime but does not start on this machine",
             hint="its driver or libraries are missing; onnxruntime's own log says which",
         )
-    return Session(handle, tuple(output.name for output in handle.get_outputs()))
+    return Session(handle, tuple(output.name for output in handle.get_outputs()), weights)
 
 
 def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:

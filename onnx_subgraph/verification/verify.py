@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.files import load
@@ -35,6 +36,9 @@ PATIENCE = 1.0
 """A model whose run takes less than these seconds is run at two sizes in any case."""
 SEARCH_SECONDS = 60.0
 """How long sizes are tried before the search is given up."""
+LARGE = 1 << 20
+"""Weights of as many bytes are handed to a session and not written into its model."""
+_PLAIN = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.INT64, ir.DataType.INT32)
 FUNCTION_DOMAIN = "onnx_subgraph"
 
 
@@ -130,9 +134,11 @@ class _Reference:
         self._bound(cases)
         return cases
 
-    def _open(self, model: Path | bytes, *, optimised: bool) -> Session | Failure:
+    def _open(self, model: Path | bytes, *, optimised: bool, weights: Mapping[str, Any] | None = None) -> Session | Failure:
         folder = self.path.resolve().parent if isinstance(model, bytes) else None
-        return open_session(model, self.provider, optimised=optimised, folder=folder, custom_op_libraries=self.libraries)
+        return open_session(
+            model, self.provider, optimised=optimised, folder=folder, custom_op_libraries=self.libraries, weights=weights
+        )
 
     def _given(self, session: Session, given: Feeds) -> list[_Case] | Failure:
         outputs = run(session, given)
@@ -237,13 +243,30 @@ class _Reference:
             model = self.model.clone()
             if not add_noise(model, seed=1):
                 return Failure("no result of the model is of floats")
-            session = self._open(ir.serde.serialize_model(model).SerializeToString(), optimised=False)
+            weights = _take_out_weights(model)
+            session = self._open(ir.serde.serialize_model(model).SerializeToString(), optimised=False, weights=weights)
             if isinstance(session, Failure):
                 with declared_only(model):
-                    session = self._open(ir.serde.serialize_model(model).SerializeToString(), optimised=False)
-        except Exception as error:  # protobuf's limit of 2 GB, or a model that onnx can't infer: the noise is measured otherwise
+                    serialized = ir.serde.serialize_model(model).SerializeToString()
+                session = self._open(serialized, optimised=False, weights=weights)
+        except Exception as error:  # a model that onnx can't infer or write: the noise is measured otherwise
             return Failure(str(error))
         return session
+
+
+def _take_out_weights(model: ir.Model) -> dict[str, Any]:
+    """The large weights inside the model, replaced in it by external data: a session takes them as they are, uncopied."""
+    taken: dict[str, Any] = {}
+    for name, value in model.graph.initializers.items():
+        tensor = value.const_value
+        if tensor is None or isinstance(tensor, ir.ExternalTensor) or value.is_graph_input() or tensor.dtype not in _PLAIN:
+            continue
+        if tensor.nbytes >= LARGE:
+            taken[name] = np.ascontiguousarray(tensor.numpy())
+            value.const_value = ir.ExternalTensor(
+                "weights", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
+            )
+    return taken
 
 
 def _candidate_runs(
