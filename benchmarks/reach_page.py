@@ -25,10 +25,11 @@ PREFACE = """\
 Made by `python benchmarks/reach.py CORPUS` with onnxruntime {version} on {machine}, target `onnxruntime`, provider
 CPUExecutionProvider, all options at their defaults.
 
-**{graphs} graphs of {networks} networks: {verdicts}. {loaded} written models load and run in plain onnxruntime; the largest
-difference to the original, on feeds that `fuse` did not choose, is {error:.1e} of the output's magnitude ({half:.1e} in float16).
-{nodes_before} nodes became {nodes_after}. {complete} graphs have every unit of their network, {short} have fewer, {failed}
-failed.**"""
+**{graphs} graphs of {networks} networks: {verdicts}; {failed} failed.**
+
+{loaded} written models load and run in plain onnxruntime. The largest difference to the original, on feeds that `fuse` did not
+choose, is {error:.1e} of the output's magnitude ({half:.1e} in float16). {nodes_before} nodes became {nodes_after}.
+In {complete} graphs every unit of the network was found, in {short} not every one."""
 READING = """\
 *Found* counts the units of the written model, *of* those that one forward pass of the source network calls (an operator that the
 exporter wrote itself counts as found). BatchNorm counts what was folded away, Relu (and Relu6) what became part of a convolution.
