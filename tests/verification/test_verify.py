@@ -103,6 +103,18 @@ def test_one_wrong_element_of_a_weight_is_found(tmp_path: Path) -> None:
     assert verify(*paths).verdict == "different"
 
 
+def test_noise_is_measured_with_large_weights_too(tmp_path: Path) -> None:
+    """Weights that a session takes from memory instead of from its model are the same weights."""
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 512] x) => (float[n, 512] y) { y = MatMul(x, w) }'
+    (w,) = weights((512, 512))
+    wrong = w.copy()
+    wrong[3, 5] *= 1.01
+    kept, other = (write(tmp_path / f"{i}.onnx", text, w=array) for i, array in enumerate((w, wrong)))
+    verdict = verify(kept, kept)
+    assert (verdict.verdict, verdict.reason) == ("equivalent", "")
+    assert verify(kept, other).verdict == "different"
+
+
 ADD = '<ir_version: 8, opset_import: ["" : 17]> g ({type}[{dims}] {x}) => ({type}[{dims}] {y}) {{ {y} = {op}({x}, {x}) }}'
 
 
