@@ -23,10 +23,12 @@ from onnx_subgraph.matching.anchors import Anchor, choose, climb, paths_to
 from onnx_subgraph.matching.facts import Facts, Number, static
 from onnx_subgraph.matching.interior import live_reader, provided_values
 from onnx_subgraph.matching.match import Match, NearMiss
-from onnx_subgraph.matching.matcher import Failure, Matcher, is_float_cast
-from onnx_subgraph.matching.normal import Name, NormalPattern, Operation, normalise
+from onnx_subgraph.matching.matcher import Matcher, is_float_cast
+from onnx_subgraph.matching.normal import Name, NormalPattern, Operation
+from onnx_subgraph.matching.normalise import normalise
+from onnx_subgraph.matching.reasons import near_miss
 from onnx_subgraph.matching.state import EMPTY, State
-from onnx_subgraph.matching.view import View, Virtual
+from onnx_subgraph.matching.view import View
 from onnx_subgraph.model.constants import Constants
 
 OWN_DOMAIN = "onnx_subgraph"
@@ -156,7 +158,7 @@ def _explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> NearM
     for root in _roots(matcher, miss.anchor, values, consumers):
         first_match(matcher, root, consumers)
     failure = matcher.last_failure()
-    return _worded(miss, failure) if failure is not None and failure.depth >= ENOUGH else None
+    return near_miss(miss.normal.pattern, miss.node, failure) if failure is not None and failure.depth >= ENOUGH else None
 
 
 def consumers_of(matcher: Matcher) -> Consumers:
@@ -299,37 +301,3 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         matcher.fail(state.whole(), None, value, "an inner value that only the match reads", f"{value.name} {place}")
         return None
     return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen)
-
-
-def _worded(miss: RawMiss, failure: Failure) -> NearMiss:
-    value = failure.value
-    return NearMiss(
-        pattern=miss.normal.pattern.id,
-        span=failure.span,
-        anchor=miss.node.name or "",
-        node=_place(value, miss.node),
-        expected=failure.expected,
-        found=failure.found or _describe(value),
-        matched=int(failure.depth),
-    )
-
-
-def _place(value: ir.Value | Virtual | None, anchor: ir.Node) -> str:
-    if isinstance(value, Virtual):
-        return value.node.name or ""
-    producer = value.producer() if value is not None else anchor
-    if producer is None:
-        return (value.name if value is not None else "") or ""
-    return producer.name or producer.outputs[0].name or ""
-
-
-def _describe(value: ir.Value | Virtual | None) -> str:
-    """What stands where something else was expected."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, Virtual):
-        return value.operator
-    producer: Any = value.producer()
-    if producer is not None:
-        return str(producer.op_type)
-    return "an initializer" if value.is_initializer() and not value.is_graph_input() else "a graph input"

@@ -31,6 +31,7 @@ from onnx_subgraph.matching.normal import (
     mentions,
 )
 from onnx_subgraph.matching.plausible import Plausibility, variants
+from onnx_subgraph.matching.reasons import Failure, words
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import FLOATS, View, Virtual
 
@@ -394,23 +395,6 @@ class Matcher:
             )
 
 
-class Failure:
-    """The furthest failure, in raw form; it is put into words only when somebody reads it."""
-
-    __slots__ = ("depth", "expected", "found", "span", "value")
-
-    def __init__(self, depth: float, span: Span | None, value: Target | None, expected: str, found: str) -> None:
-        self.depth = depth
-        self.span = span
-        self.value = value
-        self.expected = expected
-        self.found = found
-
-    def above(self, depth: float) -> Failure:
-        """The same failure, with its depth counted from `depth`."""
-        return Failure(self.depth - depth, self.span, self.value, self.expected, self.found)
-
-
 def specificity(term: Normal, state: State | None = None) -> int:
     """Smaller is tried first: structure, then names already bound, then free names."""
     match term:
@@ -426,25 +410,6 @@ def specificity(term: Normal, state: State | None = None) -> int:
             return 3
         case _:
             return 4
-
-
-def words(term: Normal) -> str:
-    """What a term asks for, in a word or two."""
-    match term:
-        case Operation(operators=operators):
-            return " or ".join(sorted(name for _, name in operators))
-        case Name(name=name, definition=definition):
-            return words(definition) if definition is not None else f"a value for {name}"
-        case Constant(value=value):
-            return f"the constant {value}"
-        case Product():
-            return "a product"
-        case Sum():
-            return "a sum"
-        case Choice(alternatives=alternatives):
-            return " or ".join(dict.fromkeys(map(words, alternatives)))
-        case Layout(term=word):
-            return f"a {word.word}"
 
 
 def is_float_cast(node: ir.Node) -> bool:

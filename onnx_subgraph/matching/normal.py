@@ -1,20 +1,17 @@
-"""The normal form of a pattern: what is left of a term when spelling is taken away.
+"""The normal form of terms: what is left when spelling is taken away.
 
 Sums and products become multisets with a constant, division an exponent of -1, subtraction a sign, Sqrt an exponent of
-one half, Neg a coefficient; a name that is used once gives way to what it stands for. The matcher compares these forms
-with the graph, expanded the same way (`onnx_subgraph.matching.chain`), so no pattern has to list spellings.
+one half, Neg a coefficient. `normalise` makes these forms from a pattern; the matcher compares them with the graph, expanded the
+same way (`onnx_subgraph.matching.chain`), so no pattern has to list spellings.
 """
 
 from __future__ import annotations
 
-import ast
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
-from onnx_subgraph.language.check import static_names
 from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.recipe import recipe_axes
 
@@ -130,11 +127,6 @@ class NormalPattern:
     first: tuple[Expression, ...]
 
 
-def normalise(pattern: Pattern) -> NormalPattern:
-    """The normal form of a checked pattern."""
-    return _Normaliser(pattern).run()
-
-
 def children(normal: Normal) -> tuple[Normal, ...]:
     """The normal terms directly inside `normal`."""
     match normal:
@@ -186,219 +178,3 @@ def mentions(term: Normal) -> frozenset[object]:
             case _:
                 pass
     return frozenset(found)
-
-
-Items = Sequence[tuple[syntax.Term, float]]
-"""The items of a product with their exponents, or of a sum with their signs."""
-Expand = Callable[[syntax.Term, float], Iterator[tuple[syntax.Term, float]]]
-Join = Callable[[Items, "Span | None"], Normal]
-
-
-class _Normaliser:
-    """Works through the block of one pattern; holds the names already made, so that a name is one object."""
-
-    def __init__(self, pattern: Pattern) -> None:
-        self.pattern = pattern
-        self.statics = static_names(pattern)
-        self.names: dict[str, Name] = {}
-        uses = Counter(t.name for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable))
-        provided = {n for block in pattern.replace.values() for n in block.names} & set(pattern.match.names)
-        self.roots = tuple(n for n in pattern.match.names if n in provided) or pattern.match.names[-1:]
-        spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)}
-        self.dissolved = {n for n in pattern.match.names if n not in self.roots and n not in spoken}
-        self.inlined = {n for n in self.dissolved if uses[n] == 1}
-
-    def run(self) -> NormalPattern:
-        for number, assignment in enumerate(self.pattern.match):
-            for index, name in enumerate(assignment.names):
-                if name != "_":
-                    several = len(assignment.names) > 1
-                    definition = self.normal(assignment.term, index, number if several else -1)
-                    self.names[name] = Name(name, assignment.span, definition, index, number)
-        reached = {name: {n.name for n in walk(self.names[name]) if isinstance(n, Name)} for name in self.roots}
-        outer = [n for n in self.roots if not any(n in reached[m] for m in self.roots if m != n)]
-        primary = max(outer, key=lambda n: len(list(walk(self.names[n]))))
-        covered = set(reached[primary])
-        others = []
-        for name in reversed(self.roots):
-            if name not in covered:
-                others.append(self.names[name])
-                covered |= reached[name]
-        derived = {name for name, _ in self.pattern.let}
-        return NormalPattern(
-            self.pattern,
-            self.names[primary],
-            tuple(reversed(others)),
-            self.statics,
-            frozenset(self.roots),
-            self.constancy(),
-            tuple(s for s in self.pattern.where if derived.isdisjoint(_words(s.text))),
-        )
-
-    def constancy(self) -> dict[str, bool]:
-        """What the sentences say outright of being constant; the matcher asks before it binds, not after all is matched."""
-        found = dict.fromkeys(self.statics, True)
-        pending = [sentence.tree for sentence in self.pattern.where]
-        while pending:
-            match pending.pop():
-                case ast.BoolOp(op=ast.And(), values=values):
-                    pending += values
-                case ast.Attribute(value=ast.Name(id=name), attr="is_constant"):
-                    found[name] = True
-                case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_constant")):
-                    found[name] = False
-        return found
-
-    def normal(self, term: syntax.Term, index: int = 0, assignment: int = -1) -> Normal:
-        match term:
-            case syntax.Variable(name=name, span=span):
-                made = self.names.get(name)
-                if made is None:
-                    return Name(name, span)
-                return made.definition if name in self.inlined and made.definition is not None else made
-            case syntax.Literal(value=value, span=span):
-                return Constant(value, span)
-            case syntax.Either(alternatives=alternatives, span=span):
-                return Choice(tuple(self.normal(a, index, assignment) for a in alternatives), term, span)
-            case syntax.Rearrange(source=source, span=span):
-                return Layout(term, self.normal(source), span, index, assignment)
-            case syntax.Chain(operator="+", span=span):
-                return self.sum(term, span)
-            case syntax.Chain(span=span):
-                return self.product(term, span)
-            case syntax.Apply(operators=operators, span=span):
-                if self.is_product(term):
-                    return self.product(term, span)
-                if operators == (syntax.Operator("Neg"),):
-                    return self.product(term, span)
-                identities = frozenset((o.domain, o.name) for o in operators)
-                arguments = tuple(self.normal(a) for a in term.arguments)
-                is_fixed = term.rest is None and all(isinstance(t, syntax.Literal) for _, t in term.keywords)
-                return Operation(term, identities, arguments, span, index, assignment, is_fixed)
-
-    def is_product(self, term: syntax.Term) -> bool:
-        if not isinstance(term, syntax.Apply) or term.keywords or term.rest or term.capture or len(term.operators) != 1:
-            return False
-        operator = term.operators[0]
-        if operator.domain or operator.name not in PRODUCT_OPERATORS:
-            return False
-        return operator.name != "Pow" or (isinstance(term.arguments[1], syntax.Literal) and _is_number(term.arguments[1].value))
-
-    def product(self, term: syntax.Term, span: Span | None) -> Normal:
-        return self.distributed(list(self.factors(term, 1.0)), span, self.factors, self.multiplied)
-
-    def distributed(self, items: Items, span: Span | None, expand: Expand, join: Join) -> Normal:
-        """(a * b | c) * d as a * b * d | c * d, because the graph may have grouped d with b; and the same for sums."""
-        for position, (item, power) in enumerate(items):
-            either = self.alternatives(item) if float(power).is_integer() else None
-            if either is None:
-                continue
-            expanded = [list(expand(a, power)) for a in either.alternatives]
-            if any(len(e) > 1 for e in expanded):
-                before, after = items[:position], items[position + 1 :]
-                choices = (self.distributed([*before, *e, *after], span, expand, join) for e in expanded)
-                return Choice(tuple(choices), either, span)
-        return join(items, span)
-
-    def alternatives(self, term: syntax.Term) -> syntax.Either | None:
-        """The alternatives that an item of a chain is, or is a name for."""
-        if isinstance(term, syntax.Variable) and term.name in self.dissolved:
-            found = self.pattern.match.definition(term.name)
-            return found[0] if found is not None and isinstance(found[0], syntax.Either) else None
-        return term if isinstance(term, syntax.Either) else None
-
-    def multiplied(self, items: Items, span: Span | None) -> Normal:
-        coefficient, scalar, factors = 1.0, None, []
-        for item, exponent in items:
-            if isinstance(item, syntax.Literal) and _is_number(item.value):
-                coefficient *= float(item.value) ** exponent  # type: ignore[arg-type]
-            elif isinstance(item, syntax.Variable) and item.name in self.statics and exponent == 1 and scalar is None:
-                scalar = item.name
-            else:
-                factors.append((self.normal(item), exponent))
-        merged: list[tuple[Normal, float]] = []
-        for normal, exponent in factors:
-            same = next((i for i, (n, _) in enumerate(merged) if _same(n, normal)), None)
-            if same is None:
-                merged.append((normal, exponent))
-            else:
-                merged[same] = (merged[same][0], merged[same][1] + exponent)
-        return Product(coefficient, tuple(merged), scalar, span)
-
-    def factors(self, term: syntax.Term, exponent: float) -> Iterator[tuple[syntax.Term, float]]:
-        """The factors of `term ** exponent`, nested products flattened."""
-        match term:
-            case syntax.Chain(operator="*", items=items) if float(exponent).is_integer():
-                for item, inverse in items:
-                    yield from self.factors(item, -exponent if inverse else exponent)
-            case syntax.Apply(arguments=arguments) if self.is_product(term):
-                match term.operators[0].name:
-                    case "Mul" if float(exponent).is_integer():
-                        yield from self.factors(arguments[0], exponent)
-                        yield from self.factors(arguments[1], exponent)
-                    case "Div" if float(exponent).is_integer():
-                        yield from self.factors(arguments[0], exponent)
-                        yield from self.factors(arguments[1], -exponent)
-                    case "Neg" if float(exponent).is_integer():
-                        yield syntax.Literal(-1.0), exponent
-                        yield from self.factors(arguments[0], exponent)
-                    case "Reciprocal":
-                        yield from self.factors(arguments[0], -exponent)
-                    case "Sqrt":
-                        yield from self.factors(arguments[0], exponent / 2)
-                    case "Pow" if isinstance(arguments[1], syntax.Literal):
-                        yield from self.factors(arguments[0], exponent * float(arguments[1].value))  # type: ignore[arg-type]
-                    case _:
-                        yield term, exponent
-            case syntax.Variable(name=name) if name in self.dissolved:
-                found = self.pattern.match.definition(name)
-                if found is not None and (isinstance(found[0], syntax.Chain) or self.is_product(found[0])):
-                    yield from self.factors(found[0], exponent)
-                else:
-                    yield term, exponent
-            case _:
-                yield term, exponent
-
-    def sum(self, term: syntax.Term, span: Span | None) -> Normal:
-        return self.distributed(list(self.addends(term, 1.0)), span, self.addends, self.added)
-
-    def added(self, items: Items, span: Span | None) -> Normal:
-        constant, scalar, addends = 0.0, None, []
-        for item, sign in items:
-            if isinstance(item, syntax.Literal) and _is_number(item.value):
-                constant += sign * float(item.value)  # type: ignore[arg-type]
-            elif isinstance(item, syntax.Variable) and item.name in self.statics and sign == 1 and scalar is None:
-                scalar = item.name
-            else:
-                addends.append((self.normal(item), sign))
-        return Sum(constant, tuple(addends), scalar, span)
-
-    def addends(self, term: syntax.Term, sign: float) -> Iterator[tuple[syntax.Term, float]]:
-        """The addends of `sign * term`, nested sums flattened."""
-        match term:
-            case syntax.Chain(operator="+", items=items):
-                for item, inverse in items:
-                    yield from self.addends(item, -sign if inverse else sign)
-            case syntax.Apply(operators=(syntax.Operator(name="Neg", domain=""),), arguments=(argument,)):
-                yield from self.addends(argument, -sign)
-            case syntax.Variable(name=name) if name in self.dissolved:
-                found = self.pattern.match.definition(name)
-                if found is not None and isinstance(found[0], syntax.Chain) and found[0].operator == "+":
-                    yield from self.addends(found[0], sign)
-                else:
-                    yield term, sign
-            case _:
-                yield term, sign
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _same(a: Normal, b: Normal) -> bool:
-    """Whether two factors are the same name, so that `x * x` is `x ** 2`."""
-    return isinstance(a, Name) and isinstance(b, Name) and a.name == b.name and a.name != "_"
-
-
-def _words(text: str) -> list[str]:
-    return [w for w in "".join(c if c.isalnum() or c == "_" else " " for c in text).split() if not w[0].isdigit()]
