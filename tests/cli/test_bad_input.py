@@ -259,7 +259,10 @@ def test_breaking_off_before_the_output_is_in_its_place_leaves_nothing(
 @pytest.mark.parametrize(("sent", "jobs"), [(signal.SIGINT, "1"), (signal.SIGINT, "2"), (signal.SIGTERM, "2")], ids=str)
 def test_breaking_off_many_models_leaves_whole_files(tmp_path: Path, sent: signal.Signals, jobs: str) -> None:
     """Sent to the whole group, as a terminal sends ^C; the models are in the middle of something, whatever it is."""
-    models = [save(GELU, tmp_path / f"{i}.onnx") for i in range(60)]
+    first = save(GELU, tmp_path / "0.onnx").read_bytes()
+    models = [tmp_path / f"{i}.onnx" for i in range(500)]  # far more than are done before the signal, however slow the test is
+    for model in models:
+        model.write_bytes(first)
     folder = tmp_path / "out"
     command = [sys.executable, "-m", "onnx_subgraph", "fuse", *map(str, models), "--output-dir", str(folder), "-j", jobs]
     with subprocess.Popen(
