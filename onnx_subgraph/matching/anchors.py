@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching import layout
 from onnx_subgraph.matching.normal import (
+    ASSOCIATIVE,
     PRODUCT_OPERATORS,
     SUM_OPERATORS,
     Choice,
@@ -26,6 +27,7 @@ from onnx_subgraph.matching.normal import (
     Operation,
     Product,
     Sum,
+    children,
     is_empty,
     walk,
 )
@@ -85,7 +87,7 @@ def paths_to(root: Normal, name: str) -> Iterator[tuple[Level, ...]]:
         if isinstance(term, Name) and term.name == name:
             yield path
         level = _level(term)
-        for child in _children(term):
+        for child in children(term):
             yield from ways(child, path if level is None else (*path, level))
 
     yield from ways(root, ())
@@ -99,7 +101,7 @@ def _choose(term: Normal, path: tuple[Level, ...], counts: Callable[[Identity], 
         anchors = tuple(a for s in starts for a in s.anchors)
         return Start(sum(s.cost for s in starts), anchors, min(s.structure for s in starts))
     candidates = [] if isinstance(term, Name | Constant) or is_empty(term) else [_own(term, path, level, counts)]
-    candidates += [_choose(child, below, counts) for child in _children(term) if not _is_free(child)]
+    candidates += [_choose(child, below, counts) for child in children(term) if not _is_free(child)]
     return min(candidates, key=lambda s: (s.cost, -s.structure), default=NOWHERE)
 
 
@@ -113,9 +115,10 @@ def _own(term: Normal, path: tuple[Level, ...], level: Level | None, counts: Cal
 
 def _level(term: Normal) -> Level | None:
     match term:
-        case Operation(operators=operators):
+        case Operation(operators=operators, arguments=arguments):
+            grouped = any(name in ASSOCIATIVE and not domain for domain, name in operators)
             extra = frozenset({("", "Gemm")}) if ("", "MatMul") in operators else frozenset()
-            return Level(operators | extra, 1, False)
+            return Level(operators | extra, max(1, len(arguments) - 1) if grouped else 1, False)
         case Product(factors=factors):
             steps = sum(max(1, ceil(abs(p))) for _, p in factors) + 2
             return Level(_CHAINS["product"], steps, len(factors) == 1)
@@ -125,22 +128,6 @@ def _level(term: Normal) -> Level | None:
             return Level(_CHAINS["split"], 1, False) if word.word == "split" else Level(_CHAINS["layout"], layout.LONGEST, False)
         case _:
             return None
-
-
-def _children(term: Normal) -> Iterable[Normal]:
-    match term:
-        case Name(definition=definition) if definition is not None:
-            return (definition,)
-        case Operation(arguments=arguments):
-            return arguments
-        case Product(factors=items) | Sum(addends=items):
-            return tuple(t for t, _ in items)
-        case Choice(alternatives=alternatives):
-            return alternatives
-        case Layout(source=source):
-            return (source,)
-        case _:
-            return ()
 
 
 def _is_free(term: Normal) -> bool:

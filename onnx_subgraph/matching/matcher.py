@@ -17,6 +17,7 @@ from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching import attributes, layout
 from onnx_subgraph.matching.chain import Front, Fronts
 from onnx_subgraph.matching.normal import (
+    ASSOCIATIVE,
     BROADCASTING,
     COMMUTATIVE,
     Choice,
@@ -236,15 +237,37 @@ class Matcher:
             self.fail(state, outcome.span or term.span, value, outcome.expected, outcome.found)
             return
         after, positional = outcome
-        if len(positional) != len(term.arguments):
+        counted = False
+        for operands, inner in self._groupings(identity, positional, len(term.arguments)):
+            counted = True
+            within = after.visit(inner)
+            commutes = len(operands) > 1 and identity[1] in COMMUTATIVE and not identity[0]
+            for order in permutations(operands) if commutes else (operands,):
+                if identity[1] in BROADCASTING and not identity[0] and self._raises_rank(term.arguments, order):
+                    self.fail(within, term.span, value, "a constant of no higher rank than the value it meets", "a higher rank")
+                else:
+                    yield from self._arguments(term.arguments, order, within)
+        if not counted:
             self.fail(after, term.span, value, f"{len(term.arguments)} inputs", f"{len(positional)} inputs")
+
+    def _groupings(
+        self, identity: tuple[str, str], operands: attributes.Inputs, wanted: int, start: int = 0
+    ) -> Iterator[tuple[attributes.Inputs, tuple[ir.Node, ...]]]:
+        """The operands as `wanted` of them: Max(Max(a, b), c) has three. With the nodes between."""
+        if len(operands) == wanted:
+            yield operands, ()
+        if len(operands) >= wanted or identity[0] or identity[1] not in ASSOCIATIVE:
             return
-        commutes = len(positional) > 1 and identity[1] in COMMUTATIVE and not identity[0]
-        for order in permutations(positional) if commutes else (positional,):
-            if identity[1] in BROADCASTING and not identity[0] and self._raises_rank(term.arguments, order):
-                self.fail(after, term.span, value, "a constant of no higher rank than the value it meets", "a higher rank")
-            else:
-                yield from self._arguments(term.arguments, order, after)
+        for index in range(start, len(operands)):
+            operand = operands[index]
+            if not isinstance(operand, ir.Value):
+                continue
+            source, passed = self.through(operand)
+            node = self.view.producer(source)
+            if node is not None and (node.domain, node.op_type) == identity:
+                opened = (*operands[:index], *node.inputs, *operands[index + 1 :])
+                for found, inner in self._groupings(identity, opened, wanted, index):
+                    yield found, (*passed, node, *inner)
 
     def _static(
         self, term: Operation, node: ir.Node, identity: tuple[str, str], inputs: attributes.Inputs, state: State

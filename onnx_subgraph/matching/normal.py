@@ -25,7 +25,7 @@ BROADCASTING = COMMUTATIVE | {
     *("Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
 }
 """Operators whose result has the rank of the input with most axes, a constant among them."""
-ASSOCIATIVE = frozenset({"Max", "Min", "And", "Or", "Sum"})
+ASSOCIATIVE = frozenset({"Max", "Min", "And", "Or"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.check import static_names
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.normal import (
+    ASSOCIATIVE,
     PRODUCT_OPERATORS,
     Choice,
     Constant,
@@ -118,9 +119,19 @@ class _Normaliser:
                 if operators == (syntax.Operator("Neg"),):
                     return self.product(term, span)
                 identities = frozenset((o.domain, o.name) for o in operators)
-                arguments = tuple(self.normal(a) for a in term.arguments)
+                arguments = tuple(self.normal(a) for a in self.grouped(term))
                 is_fixed = term.rest is None and all(isinstance(t, syntax.Literal) for _, t in term.keywords)
                 return Operation(term, identities, arguments, span, index, assignment, is_fixed)
+
+    def grouped(self, term: syntax.Apply) -> tuple[syntax.Term, ...]:
+        """The arguments, those of nested calls of the same associative operator among them: Max(Max(a, b), c) as Max(a, b, c)."""
+        if len(term.operators) != 1 or term.operators[0].domain or term.operators[0].name not in ASSOCIATIVE:
+            return term.arguments
+        found: list[syntax.Term] = []
+        for argument in term.arguments:
+            nested = isinstance(argument, syntax.Apply) and argument.operators == term.operators and not argument.capture
+            found += self.grouped(argument) if isinstance(argument, syntax.Apply) and nested else (argument,)
+        return tuple(found)
 
     def is_product(self, term: syntax.Term) -> bool:
         if not isinstance(term, syntax.Apply) or term.keywords or term.rest or term.capture or len(term.operators) != 1:

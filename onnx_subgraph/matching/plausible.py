@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_subgraph.matching import layout
 from onnx_subgraph.matching.chain import Front, Fronts
 from onnx_subgraph.matching.normal import (
+    ASSOCIATIVE,
     COMMUTATIVE,
     Choice,
     Constant,
@@ -30,6 +31,10 @@ from onnx_subgraph.matching.view import View, Virtual
 
 Target = ir.Value | Virtual
 Through = Callable[[ir.Value], tuple[ir.Value, tuple[ir.Node, ...]]]
+
+
+MOST_OPERANDS = 64
+"""A bound on the operands of nested associative operators that are looked at."""
 
 
 class Plausibility:
@@ -83,10 +88,24 @@ class Plausibility:
             return node.op_type == "Gemm" and ("", "MatMul") in term.operators and len(node.inputs) == 2
         inputs, arguments = node.inputs, term.arguments
         if node.op_type in COMMUTATIVE:
-            return all(any(v is not None and self(a, v) for v in inputs) for a in arguments)
+            operands = self._operands(node) if node.op_type in ASSOCIATIVE else inputs
+            return all(any(v is not None and self(a, v) for v in operands) for a in arguments)
         # A keyword may take an input from between the positional ones; the first is always the first.
         aligned = len(arguments) if not term.term.keywords else 1
         return all(v is None or self(a, v) for a, v in zip(arguments[:aligned], inputs, strict=False))
+
+    def _operands(self, node: ir.Node) -> list[ir.Value]:
+        """The operands of an associative operator, those of its operands that are the same operator among them."""
+        found: list[ir.Value] = []
+        pending = [node]
+        while pending and len(found) < MOST_OPERANDS:
+            for operand in pending.pop().inputs:
+                if operand is not None:
+                    found.append(operand)
+                    inner = self.view.producer(self.fronts.through(operand)[0])
+                    if inner is not None and (inner.domain, inner.op_type) == (node.domain, node.op_type):
+                        pending.append(inner)
+        return found
 
     def chains(self, term: Product | Sum, value: ir.Value) -> tuple[Front, ...]:
         """The fronts of `value`, constants as items where the pattern speaks of none, that have the structure of `term`."""

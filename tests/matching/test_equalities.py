@@ -249,3 +249,29 @@ def test_a_number_of_some_rank_may_raise_a_rank_that_is_not_known() -> None:
     text = "s = Reshape(x, r) m = Max(s, k) y = Exp(m)"
     graph = model(text, inputs="float[N, 8] x, int64[R] r", constants="float[1] k = {0.5}")
     assert matches(BOUNDED, graph) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m = Max(r, t) y = Max(m, e)",
+        "m = Max(t, e) y = Max(r, m)",
+        "m = Max(e, r) i = Identity(m) y = Max(t, i)",
+        "y = Max(e, t, r)",
+    ],
+)
+@pytest.mark.parametrize("formula", ["Max(Max(Relu(x), Tanh(x)), Exp(x))", "Max(Relu(x), Tanh(x), Exp(x))"])
+def test_grouping_of_associative_operators(formula: str, text: str) -> None:
+    probe = pattern(f"y = {formula}", "y = Exp(x)", example=X)
+    graph = f"r = Relu(x) t = Tanh(x) e = Exp(x) {text}"
+    assert matches(probe, model(graph, outputs="float[N, 8] y")) == 1
+    assert matches(probe, model(graph.replace("Tanh", "Neg"), outputs="float[N, 8] y")) == 0
+
+
+@pytest.mark.parametrize("text", ["m = And(a, b) y = And(m, c)", "m = And(c, b) y = And(a, m)"])
+def test_grouping_of_logic(text: str) -> None:
+    probe = pattern(
+        "y = Not(And(And(p, Not(q)), r))", "y = Not(Xor(Xor(p, q), r))", example='{p: "bool[2]", q: "bool[2]", r: "bool[2]"}'
+    )
+    inputs = "bool[N] a, bool[N] x, bool[N] c"
+    assert matches(probe, model(f"b = Not(x) {text} z = Not(y)", inputs=inputs, outputs="bool[N] z")) == 1
