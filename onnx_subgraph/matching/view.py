@@ -151,8 +151,19 @@ class View:
 
     def product(self, value: ir.Value) -> Expansion | None:
         """`value` as one step of a product, or None."""
-        if value not in self._products:
-            self._products[value] = self._expand_product(value)
+        # Linear operators ask their operands first; not by recursion, because chains are longer than the stack is deep.
+        pending = [value]
+        while value not in self._products:
+            current = pending[-1]
+            node = self.producer(current)
+            linear = node is not None and not node.domain and node.op_type in LINEAR
+            sources = (self.through(v)[0] for v in node.inputs if v is not None) if linear and node is not None else ()
+            unknown = [source for source in sources if source not in self._products]
+            if unknown:
+                pending += unknown
+            else:
+                self._products[current] = self._expand_product(current)
+                pending.pop()
         return self._products[value]
 
     def sum(self, value: ir.Value) -> Expansion | None:

@@ -17,6 +17,7 @@ SUM = pattern(
 )
 GELU = pattern("y = 0.5 * x * (1 + Erf(x / sqrt(2)))", "y = com.microsoft.Gelu(x)", example='{x: "float32[2, 8]"}')
 INPUTS = "float[N, 8] a, float[N, 8] b, float[N, 8] c"
+SCALED = '{a: "float32[2, 8]", b: "float32[8, 4]", scale: 0.5}'
 CONSTANTS = "float half = {0.5}, float one = {1}, float root = {1.4142135}"
 
 
@@ -126,3 +127,10 @@ def test_an_optional_result_that_the_node_does_not_have_is_absent() -> None:
 def test_a_part_that_a_split_does_not_have_is_not_absent() -> None:
     probe = pattern("a, b = Split(Relu(x), axis=0)", "a, b = Split(x, axis=0, num_outputs=2)", example='{x: "float32[4, 8]"}')
     assert matches(probe, model("r = Relu(x) y = Split<axis = 0, num_outputs = 1>(r)")) == 0
+
+
+def test_a_deep_chain_of_products_of_matrices_costs_no_recursion() -> None:
+    probe = pattern("y = scale * (a @ b)", "y = com.microsoft.FusedMatMul(a, b, alpha=scale)", example=SCALED)
+    text = "v0 = Mul(x, half) " + " ".join(f"v{i + 1} = MatMul(v{i}, w)" for i in range(2000)) + " y = Neg(v2000)"
+    graph = model(text, inputs="float[N, 8] x, float[8, 8] w", outputs="float[N, 8] y", constants="float half = {0.5}")
+    assert matches(probe, graph) == 1
