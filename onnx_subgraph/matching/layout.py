@@ -132,6 +132,19 @@ def chains(view: View, value: ir.Value) -> Iterator[tuple[ir.Value, tuple[ir.Nod
         current = source
 
 
+def unscaled(view: View, value: Virtual) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
+    """(source, nodes) of a chain of layout operators whose scale was moved out of it: the source is what was scaled."""
+    nodes: tuple[ir.Node, ...] = ()
+    current: ir.Value | Virtual = value
+    while isinstance(current, Virtual) and current.operator in OPERATORS:
+        nodes = (current.node, *nodes)
+        current = current.inputs[0]
+    if isinstance(current, ir.Value):
+        yield current, nodes
+        for source, before in chains(view, current):
+            yield source, (*before, *nodes)
+
+
 def normal_form(source: ir.Value, nodes: Iterable[ir.Node]) -> NormalForm | None:
     """The normal form of the chain `nodes` that starts at `source`; None where a shape can't be factored."""
     start = sizes(source)
@@ -236,21 +249,23 @@ def solve(
     return Mismatch(f"a size for {', '.join(missing)}", "a shape that can't be factored") if missing else found
 
 
-def match(view: View, term: Layout, value: ir.Value, state: State) -> Iterator[Outcome | Mismatch]:
+def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> Iterator[Outcome | Mismatch]:
     """The sources of which `value` is the rearrangement, with the named axes bound, and the nodes of the chain."""
-    if term.term.word == "split":
+    if isinstance(value, Virtual) and term.term.word != "rearrange":
+        return
+    if term.term.word == "split" and isinstance(value, ir.Value):
         yield from _match_split(view, term, value, state)
         return
     if term.term.word == "repeat":
         yield Mismatch("a repeat", "repeat is not matched yet")
         return
     recipe = parse_recipe(term.term.recipe)
-    result = sizes(value)
+    result = sizes(value if isinstance(value, ir.Value) else value.node.outputs[0])
     if result is None or len(result) != len(recipe.right):
         yield Mismatch(f"rank {len(recipe.right)}", "unknown rank" if result is None else f"rank {len(result)}")
         return
     tried = False
-    for source, nodes in chains(view, value):
+    for source, nodes in chains(view, value) if isinstance(value, ir.Value) else unscaled(view, value):
         tried = True
         start = sizes(source)
         if start is None or len(start) != len(recipe.left):

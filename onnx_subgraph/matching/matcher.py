@@ -405,10 +405,7 @@ class Matcher:
     # Layout
 
     def _layout(self, term: Layout, value: Target, state: State) -> Iterator[State]:
-        if isinstance(value, Virtual):
-            return
-        outcomes = layout.match(self.view, term, value, state)
-        for outcome in outcomes:
+        for outcome in layout.match(self.view, term, value, state):
             if isinstance(outcome, layout.Mismatch):
                 self.fail(state, term.span, value, outcome.expected, outcome.found)
                 continue

@@ -24,7 +24,7 @@ TOLERANCE = {ir.DataType.FLOAT16: 6e-4, ir.DataType.BFLOAT16: 5e-3}
 ROUNDED = 2e-5
 """… and exporters' own rounding in wider types: 1.4142 for the root of two is 1e-5 off; 1.42 is another number."""
 
-LINEAR = frozenset({"MatMul", "Transpose"})
+LINEAR = frozenset({"MatMul", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that a scalar factor of an operand moves through."""
 _IMPURE = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
@@ -201,7 +201,9 @@ class View:
         nodes, constant, tolerance = [node], 1.0, 0.0
         for position, value in enumerate(node.inputs):
             if value is None or (position and node.op_type != "MatMul"):
-                break
+                if value is not None:
+                    inputs.append(value)
+                continue
             source, passed = self.through(value)
             step = self.product(source)
             if step is None or len(step.items) != 1 or step.items[0][1] != 1.0 or (not step.scalars and step.constant == 1.0):

@@ -107,3 +107,23 @@ def test_a_split_along_any_axis_says_which(text: str, axis: int) -> None:
 )
 def test_parts_of_two_axes_or_in_another_order_are_no_split(text: str) -> None:
     assert matches(GLU, model(text, inputs="float[B, 8, 8] x", outputs="y", constants=HALVES)) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m = Mul(x, half) r = Reshape(m, heads) t = Transpose<perm = [0, 2, 1, 3]>(r) y = Relu(t)",
+        "r = Reshape(x, heads) m = Mul(r, half) t = Transpose<perm = [0, 2, 1, 3]>(m) y = Relu(t)",
+        "r = Reshape(x, heads) t = Transpose<perm = [0, 2, 1, 3]>(r) m = Mul(half, t) y = Relu(m)",
+    ],
+)
+def test_a_scalar_moves_through_layout(text: str) -> None:
+    probe = pattern(
+        'y = Relu(scale * rearrange(x, "b s (h d) -> b h s d"))',
+        "y = com.microsoft.FusedMatMul(x, x, alpha=scale)",
+        example='{x: "float32[2, 3, 8]", h: 2, scale: 0.5}',
+    )
+    graph = model(text, inputs=X, outputs="float[B, 2, 5, 4] y", constants=SHAPES + ", float half = {0.5}")
+    (match,) = found(probe, graph).matches
+    assert match.bindings["scale"] == pytest.approx(0.5)
+    assert match.bindings["x"] is graph.graph.inputs[0]
