@@ -5,13 +5,18 @@ The sizes of named axes come from the example and from the shapes of what has be
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import helper
 
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.operators import schema
 from onnx_subgraph.proving.spelling import UnbuildableError
-from onnx_subgraph.proving.truth import UnknownError, shape_of
+from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 if TYPE_CHECKING:
     from onnx_subgraph.proving.instance import Builder
@@ -78,9 +83,24 @@ def _shape(builder: Builder, value: str) -> tuple[int, ...]:
         return builder.feeds[value].shape
     opset, domains = builder.spelling.opset, sorted(builder.domains)
     try:
-        return shape_of(builder.nodes, builder.initializers, builder.feeds, value, opset, domains)
+        return _shape_in(builder.nodes, builder.initializers, builder.feeds, value, opset, domains)
     except UnknownError as why:
         raise UnbuildableError(str(why)) from why
+
+
+def _shape_in(
+    nodes: Sequence[onnx.NodeProto],
+    initializers: Sequence[onnx.TensorProto],
+    feeds: Mapping[str, np.ndarray],
+    value: str,
+    opset: int,
+    domains: Iterable[str],
+) -> tuple[int, ...]:
+    """The shape of `value` in the graph made of these nodes."""
+    inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
+    graph = helper.make_graph(list(nodes), "part", inputs, [helper.make_empty_tensor_value_info(value)], list(initializers))
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    return tuple(evaluate(helper.make_model(graph, opset_imports=imports), feeds)[value].shape)
 
 
 def _reshape(builder: Builder, value: str, shape: list[int]) -> str:

@@ -26,11 +26,11 @@ from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, diffe
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import Mutant, mutants
 from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError, base_spellings, points, spellings
-from onnx_subgraph.proving.truth import UnknownError, evaluate
 from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.feeds import draw_feeds
+from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 
 @dataclass(frozen=True, slots=True)

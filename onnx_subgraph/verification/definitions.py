@@ -1,7 +1,7 @@
 """What operators of onnxruntime compute, by the formulas of their documentation, in the floats that they are given.
 
 Only those that occur in the formulas of patterns, and standard ones that the reference evaluator lacks or has wrong.
-tests/proving holds each of them against onnxruntime's own kernel.
+tests/verification holds each of them against onnxruntime's own kernel.
 """
 
 from __future__ import annotations

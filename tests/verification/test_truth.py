@@ -10,8 +10,8 @@ import pytest
 from onnx import helper
 
 from onnx_subgraph.proving import comparison
-from onnx_subgraph.proving.definitions import DEFINITIONS
-from onnx_subgraph.proving.truth import UnknownError, evaluate
+from onnx_subgraph.verification.definitions import DEFINITIONS
+from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 FLOAT = onnx.TensorProto.FLOAT
 X, SKIP, ROW, MATRIX = (2, 3, 8), (2, 3, 8), (8,), (8, 8)

@@ -6,14 +6,14 @@ float64 Erf on the CPU). Operators of onnxruntime that occur in formulas are def
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from onnx_subgraph.proving.definitions import DEFINITIONS
+from onnx_subgraph.verification.definitions import DEFINITIONS
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
@@ -76,18 +76,3 @@ def _wide_node(node: onnx.NodeProto) -> onnx.NodeProto:
         elif node.op_type == "Cast" and attribute.name == "to" and attribute.i in FLOATS:
             attribute.i = TensorProto.DOUBLE
     return wide
-
-
-def shape_of(
-    nodes: Sequence[onnx.NodeProto],
-    initializers: Sequence[onnx.TensorProto],
-    feeds: Mapping[str, np.ndarray],
-    value: str,
-    opset: int,
-    domains: Iterable[str],
-) -> tuple[int, ...]:
-    """The shape of `value` in the graph made of these nodes."""
-    inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
-    graph = helper.make_graph(list(nodes), "part", inputs, [helper.make_empty_tensor_value_info(value)], list(initializers))
-    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
-    return tuple(evaluate(helper.make_model(graph, opset_imports=imports), feeds)[value].shape)
