@@ -8,56 +8,30 @@ sessions never stand at the same time.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.files import load
-from onnx_subgraph.model.shapes import declared_only, infer_shapes
-from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
-from onnx_subgraph.verification.judge import Bound, Noise, bound, compare_all, flatten
-from onnx_subgraph.verification.noise import add_noise
-from onnx_subgraph.verification.sessions import Failure, Outputs, Session, check_providers, open_session, run
-from onnx_subgraph.verification.sizes import Sizes, assignments, baked, symbols
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.verification.cases import Case, Drawing
+from onnx_subgraph.verification.feeds import read_feeds, unfeedable
+from onnx_subgraph.verification.judge import compare_all
+from onnx_subgraph.verification.sessions import Failure, check_providers, open_session, run
 from onnx_subgraph.verification.verdict import Run, Verdict
 
-DRAWS = 2
-"""Runs with noise inside, for each case; one where the model is slow. The run with optimisation on is one more."""
-COST = 6.0
-"""What a run with noise inside takes, in runs of the model as it is: most of it is the drawing of random numbers."""
-SECONDS = 5.0
-"""What the runs of one provider may take together, by the first run's time, before draws, then cases are left out."""
-PATIENCE = 1.0
-"""A model whose run takes less than these seconds is run at two sizes in any case."""
-SEARCH_SECONDS = 60.0
-"""How long sizes are tried before the search is given up."""
-LARGE = 1 << 20
-"""Weights of as many bytes are handed to a session and not written into its model."""
-_PLAIN = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.INT64, ir.DataType.INT32)
+CPU = "CPUExecutionProvider"
 FUNCTION_DOMAIN = "onnx_subgraph"
-
-
-@dataclass(slots=True)
-class _Case:
-    """One set of feeds and, once the reference has run, its outputs and their bounds."""
-
-    sizes: Sizes
-    seed: int | None
-    feeds: Feeds
-    outputs: Outputs = field(default_factory=dict)
-    bounds: dict[str, Bound] = field(default_factory=dict)
 
 
 def verify(
     reference: Path,
     candidate: Path,
     *,
-    providers: Sequence[str] = ("CPUExecutionProvider",),
+    providers: Sequence[str] = (CPU,),
     seed: int = 0,
     rtol: float | None = None,
     atol: float | None = None,
@@ -74,203 +48,98 @@ def verify(
     weights: the folder of the candidate's external data, where that is not its own folder.
     Raises UsageError for a provider that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
     """
-    check_providers(providers)
-    tell = progress or (lambda stage: None)
-    original, fused = load(reference), load(candidate, weights=weights)
-    strength = _strength(fused, custom_op_libraries)
-    if problems := _interface_problems(original, fused):
-        return Verdict("different", strength, problems)
-    infer_shapes(original)
-    if inputs is None and (reason := unfeedable(original)):
-        return Verdict("not-run", strength, reason=f"{reason}; give them with --inputs")
-    runs: list[Run] = []
-    remarks: dict[str, None] = {}
-    for provider in providers:
-        tell(f"reference on {provider}")
-        asked = _Reference(reference, original, provider, tuple(custom_op_libraries), rtol, atol)
-        cases = asked.cases(seed, shapes or {}, None if inputs is None else read_feeds(inputs, original.graph.inputs), tell)
-        if isinstance(cases, Failure):
-            return Verdict("not-run", strength, tuple(runs), cases.message)
-        remarks |= dict.fromkeys(asked.remarks)
-        for optimised in (False, True):
-            tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
-            runs += _candidate_runs(candidate, provider, optimised, cases, custom_op_libraries, weights)
-    if all(run.equal for run in runs) and not runs:
-        return Verdict("not-run", strength, reason="the model has no output that could be compared")
-    verdict = "equivalent" if all(run.equal for run in runs) else "different"
-    return Verdict(verdict, strength, tuple(runs), "; ".join(remarks))  # type: ignore[arg-type]
+    return Reference(
+        reference,
+        providers=providers,
+        seed=seed,
+        rtol=rtol,
+        atol=atol,
+        shapes=shapes,
+        inputs=inputs,
+        custom_op_libraries=custom_op_libraries,
+        progress=progress,
+    ).verdict(candidate, weights)
 
 
-@dataclass(slots=True)
-class _Reference:
-    """The original on one provider: finds cases that run on it, and fills in their outputs and bounds."""
+class Reference:
+    """The original, asked once on each provider, against which any number of candidates is held.
 
-    path: Path
-    model: ir.Model
-    provider: str
-    libraries: tuple[Path, ...]
-    rtol: float | None
-    atol: float | None
-    remarks: list[str] = field(default_factory=list)
-    draws: int = DRAWS
+    The arguments are those of `verify`. Nothing is loaded or run before it is needed.
+    """
 
-    def cases(
-        self, seed: int, shapes: Mapping[str, tuple[int, ...]], given: Feeds | None, tell: Callable[[str], None]
-    ) -> list[_Case] | Failure:
-        """The cases, judged and ready for the candidate; a Failure that says what to do when the reference does not run."""
-        session = self._open(self.path, optimised=False)
-        if isinstance(session, Failure):
-            return Failure(f"onnxruntime does not load the original model: {session.message}")
-        if given is not None:
-            cases = self._given(session, given)
-        else:
-            cases = self._drawn(session, seed, shapes)
-        del session
-        if isinstance(cases, Failure):
-            return cases
-        if all(not flatten(case.outputs) for case in cases):
-            return Failure("the model has no output that could be compared")
-        tell(f"noise on {self.provider}")
-        self._bound(cases)
+    def __init__(
+        self,
+        path: Path,
+        *,
+        providers: Sequence[str] = (CPU,),
+        seed: int = 0,
+        rtol: float | None = None,
+        atol: float | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        inputs: Path | None = None,
+        custom_op_libraries: Sequence[Path] = (),
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        check_providers(providers)
+        self.path = path
+        self.providers = tuple(providers)
+        self._seed, self._rtol, self._atol = seed, rtol, atol
+        self._shapes, self._inputs = shapes or {}, inputs
+        self._libraries = tuple(custom_op_libraries)
+        self._tell = progress or (lambda stage: None)
+        self._cases: dict[str, list[Case] | Failure] = {}
+        self._remarks: dict[str, None] = {}
+
+    @cached_property
+    def _model(self) -> ir.Model:
+        return load(self.path)
+
+    @cached_property
+    def _inferred(self) -> ir.Model:
+        model = self._model.clone()  # the other one keeps to what the file declares, which the candidate must declare, too
+        infer_shapes(model)
+        return model
+
+    def verdict(self, candidate: Path, weights: Path | None = None) -> Verdict:
+        """Whether the candidate computes the same. weights: the folder of its external data, where that is not its own."""
+        fused = load(candidate, weights=weights)
+        strength = _strength(fused, self._libraries)
+        if problems := _interface_problems(self._model, fused):
+            return Verdict("different", strength, problems)
+        runs: list[Run] = []
+        for provider in self.providers:
+            cases = self.cases(provider)
+            if isinstance(cases, Failure):
+                return Verdict("not-run", strength, tuple(runs), cases.message)
+            for optimised in (False, True):
+                self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
+                runs += _candidate_runs(candidate, provider, optimised, cases, self._libraries, weights)
+        if not runs:
+            return Verdict("not-run", strength, reason="the model has no output that could be compared")
+        verdict = "equivalent" if all(run.equal for run in runs) else "different"
+        return Verdict(verdict, strength, tuple(runs), "; ".join(self._remarks))  # type: ignore[arg-type]
+
+    def cases(self, provider: str) -> list[Case] | Failure:
+        """What the original yields on a provider, and how far a candidate may be from it; or why it does not run there."""
+        if provider not in self._cases:
+            self._cases[provider] = self._drawn(provider)
+        return self._cases[provider]
+
+    def _drawn(self, provider: str) -> list[Case] | Failure:
+        model = self._inferred
+        if self._inputs is None and (reason := unfeedable(model)):
+            return Failure(f"{reason}; give them with --inputs")
+        self._tell(f"reference on {provider}")
+        drawing = Drawing(self.path, model, provider, self._libraries, self._rtol, self._atol)
+        given = None if self._inputs is None else read_feeds(self._inputs, model.graph.inputs)
+        cases = drawing.cases(self._seed, self._shapes, given, self._tell)
+        if not isinstance(cases, Failure):
+            self._remarks |= dict.fromkeys(drawing.remarks)
         return cases
-
-    def _open(self, model: Path | bytes, *, optimised: bool, weights: Mapping[str, Any] | None = None) -> Session | Failure:
-        folder = self.path.resolve().parent if isinstance(model, bytes) else None
-        return open_session(
-            model, self.provider, optimised=optimised, folder=folder, custom_op_libraries=self.libraries, weights=weights
-        )
-
-    def _given(self, session: Session, given: Feeds) -> list[_Case] | Failure:
-        outputs = run(session, given)
-        if isinstance(outputs, Failure):
-            return Failure(f"the original model does not run on the feeds given: {outputs.message}")
-        return [_Case(sizes_of(given, self.model.graph.inputs), None, given, outputs)]
-
-    def _drawn(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]]) -> list[_Case] | Failure:
-        inputs = required_inputs(self.model)
-        first, seconds = self._first_that_runs(session, self._trials(inputs, shapes, second=False), seed, {})
-        if isinstance(first, Failure):
-            return first
-        cases = [first]
-
-        def affordable_with(draws: int) -> int:
-            # each a run of the reference with optimisation off and one with it on, two of the candidate, and those with noise
-            return int(SECONDS / max(1e-3, seconds * (4 + draws * COST)))
-
-        self.draws = DRAWS if affordable_with(DRAWS) >= 4 else 1
-        affordable = max(affordable_with(self.draws), 2 if seconds < PATIENCE else 1)
-        if affordable < 4:
-            self.remarks.append(f"{max(1, affordable)} of 4 sets of feeds were run, because one run takes {seconds:.1f} s")
-        if affordable >= 2:
-            other, _ = self._first_that_runs(session, self._trials(inputs, shapes, second=True), seed + 1, first.sizes)
-            if not isinstance(other, Failure):
-                cases.append(other)
-        for sizes, at in [(case.sizes, (case.seed or 0) + 2) for case in cases]:
-            if len(cases) < min(4, affordable):
-                feeds = draw_feeds(self.model, sizes, at)
-                outputs = run(session, feeds)
-                if not isinstance(outputs, Failure):
-                    cases.append(_Case(dict(sizes), at, feeds, outputs))
-        return cases
-
-    def _trials(self, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], second: bool) -> Iterator[Sizes]:
-        yield from assignments(inputs, shapes, second)
-        roles, start = symbols(inputs), next(assignments(inputs, shapes, second))
-        fixed = {name for value in inputs if value.name in shapes for name in symbols([value])}
-        free = [name for name in roles if name not in fixed]
-        # then the sizes that the model's own constants name, for one dimension and for all but the batch
-        for size in baked(self.model):
-            yield {name: (size if name in free and roles[name] != "batch" else start[name]) for name in start}
-            for name in free:
-                yield start | {name: size}
-
-    def _first_that_runs(
-        self, session: Session, trials: Iterator[Sizes], seed: int, other_than: Sizes
-    ) -> tuple[_Case | Failure, float]:
-        said = ""
-        tried: list[Sizes] = []
-        begun = time.monotonic()
-        for sizes in itertools.islice(trials, 120):
-            if sizes in tried or (other_than and sizes == other_than):
-                continue
-            if time.monotonic() - begun > (SEARCH_SECONDS if not other_than else SECONDS / 2):
-                break
-            tried.append(sizes)
-            feeds = draw_feeds(self.model, sizes, seed)
-            at, busy = time.monotonic(), time.process_time()
-            outputs = run(session, feeds)
-            seconds = time.monotonic() - at
-            if self.provider == "CPUExecutionProvider":  # a processor shared with others is no reason to look less closely
-                seconds = min(seconds, time.process_time() - busy)
-            if not isinstance(outputs, Failure):
-                return _Case(sizes, seed, feeds, outputs), seconds
-            said = said or outputs.message
-        return Failure(
-            f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried; give its shapes with "
-            f"--shape INPUT=1x128 or its feeds with --inputs FEEDS.npz). onnxruntime says: {said}"
-        ), 0.0
-
-    def _bound(self, cases: list[_Case]) -> None:
-        """Sets the bounds of all cases from rtol and atol or from the noise."""
-        noises: list[dict[str, Noise]] = [{name: Noise() for name in flatten(case.outputs)} for case in cases]
-        if self.rtol is None and self.atol is None:
-            optimised = self._open(self.path, optimised=True)
-            self._listen(optimised, cases, noises, 1)
-            del optimised
-            noisy = self._open_noisy()
-            if isinstance(noisy, Failure):
-                self.remarks.append("the noise was measured between optimisation levels only")
-            self._listen(noisy, cases, noises, self.draws)
-        for case, noise in zip(cases, noises, strict=True):
-            flat = flatten(case.outputs)
-            case.bounds = {name: bound(array, noise[name], rtol=self.rtol, atol=self.atol) for name, array in flat.items()}
-
-    def _listen(self, session: Session | Failure, cases: list[_Case], noises: list[dict[str, Noise]], draws: int) -> None:
-        if isinstance(session, Failure):
-            return
-        for (case, noise), _ in itertools.product(zip(cases, noises, strict=True), range(draws)):
-            outputs = run(session, case.feeds)
-            if isinstance(outputs, Failure):
-                continue
-            theirs = flatten(outputs)
-            for name, array in flatten(case.outputs).items():
-                if name in theirs and theirs[name].dtype == array.dtype:
-                    noise[name].add(array, theirs[name])
-
-    def _open_noisy(self) -> Session | Failure:
-        """A session with noise inside: first with every shape said, for onnxruntime opens that several times faster."""
-        try:
-            model = self.model.clone()
-            if not add_noise(model, seed=1):
-                return Failure("no result of the model is of floats")
-            weights = _take_out_weights(model)
-            session = self._open(ir.serde.serialize_model(model).SerializeToString(), optimised=False, weights=weights)
-            if isinstance(session, Failure):
-                with declared_only(model):
-                    serialized = ir.serde.serialize_model(model).SerializeToString()
-                session = self._open(serialized, optimised=False, weights=weights)
-        except Exception as error:  # a model that onnx can't infer or write: the noise is measured otherwise
-            return Failure(str(error))
-        return session
-
-
-def _take_out_weights(model: ir.Model) -> dict[str, Any]:
-    """The large weights inside the model, replaced in it by external data: a session takes them as they are, uncopied."""
-    taken: dict[str, Any] = {}
-    for name, value in model.graph.initializers.items():
-        tensor = value.const_value
-        if tensor is None or isinstance(tensor, ir.ExternalTensor) or value.is_graph_input() or tensor.dtype not in _PLAIN:
-            continue
-        if tensor.nbytes >= LARGE:
-            taken[name] = np.ascontiguousarray(tensor.numpy())
-            value.const_value = ir.ExternalTensor(
-                "weights", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
-            )
-    return taken
 
 
 def _candidate_runs(
-    path: Path, provider: str, optimised: bool, cases: Sequence[_Case], libraries: Sequence[Path], weights: Path | None
+    path: Path, provider: str, optimised: bool, cases: Sequence[Case], libraries: Sequence[Path], weights: Path | None
 ) -> Iterator[Run]:
     session = open_session(path, provider, optimised=optimised, folder=weights, custom_op_libraries=libraries)
     for case in cases:
