@@ -15,11 +15,12 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.matching.match import Binding, Match
+from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting import function
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
-from onnx_subgraph.rewriting.outline import Outline, bodies, operands
+from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.plan import ConstantArrays, Plan, Site, plan
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting.fragment import Refused, same_dimension, same_shape
-from onnx_subgraph.rewriting.outline import Outline, bodies, operands
+from onnx_subgraph.rewriting.outline import Outline
 
 DYING_LIMIT = 256
 """How many nodes outside a match are looked at before one of them is taken to be alive."""

@@ -6,9 +6,9 @@ a body, nor which of two nodes comes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
+
+from onnx_subgraph.model.nested import bodies
 
 
 class Outline:
@@ -92,26 +92,6 @@ class Outline:
             return
         if (key := _bytes(value.const_value)) is not None:
             self._constants.setdefault(key, value)
-
-
-def bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs among a node's attributes."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
-
-
-def operands(node: ir.Node) -> Iterator[ir.Value]:
-    """Every value that a node reads, in its bodies too."""
-    yield from (v for v in node.inputs if v is not None)
-    for body in bodies(node):
-        for inner in body:
-            yield from operands(inner)
-        yield from body.outputs
 
 
 def _bytes(tensor: ir.TensorProtocol) -> tuple[int, tuple[int, ...], bytes] | None:

@@ -17,13 +17,14 @@ import onnx_ir as ir
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
+from onnx_subgraph.model.nested import operands
 from onnx_subgraph.rewriting import function
 from onnx_subgraph.rewriting.attribute import lookup_in
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects, staying_nodes
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
-from onnx_subgraph.rewriting.outline import Outline, operands
+from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Skip
 
 MICROSOFT = "com.microsoft"

@@ -1,0 +1,33 @@
+"""What a node holds beyond its inputs: the bodies of If, Loop and Scan, and the values of outer graphs that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def bodies(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs among a node's attributes."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def operands(node: ir.Node) -> Iterator[ir.Value]:
+    """Every value that a node reads, in its bodies too."""
+    yield from (v for v in node.inputs if v is not None)
+    for body in bodies(node):
+        for inner in body:
+            yield from operands(inner)
+        yield from body.outputs
+
+
+def reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Every value that a node reads and does not hold itself: its inputs, and what its bodies capture."""
+    inner = {graph for body in bodies(node) for graph in (body, *body.subgraphs())}
+    yield from (v for v in operands(node) if v.graph not in inner)
