@@ -10,20 +10,33 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx_subgraph.errors import ModelError, OnnxSubgraphError, PatternError, UsageError
+    from onnx_subgraph.errors import (
+        ModelError,
+        OnnxSubgraphError,
+        OnnxSubgraphWarning,
+        PatternError,
+        SessionError,
+        UsageError,
+    )
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.matching.find import find
     from onnx_subgraph.pipeline import FuseResult, Options, explain, fuse
+    from onnx_subgraph.session.inference import InferenceSession
+    from onnx_subgraph.session.settings import SessionSettings
     from onnx_subgraph.verification.verify import verify
 
 __version__ = "0.1.0"
 
 __all__ = [
     "FuseResult",
+    "InferenceSession",
     "ModelError",
     "OnnxSubgraphError",
+    "OnnxSubgraphWarning",
     "Options",
     "PatternError",
+    "SessionError",
+    "SessionSettings",
     "UsageError",
     "__version__",
     "explain",
@@ -35,10 +48,14 @@ __all__ = [
 
 _HOMES = {
     "FuseResult": "pipeline",
+    "InferenceSession": "session.inference",
     "ModelError": "errors",
     "OnnxSubgraphError": "errors",
+    "OnnxSubgraphWarning": "errors",
     "Options": "pipeline",
     "PatternError": "errors",
+    "SessionError": "errors",
+    "SessionSettings": "session.settings",
     "UsageError": "errors",
     "explain": "pipeline",
     "find": "matching.find",

@@ -60,3 +60,11 @@ class PatternError(OnnxSubgraphError):
 
 class UsageError(OnnxSubgraphError):
     """Options that do not fit together, the model or this machine (an unknown provider, feeds that do not fit)."""
+
+
+class SessionError(OnnxSubgraphError):
+    """A model that could not be prepared for a session. Raised where that is strict; else the unmodified model is used."""
+
+
+class OnnxSubgraphWarning(UserWarning):
+    """Something did not work out, and the unmodified model is used in its place."""

@@ -57,7 +57,7 @@ def visit(folder: Path) -> dict[str, str]:
     (binaries / "onnx-subgraph").chmod(0o755)
     path = os.pathsep.join([str(binaries), os.environ["PATH"]])
     kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "FORCE_COLOR"}}
-    return {**kept, "PATH": path, "PYTHONPATH": str(ROOT)}
+    return {**kept, "PATH": path, "PYTHONPATH": str(ROOT), "ONNX_SUBGRAPH_CACHE": str(folder / ".cache")}
 
 
 def transcript(block: str, folder: Path) -> str:
@@ -77,7 +77,9 @@ def test_a_console_block_gives_what_it_shows(block: str, tmp_path: Path) -> None
     assert transcript(block, tmp_path) == stable(block), "`python tests/test_readme.py` writes the README's output again"
 
 
-@pytest.mark.parametrize("block", PYTHON.findall(README.read_text(encoding="utf-8")), ids=["python"])
+@pytest.mark.parametrize(
+    "block", PYTHON.findall(README.read_text(encoding="utf-8")), ids=lambda b: b.split("import ")[1].split()[0]
+)
 def test_the_python_runs(block: str, tmp_path: Path) -> None:
     environment = visit(tmp_path)
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, cwd=tmp_path, env=environment)

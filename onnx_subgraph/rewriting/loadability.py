@@ -223,6 +223,7 @@ def _probe(
 
 def _session_error(model: bytes, provider: str) -> str | None:
     import onnxruntime
+    from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # also where a hook replaces the public name
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -231,7 +232,7 @@ def _session_error(model: bytes, provider: str) -> str | None:
     if provider != CPU:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     try:
-        onnxruntime.InferenceSession(model, options, providers=[provider])
+        InferenceSession(model, options, providers=[provider])
     except Exception as error:  # onnxruntime raises a class of its own for each status, without a common root
         return _sentence(str(error))
     return None

@@ -82,6 +82,11 @@ def onnxruntime() -> ModuleType:
     return runtime
 
 
+def plain_session_class() -> Any:
+    """The session class of onnxruntime itself, also where a hook has put another in its public place."""
+    return importlib.import_module("onnxruntime.capi.onnxruntime_inference_collection").InferenceSession
+
+
 def check_providers(providers: Sequence[str]) -> None:
     """Raises UsageError when one of these execution providers is not in the onnxruntime at hand."""
     available = onnxruntime().get_available_providers()
@@ -137,7 +142,7 @@ def open_session(
             values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
             options.add_external_initializers(list(weights), values)
         source = model if isinstance(model, bytes) else str(model)
-        handle = runtime.InferenceSession(source, options, providers=[provider])
+        handle = plain_session_class()(source, options, providers=[provider])
     except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
         return Failure(_first_lines(error))
     if provider not in handle.get_providers():

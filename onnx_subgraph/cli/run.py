@@ -1,0 +1,56 @@
+"""`onnx-subgraph run`: runs a Python program with the hook, so that its onnxruntime sessions load fused models.
+
+The program gets a Python process of its own in the place of this one: its arguments, exit status, tracebacks and child processes
+are what they are under `python`. The hook comes in by the one door that Python has for this, a `sitecustomize` on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from onnx_subgraph.errors import UsageError
+
+
+@click.command(
+    short_help="Run a Python program whose onnxruntime sessions are fused.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option("--backend", metavar="NAME", help="Give the regions that this backend supports to it, after fusing.")
+@click.option("--strict", is_flag=True, help="Raise where the unmodified model would be used.")
+@click.option("-m", "module", is_flag=True, help="PROGRAM is the name of a module, as with python -m.")
+@click.argument("program", metavar="PROGRAM")
+@click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
+def run(backend: str | None, strict: bool, module: bool, program: str, arguments: tuple[str, ...]) -> int:
+    """Run the Python file PROGRAM with ARGUMENTs, as python would; every model that it loads with onnxruntime is fused first.
+
+    What is fused is kept in a cache. A model that can't be fused is loaded as it is, with a warning.
+    """
+    if not module and not Path(program).exists():
+        raise UsageError(f"{program}: there is no such file", hint="name a Python file, or a module with -m")
+    environment = hooked(dict(os.environ), backend, strict)
+    command = [sys.executable, *(["-m"] if module else []), program, *arguments]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "posix":
+        os.execve(sys.executable, command, environment)
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def hooked(environment: dict[str, str], backend: str | None, strict: bool) -> dict[str, str]:
+    """The environment for a program under the hook."""
+    from onnx_subgraph import session
+    from onnx_subgraph.session.settings import PREFIX
+
+    site = str(Path(session.__file__).parent / "site")
+    environment["PYTHONPATH"] = os.pathsep.join([site, *filter(None, [environment.get("PYTHONPATH", "")])])
+    environment[f"{PREFIX}SESSION"] = "1"
+    if backend is not None:
+        environment[f"{PREFIX}BACKEND"] = backend
+    if strict:
+        environment[f"{PREFIX}STRICT"] = "1"
+    return environment

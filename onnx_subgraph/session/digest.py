@@ -1,0 +1,164 @@
+"""What a prepared model depends on, as a few characters: the content of a model and its weights, our version, the patterns.
+
+Reading gigabytes of weights at every start would cost as much as loading them, so the digest of a file is remembered under its
+path, size and times, as git remembers its index; a file that changed in the last seconds is read again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from onnx_subgraph.errors import ModelError
+
+PACKAGE = Path(__file__).parents[1]
+RACY_SECONDS = 2.0
+"""A file younger than this may change again without its time showing it."""
+MOST_REMEMBERED = 4096
+"""Remembered files, before the oldest are forgotten."""
+
+
+class Memory:
+    """Digests of files, remembered in a folder (None: not remembered)."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def model(self, source: Path | bytes, weights: Path | None = None) -> str:
+        """The digest of a model (a file, or serialized with its data in `weights`) and of the data files that it names.
+
+        Raises OSError, and ModelError for what is no model.
+        """
+        if isinstance(source, bytes):
+            digest, folder = hashlib.sha256(source).hexdigest(), weights or Path.cwd()
+        else:
+            digest, folder = self._file(source), weights or source.parent
+        parts = [digest]
+        for location in self._locations(source, digest):
+            data = folder / location
+            if Path(location).is_absolute() or ".." in Path(location).parts or not data.is_file():
+                raise ModelError(f"its data '{location}' is no file in {folder}", hint="export the model again")
+            parts += [location, self._file(data)]
+        return digest_of(parts)
+
+    def locations(self, source: Path | bytes) -> list[str]:
+        """The data files that a model names, relative to its folder. Raises as `model` does."""
+        return self._locations(source, hashlib.sha256(source).hexdigest() if isinstance(source, bytes) else self._file(source))
+
+    def _locations(self, source: Path | bytes, digest: str) -> list[str]:
+        note = self._note("locations", digest)
+        known = _read(note)
+        if known is not None and isinstance(locations := known.get("locations"), list):
+            return [str(location) for location in locations]
+        locations = _locations(source)
+        self._remember(note, {"locations": locations})
+        return locations
+
+    def _file(self, path: Path) -> str:
+        state = stamp(path)
+        note = self._note("file", str(path.resolve()))
+        known = _read(note)
+        if known is not None and known.get("stamp") == state and isinstance(digest := known.get("digest"), str):
+            return digest
+        digest = file_digest(path)
+        if time.time_ns() - state[1] > RACY_SECONDS * 1e9:
+            self._remember(note, {"stamp": state, "digest": digest})
+        return digest
+
+    def _note(self, kind: str, name: str) -> Path | None:
+        return None if self._folder is None else self._folder / digest_of([kind, name])
+
+    def _remember(self, note: Path | None, content: dict[str, object]) -> None:
+        if note is None:
+            return
+        with contextlib.suppress(OSError):  # a memory that can't be written costs time, nothing else
+            note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            temporary = note.with_name(f".{note.name}.{os.getpid()}.{time.monotonic_ns()}")
+            temporary.write_text(json.dumps(content), encoding="utf-8")
+            temporary.replace(note)
+            notes = list(note.parent.iterdir())
+            if len(notes) > MOST_REMEMBERED:
+                notes.sort(key=lambda other: other.stat().st_mtime)
+                for old in notes[: MOST_REMEMBERED // 4]:
+                    old.unlink(missing_ok=True)
+
+
+def stamp(path: Path) -> list[int]:
+    """Size, time of change in ns, and inode of a file: what changes when its content does."""
+    state = path.stat()
+    return [state.st_size, state.st_mtime_ns, state.st_ino]
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of(parts: Iterable[str]) -> str:
+    """SHA-256 of several texts, that no other texts have."""
+    return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
+
+
+@cache
+def versions(patterns: tuple[Path, ...] = ()) -> str:
+    """The digest of what makes a prepared model: our code, the patterns, the libraries."""
+    built_in = PACKAGE / "patterns" if (PACKAGE / "patterns").is_dir() else PACKAGE.parent / "patterns"
+    parts = [f"{name}={_version(name)}" for name in ("onnxruntime", "onnx", "onnx-ir", "onnx-shape-inference", "openvino")]
+    for place in (PACKAGE, built_in, *patterns):
+        for path in _sources(place):
+            parts += [path.name, hashlib.sha256(path.read_bytes()).hexdigest()]
+    return digest_of(parts)
+
+
+def _sources(place: Path) -> list[Path]:
+    if place.is_file():
+        return [place]
+    return sorted(path for path in place.rglob("*") if path.suffix in {".py", ".json", ".yaml", ".yml"} and path.is_file())
+
+
+def _version(distribution: str) -> str:
+    import onnxruntime
+
+    if distribution == "onnxruntime":  # several distributions bring it
+        return str(onnxruntime.__version__)
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _locations(source: Path | bytes) -> list[str]:
+    import onnx
+
+    from onnx_subgraph.model import wellformed
+    from onnx_subgraph.model.files import read
+
+    if isinstance(source, bytes):
+        try:
+            proto = onnx.ModelProto.FromString(source)
+        except Exception as error:  # protobuf's own error; what is wrong with the bytes, onnxruntime says
+            raise ModelError("it is no ONNX model") from error
+    else:
+        proto = read(source)
+    external = (t for t in wellformed.tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
+    return sorted({wellformed.external_place(tensor)[0] for tensor in external})
+
+
+def _read(note: Path | None) -> dict[str, object] | None:
+    if note is None:
+        return None
+    try:
+        content = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(note)
+    return content if isinstance(content, dict) else None

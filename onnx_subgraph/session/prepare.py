@@ -1,0 +1,197 @@
+"""Preparing a model: our own commands, run on it in a process of their own, and their result kept in the cache.
+
+The process of the user's program stays as it was: no heavy library is imported into it, no memory is held, and whatever crashes
+while preparing crashes elsewhere. A verdict against a model is remembered too, so that the next start does not try again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnx_subgraph.errors import SessionError
+from onnx_subgraph.session.cache import MODEL, Cache, Entry, NoCache
+from onnx_subgraph.session.digest import PACKAGE, digest_of, versions
+from onnx_subgraph.session.settings import PREFIX, SessionSettings
+
+FORMAT = "1"
+"""Changes whenever what a cache entry means changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Commands of `onnx-subgraph` to run one after the other on a model, each without its MODEL, its -o and its --json."""
+
+    commands: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared model. path: its file, None where the original is to be used as it is (`reason` says why).
+
+    from_cache: it was made before. nbytes: of its files. fusions: how many were made. temporary: to be removed after loading.
+    """
+
+    path: Path | None
+    reason: str = ""
+    refused: bool = False
+    from_cache: bool = False
+    nbytes: int = 0
+    fusions: int = 0
+    temporary: Path | None = None
+
+
+def fusing(settings: SessionSettings, providers: Sequence[str]) -> Recipe:
+    """The recipe of a general model for these providers."""
+    fuse = ["fuse", "--target", settings.target]
+    for provider in dict.fromkeys(providers):
+        fuse += ["--provider", provider]
+    if settings.skip:
+        fuse += ["--skip", ",".join(settings.skip)]
+    fuse += [part for path in settings.patterns for part in ("--patterns", str(path.absolute()))]
+    fuse += [] if settings.verify else ["--no-verify"]
+    return Recipe((tuple(fuse), *partitioning(settings)))
+
+
+def partitioning(settings: SessionSettings) -> tuple[tuple[str, ...], ...]:
+    """The command that gives regions to the backend, where one is chosen."""
+    return () if settings.backend is None else (("partition", "--backend", settings.backend),)
+
+
+def prepare(source: Path | bytes, recipe: Recipe, settings: SessionSettings, *, weights: Path | None = None) -> Prepared:
+    """The model that `recipe` makes of `source`, from the cache where it was made before.
+
+    source: a model file, or a serialized model, whose external data lies in `weights`.
+    Raises SessionError where it can't be made; OnnxSubgraphError and OSError where the model or the cache can't be read.
+    """
+    cache = NoCache() if settings.cache is None else Cache(settings.cache, settings.cache_bytes)
+    content = cache.memory.model(source, weights)
+    key = digest_of([FORMAT, versions(settings.patterns), content, *(json.dumps(command) for command in recipe.commands)])
+
+    def fill(folder: Path) -> dict[str, Any]:
+        staging = folder / "staging"
+        staging.mkdir()
+        try:
+            given = _staged(source, cache.memory.locations(source), staging, weights)
+            return _follow(recipe, given, staging, folder, settings.timeout)
+        finally:
+            shutil.rmtree(staging)
+
+    return _prepared(cache.get(key, fill), temporary=isinstance(cache, NoCache))
+
+
+def _prepared(entry: Entry, *, temporary: bool) -> Prepared:
+    path = entry.model
+    return Prepared(
+        path=path,
+        reason=str(entry.note.get("reason", "")),
+        refused=bool(entry.note.get("refused")),
+        from_cache=entry.found,
+        nbytes=entry.nbytes,
+        fusions=int(entry.note.get("fusions", 0)),
+        temporary=entry.folder if temporary else None,
+    )
+
+
+def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, timeout: float) -> dict[str, Any]:
+    """Run the commands on `source`; leaves the model in `folder`, or no model where none of them changed anything."""
+    model = source
+    changed, fusions = False, 0
+    for number, command in enumerate(recipe.commands):
+        output = staging / f"step{number}" / MODEL
+        output.parent.mkdir()
+        told = _run(command, model, output, timeout)
+        verdict = told.get("verification", {})
+        if verdict.get("verdict") == "different":
+            return {"refused": True, "reason": f"`onnx-subgraph {command[0]}` made a model that is not equivalent"}
+        if not output.exists():
+            return {"refused": True, "reason": str(verdict.get("reason") or f"`onnx-subgraph {command[0]}` wrote no model")}
+        if not told.get("unchanged"):
+            model, changed = output, True
+            fusions += sum(int(fusion["count"]) for fusion in told.get("fusions", ()))
+    if changed:
+        for path in sorted(model.parent.iterdir()):
+            path.rename(folder / path.name)
+    return {"fusions": fusions, "reason": "" if changed else "nothing in it can be fused"}
+
+
+def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weights: Path | None) -> Path:
+    """A file of the model with its data beside it: the file itself, or one that is written now, with links to its data."""
+    if isinstance(source, Path) and weights is None:
+        return source.absolute()
+    path = staging / "given" / MODEL
+    path.parent.mkdir()
+    path.write_bytes(source if isinstance(source, bytes) else source.read_bytes())
+    for location in locations:  # `Memory.model` has seen that they stay in their folder
+        data = path.parent / location
+        data.parent.mkdir(parents=True, exist_ok=True)
+        data.symlink_to(((weights or Path.cwd()) / location).absolute())
+    return path
+
+
+def _run(command: tuple[str, ...], model: Path, output: Path, timeout: float) -> dict[str, Any]:
+    """What the command says in JSON. Raises SessionError with its message where it fails."""
+    call = [_python(), "-P", "-m", "onnx_subgraph", command[0], str(model), "-o", str(output), "--json", *command[1:]]
+    try:
+        done = subprocess.run(
+            call,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=_environment(),
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        raise SessionError(
+            f"`onnx-subgraph {command[0]}` took longer than {timeout:g} s",
+            hint=f"give it more with {PREFIX}TIMEOUT, or prepare the model ahead with `onnx-subgraph {command[0]}`",
+        ) from None
+    except OSError as error:
+        raise SessionError(f"{call[0]} can't be run: {error.strerror or error}", hint=_PYTHON_HINT) from error
+    try:
+        told = json.loads(done.stdout)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict) or done.returncode not in (0, 1, 2):
+        raise SessionError(_last_words(done, command[0]))
+    if "error" in told:
+        raise SessionError(str(told["error"]))
+    return told
+
+
+_PYTHON_HINT = "in a program that embeds Python, say with multiprocessing.set_executable which Python to run"
+
+
+def _python() -> str:
+    """The Python to run commands with: that of this process, or what an embedding program told multiprocessing."""
+    from multiprocessing import spawn
+
+    executable = spawn.get_executable()
+    if not executable or getattr(sys, "frozen", False):
+        raise SessionError("this program has no Python of its own to prepare models with", hint=_PYTHON_HINT)
+    return os.fsdecode(executable)
+
+
+def _environment() -> dict[str, str]:
+    """The environment for our commands: they find what this process finds, and are not hooked themselves."""
+    places = [place for place in sys.path if place and Path(place) != PACKAGE / "session" / "site"]
+    if str(PACKAGE.parent) not in places:
+        places.append(str(PACKAGE.parent))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return {**kept, "PYTHONPATH": os.pathsep.join(places), f"{PREFIX}SESSION": "0"}
+
+
+def _last_words(done: subprocess.CompletedProcess[str], command: str) -> str:
+    lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
+    how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+    message = " ".join(line.strip() for line in lines[-3:]).removeprefix("Error: ")
+    return f"`onnx-subgraph {command}` ended with {how}{': ' + message if message else ''}"

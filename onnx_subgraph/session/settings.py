@@ -1,0 +1,131 @@
+"""What a session is to do with its model before it loads it: the settings, and the environment variables that give them.
+
+Only the standard library is imported here, because every program that runs under the hook reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnx_subgraph.errors import UsageError
+
+PREFIX = "ONNX_SUBGRAPH_"
+_YES = frozenset({"1", "true", "yes", "on"})
+_NO = frozenset({"", "0", "false", "no", "off", "none"})
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the platform wants caches: `$XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`."""
+    if sys.platform == "win32":
+        base = Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        given = environment.get("XDG_CACHE_HOME", "")
+        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"  # noqa: PTH117 - the rule of the XDG standard
+    return base / "onnx-subgraph"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How a session prepares its model.
+
+    enabled: False loads models as they are. target, skip, patterns: as the options of `onnx-subgraph fuse`.
+    backend: of `onnx-subgraph partition`, None for fusing alone. verify: compare the fused model with the original first.
+    strict: a failure raises, and does not fall back to the unmodified model with a warning.
+    cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
+    """
+
+    enabled: bool = True
+    backend: str | None = None
+    target: str = "onnxruntime"
+    skip: tuple[str, ...] = ()
+    patterns: tuple[Path, ...] = ()
+    verify: bool = True
+    strict: bool = False
+    cache: Path | None = field(default_factory=cache_folder)
+    cache_bytes: int = 8 << 30
+    timeout: float = 600.0
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str] = os.environ) -> SessionSettings:
+        """The settings that `ONNX_SUBGRAPH_…` variables give, defaults for the rest. Raises UsageError that names a bad one."""
+        given = {name: environment[PREFIX + name].strip() for name in VARIABLES if PREFIX + name in environment}
+        cache = given.get("CACHE", "")
+        default = cls(cache=None)
+        return cls(
+            enabled=_flag(given, "SESSION", default.enabled),
+            backend=None if given.get("BACKEND", "").lower() in _NO else given["BACKEND"],
+            target=given.get("TARGET") or default.target,
+            skip=tuple(part.strip() for part in given.get("SKIP", "").split(",") if part.strip()),
+            patterns=tuple(Path(part) for part in given.get("PATTERNS", "").split(os.pathsep) if part),
+            verify=_flag(given, "VERIFY", default.verify),
+            strict=_flag(given, "STRICT", default.strict),
+            cache=cache_folder(environment) if not cache else None if cache.lower() in _NO else Path(cache).absolute(),
+            cache_bytes=_bytes(given["CACHE_SIZE"]) if given.get("CACHE_SIZE") else default.cache_bytes,
+            timeout=_seconds(given["TIMEOUT"]) if given.get("TIMEOUT") else default.timeout,
+        )
+
+
+VARIABLES: Mapping[str, str] = {
+    "SESSION": "1 or 0: 0 loads models as they are, 1 (with the hook) prepares them",
+    "BACKEND": "the backend that regions are given to; it implies SESSION=1",
+    "TARGET": "as fuse --target",
+    "SKIP": "as fuse --skip",
+    "PATTERNS": "as fuse --patterns; several, separated as in PATH",
+    "VERIFY": "0 prepares without comparing with the original",
+    "STRICT": "1 raises where the unmodified model would be used",
+    "CACHE": "the folder of prepared models, or off",
+    "CACHE_SIZE": "how large that folder may become, 8G by default",
+    "TIMEOUT": "how many seconds preparing a model may take, 600 by default",
+}
+"""Environment variable without its prefix → what it says."""
+
+
+def asked_for(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the environment asks that onnxruntime's own sessions be prepared too: SESSION=1, or a BACKEND and no SESSION=0."""
+    session = environment.get(f"{PREFIX}SESSION", "").strip().lower()
+    backend = environment.get(f"{PREFIX}BACKEND", "").strip().lower()
+    return session in _YES or (session == "" and backend not in _NO)
+
+
+def is_strict(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the environment asks that failures raise; it can be asked where the other variables are wrong."""
+    return environment.get(f"{PREFIX}STRICT", "").strip().lower() not in _NO
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name, "").lower()
+    if not text:
+        return default
+    if text not in _YES and text not in _NO:
+        raise UsageError(f"{PREFIX}{name}={given[name]} is neither 1 nor 0", hint=VARIABLES[name])
+    return text in _YES
+
+
+def _bytes(text: str) -> int:
+    number, unit = text.lower().removesuffix("b").removesuffix("i"), ""
+    if number[-1:].isalpha():
+        number, unit = number[:-1], number[-1]
+    try:
+        count = float(number) * _UNITS[unit]
+    except (ValueError, KeyError):
+        count = -1.0
+    if not 0 <= count < 1 << 62:
+        raise UsageError(f"{PREFIX}CACHE_SIZE={text} is no number of bytes", hint="write for example 500M or 8G")
+    return int(count)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise UsageError(f"{PREFIX}TIMEOUT={text} is no number of seconds", hint="write for example 600")
+    return seconds

@@ -1,0 +1,188 @@
+"""Laws of the cache: an entry is made once, whole or not at all, checked when it is found, and leaves by least recent use."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from onnx_subgraph import ModelError
+from onnx_subgraph.session import digest
+from onnx_subgraph.session.cache import ABANDONED_SECONDS, Cache, Fill
+from onnx_subgraph.session.digest import Memory
+
+KEYS = [f"{number:02x}" + "0" * 62 for number in range(8)]
+
+
+def filling(content: bytes, made: list[bytes]) -> Fill:
+    def fill(folder: Path) -> dict[str, Any]:
+        made.append(content)
+        (folder / "model.onnx").write_bytes(content)
+        return {"fusions": 3}
+
+    return fill
+
+
+def test_an_entry_is_made_once_and_then_found(tmp_path: Path) -> None:
+    made: list[bytes] = []
+    first = Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"model", made))
+    second = Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"other", made))
+    assert made == [b"model"]
+    assert not first.found and second.found
+    assert second.model is not None and second.model.read_bytes() == b"model" and second.note == {"fusions": 3}
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "manifest", "no manifest", "not json's shape"])
+def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
+    made: list[bytes] = []
+    cache = Cache(tmp_path, 1 << 20)
+    folder = cache.get(KEYS[0], filling(b"model", made)).folder
+    match damage:
+        case "cut":
+            (folder / "model.onnx").write_bytes(b"mod")
+        case "changed":
+            (folder / "model.onnx").write_bytes(b"MODEL")
+        case "gone":
+            (folder / "model.onnx").unlink()
+        case "manifest":
+            (folder / "entry.json").write_text("{")
+        case "no manifest":
+            (folder / "entry.json").unlink()
+        case "not json's shape":
+            (folder / "entry.json").write_text("[]")
+    entry = cache.get(KEYS[0], filling(b"model", made))
+    assert made == [b"model", b"model"]
+    assert entry.model is not None and entry.model.read_bytes() == b"model"
+
+
+def test_an_entry_that_was_only_copied_is_whole(tmp_path: Path) -> None:
+    made: list[bytes] = []
+    folder = Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"model", made)).folder
+    os.utime(folder / "model.onnx", (1, 1))
+    assert Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"model", made)).found
+
+
+def test_a_maker_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail(folder: Path) -> dict[str, Any]:
+        (folder / "model.onnx").write_bytes(b"half")
+        raise ModelError("no")
+
+    cache = Cache(tmp_path, 1 << 20)
+    with pytest.raises(ModelError):
+        cache.get(KEYS[0], fail)
+    assert list((tmp_path / "entries").iterdir()) == []
+
+
+def test_the_least_recently_used_leaves_first(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 3500)
+    for position, key in enumerate(KEYS[:3]):
+        folder = cache.get(key, filling(bytes(1000), [])).folder
+        os.utime(folder / "entry.json", (position, position))
+    cache.get(KEYS[0], filling(b"", []))  # used now, so that the second is the oldest
+    cache.get(KEYS[3], filling(bytes(1000), []))
+    assert {path.name for path in cache.entries()} == {KEYS[0], KEYS[2], KEYS[3]}
+
+
+def test_the_entry_just_made_stays_however_large_it_is(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 100)
+    cache.get(KEYS[0], filling(bytes(50), []))
+    entry = cache.get(KEYS[1], filling(bytes(1000), []))
+    assert cache.entries() == [entry.folder]
+
+
+def test_what_a_dead_process_left_is_removed_in_time(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 1 << 20)
+    (tmp_path / "entries").mkdir()
+    old, young = tmp_path / "entries" / ".old", tmp_path / "entries" / ".young"
+    for folder in (old, young):
+        folder.mkdir()
+    long_ago = time.time() - 2 * ABANDONED_SECONDS
+    os.utime(old, (long_ago, long_ago))
+    cache.get(KEYS[0], filling(b"", []))
+    assert not old.exists() and young.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs the locks of the system")
+def test_who_wants_the_same_entry_waits_for_its_maker(tmp_path: Path) -> None:
+    made: list[bytes] = []
+    entered = threading.Event()
+
+    def slowly(folder: Path) -> dict[str, Any]:
+        entered.set()
+        time.sleep(0.2)
+        return filling(b"model", made)(folder)
+
+    maker = threading.Thread(target=lambda: Cache(tmp_path, 1 << 20).get(KEYS[0], slowly))
+    maker.start()
+    assert entered.wait(10)
+    assert Cache(tmp_path, 1 << 20).get(KEYS[0], filling(b"other", made)).found
+    maker.join()
+    assert made == [b"model"]
+
+
+def test_the_digest_follows_the_content_and_not_the_name(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Abs (x) }')
+    for name in ("a.onnx", "b.onnx"):
+        onnx.save(model, tmp_path / name)
+    memory = Memory(tmp_path / "memory")
+    assert memory.model(tmp_path / "a.onnx") == memory.model(tmp_path / "b.onnx") == memory.model(model.SerializeToString())
+    model.graph.node[0].op_type = "Neg"
+    onnx.save(model, tmp_path / "b.onnx")
+    assert memory.model(tmp_path / "a.onnx") != memory.model(tmp_path / "b.onnx")
+
+
+def with_data(folder: Path, value: float) -> Path:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add (x, w) }'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.np.full(2, value, "float32"), "w"))
+    folder.mkdir(exist_ok=True)
+    onnx.save(model, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    return folder / "m.onnx"
+
+
+def test_the_digest_follows_external_data(tmp_path: Path) -> None:
+    one, other = with_data(tmp_path / "one", 1.0), with_data(tmp_path / "other", 2.0)
+    assert one.read_bytes() == other.read_bytes()
+    memory = Memory(tmp_path / "memory")
+    assert memory.model(one) != memory.model(other)
+    assert memory.model(one.read_bytes(), one.parent) == memory.model(one)
+    assert memory.model(one.read_bytes(), other.parent) == memory.model(other)
+
+
+def test_a_digest_is_remembered_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = with_data(tmp_path / "one", 1.0)
+    for file in path.parent.iterdir():
+        os.utime(file, (1, 1))
+    read: list[Path] = []
+    real = digest.file_digest
+    monkeypatch.setattr(digest, "file_digest", lambda file: read.append(file) or real(file))
+    first = Memory(tmp_path / "memory").model(path)
+    assert len(read) == 2
+    assert Memory(tmp_path / "memory").model(path) == first and len(read) == 2
+    (path.parent / "m.data").write_bytes(bytes(8))
+    assert Memory(tmp_path / "memory").model(path) != first and len(read) == 3
+
+
+def test_a_file_that_was_just_written_is_not_remembered(tmp_path: Path) -> None:
+    """Within the resolution of the clock it may change again, and look the same."""
+    path = with_data(tmp_path / "one", 1.0)
+    memory = Memory(tmp_path / "memory")
+    first, state = memory.model(path), (path.parent / "m.data").stat()
+    (path.parent / "m.data").write_bytes(bytes(8))
+    os.utime(path.parent / "m.data", ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert memory.model(path) != first
+
+
+def test_data_outside_the_folder_is_not_read(tmp_path: Path) -> None:
+    path = with_data(tmp_path / "one", 1.0)
+    proto = onnx.load(path, load_external_data=False)
+    proto.graph.initializer[0].external_data[0].value = "../secret"
+    (tmp_path / "secret").write_bytes(bytes(8))
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match=r"\.\./secret"):
+        Memory(None).model(path)

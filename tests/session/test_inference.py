@@ -1,0 +1,211 @@
+"""`InferenceSession` is onnxruntime's in everything that a program can see, but for the model that it loads."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from onnx_subgraph import InferenceSession, OnnxSubgraphWarning, SessionError, SessionSettings
+from onnx_subgraph.session import prepare
+from tests.session.conftest import PLAIN, save
+
+
+def operators(session: InferenceSession) -> list[str]:
+    assert session.prepared.path is not None
+    return [node.op_type for node in onnx.load(session.prepared.path).graph.node]
+
+
+def test_it_takes_what_onnxruntimes_takes() -> None:
+    ours = inspect.signature(InferenceSession.__init__).parameters
+    theirs = inspect.signature(onnxruntime.InferenceSession.__init__).parameters
+    assert [(name, p.kind) for name, p in ours.items() if name != "settings"] == [(name, p.kind) for name, p in theirs.items()]
+
+
+def test_it_is_one_of_onnxruntimes_with_a_fused_model(gelu: Path, settings: SessionSettings, x: np.ndarray) -> None:
+    plain, ours = onnxruntime.InferenceSession(gelu), InferenceSession(gelu, settings=settings)
+    assert isinstance(ours, onnxruntime.InferenceSession)
+    assert operators(ours) == ["Gelu"] and ours.prepared.fusions == 1
+    np.testing.assert_allclose(ours.run(None, {"x": x})[0], plain.run(["y"], {"x": x})[0], rtol=1e-5, atol=1e-6)
+    for name in ("get_inputs", "get_outputs"):
+        mine, others = getattr(ours, name)(), getattr(plain, name)()
+        assert [(a.name, a.type, a.shape) for a in mine] == [(a.name, a.type, a.shape) for a in others]
+    assert ours.get_modelmeta().graph_name == plain.get_modelmeta().graph_name
+    binding = ours.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y")
+    ours.run_with_iobinding(binding)
+    np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], plain.run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)
+
+
+def test_the_second_session_finds_the_first_ones_model(
+    gelu: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    InferenceSession(gelu, settings=settings)
+    monkeypatch.setattr(prepare, "_run", lambda *_: pytest.fail("it was prepared again"))
+    second = InferenceSession(str(gelu), settings=settings)
+    from_bytes = InferenceSession(gelu.read_bytes(), settings=settings)
+    assert second.prepared.from_cache and from_bytes.prepared.from_cache
+    assert second.prepared.path == from_bytes.prepared.path
+
+
+def test_set_providers_makes_it_again_with_the_fused_model(gelu: Path, settings: SessionSettings, x: np.ndarray) -> None:
+    session = InferenceSession(gelu, settings=settings)
+    before = session.run(None, {"x": x})[0]
+    session.set_providers(["CPUExecutionProvider"])
+    assert operators(session) == ["Gelu"]
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], before)
+
+
+def test_options_reach_the_session(gelu: Path, settings: SessionSettings, tmp_path: Path) -> None:
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    session = InferenceSession(gelu, options, ["CPUExecutionProvider"], settings=settings)
+    assert [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node] == ["Gelu"]
+    assert session.get_providers() == ["CPUExecutionProvider"]
+
+
+def test_a_model_in_which_nothing_fuses_is_loaded_as_it_is(tmp_path: Path, settings: SessionSettings) -> None:
+    path = save(PLAIN, tmp_path / "plain.onnx")
+    for from_cache in (False, True):
+        session = InferenceSession(path, settings=settings)
+        assert session.prepared.path is None and session.prepared.reason == "nothing in it can be fused"
+        assert session.prepared.from_cache is from_cache
+        assert session.run(None, {"x": np.full((1, 8), -1, np.float32)})[0].sum() == 8
+
+
+def test_without_a_cache_nothing_stays(gelu: Path, settings: SessionSettings, tmp_path: Path, x: np.ndarray) -> None:
+    session = InferenceSession(gelu, settings=SessionSettings(cache=None, strict=True, verify=False))
+    assert session.prepared.temporary is not None and not session.prepared.temporary.exists()
+    assert session.run(None, {"x": x})[0].shape == (3, 8)
+
+
+def test_the_model_in_memory_may_have_its_weights_in_files(tmp_path: Path, settings: SessionSettings, x: np.ndarray) -> None:
+    gelu = save(PLAIN, tmp_path / "m.onnx")
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 8] x) => (float[n, 8] y)
+        <float[8] w = {1,2,3,4,5,6,7,8}, float half = {0.5}, float one = {1.0}, float root = {1.4142135}> {
+          s = Add (x, w) a = Div (s, root) b = Erf (a) c = Add (b, one) d = Mul (s, c) y = Mul (d, half) }"""
+    )
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    onnx.save(proto, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=8)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    content = (folder / "m.onnx").read_bytes()
+    ours = InferenceSession(content, options, settings=settings)
+    assert "Gelu" in "".join(operators(ours)), gelu
+    expected = onnxruntime.InferenceSession(content, options).run(None, {"x": x})[0]
+    np.testing.assert_allclose(ours.run(None, {"x": x})[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["session option", "settings"])
+def test_a_session_can_be_left_alone(gelu: Path, how: str, tmp_path: Path) -> None:
+    options = onnxruntime.SessionOptions()
+    if how == "session option":
+        options.add_session_config_entry("onnx_subgraph.enable", "0")
+    settings = SessionSettings(enabled=how == "session option", cache=tmp_path / "cache", strict=True)
+    session = InferenceSession(gelu, options, settings=settings)
+    assert session.prepared.path is None and "say" in session.prepared.reason
+    assert not (tmp_path / "cache").exists()
+
+
+FAILURES: dict[str, dict[str, Any]] = {
+    "a pattern file that is not there": {"patterns": (Path("/nowhere.yaml"),)},
+    "a pattern that is not there": {"skip": ("no-such-pattern",)},
+    "no time": {"timeout": 0.001},
+    "a cache that can't be written": {"cache": Path(os.devnull) / "cache"},
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failure_falls_back_with_a_warning_or_raises(failure: str, gelu: Path, x: np.ndarray) -> None:
+    changed = {"cache": None, **FAILURES[failure]}
+    with pytest.warns(OnnxSubgraphWarning, match="gelu.onnx is used as it is") as caught:
+        session = InferenceSession(gelu, settings=SessionSettings(**changed))
+    assert caught[0].filename == __file__, "the warning is about the line that made the session"
+    assert session.prepared.path is None and session.prepared.reason
+    assert session.run(None, {"x": x})[0].shape == (3, 8)
+    with pytest.raises(SessionError):
+        InferenceSession(gelu, settings=SessionSettings(**changed, strict=True))
+
+
+def answering(code: int, stdout: str) -> str:
+    return f"#!/bin/sh\necho '{stdout}'\necho 'it went wrong' >&2\nexit {code}\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the Python in the place of ours is a shell script")
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (answering(0, '{"unchanged": false}'), "wrote no model"),
+        (answering(1, '{"verification": {"verdict": "different"}}'), "not equivalent"),
+        (answering(3, ""), "exit code 3: it went wrong"),
+        (answering(2, '{"error": "the model is odd"}'), "the model is odd"),
+        ("#!/bin/sh\nkill -9 $$\n", "signal 9"),
+    ],
+)
+def test_whatever_the_commands_do_the_model_runs(
+    script: str, said: str, gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, x: np.ndarray
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(script)
+    python.chmod(0o755)
+    monkeypatch.setattr(prepare, "_python", lambda: str(python))
+    with pytest.warns(OnnxSubgraphWarning, match=said):
+        session = InferenceSession(gelu, settings=SessionSettings(cache=tmp_path / "cache"))
+    assert session.run(None, {"x": x})[0].shape == (3, 8)
+
+
+def test_a_verdict_against_a_model_is_remembered(gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(prepare, "_run", lambda *_: asked.append(1) or {"verification": {"verdict": "different"}})
+    for _ in range(2):
+        with pytest.warns(OnnxSubgraphWarning, match="not equivalent"):
+            InferenceSession(gelu, settings=SessionSettings(cache=tmp_path / "cache"))
+    assert asked == [1]
+
+
+def test_a_prepared_model_that_does_not_load_is_replaced_by_the_original(
+    gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, x: np.ndarray
+) -> None:
+    def write_nonsense(command: Any, model: Any, output: Path, timeout: float) -> dict[str, Any]:
+        output.write_bytes(b"nonsense")
+        return {"unchanged": False}
+
+    monkeypatch.setattr(prepare, "_run", write_nonsense)
+    with pytest.warns(OnnxSubgraphWarning, match="is used as it is"):
+        session = InferenceSession(gelu, settings=SessionSettings(cache=tmp_path / "cache"))
+    assert session.prepared.path is None and session.run(None, {"x": x})[0].shape == (3, 8)
+
+
+def test_what_onnxruntime_refuses_it_refuses_in_the_same_words(tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("no model")
+    for path, warns in ((tmp_path / "missing.onnx", False), (tmp_path / "text.onnx", True)):
+        with pytest.raises(Exception) as theirs:
+            onnxruntime.InferenceSession(path)
+        settings = SessionSettings(cache=None)
+        with pytest.raises(type(theirs.value)) as ours:
+            if warns:
+                with pytest.warns(OnnxSubgraphWarning):
+                    InferenceSession(path, settings=settings)
+            else:
+                InferenceSession(path, settings=settings)
+        assert str(ours.value) == str(theirs.value)
+
+
+def test_onnxruntimes_own_format_is_left_alone(gelu: Path, tmp_path: Path, x: np.ndarray) -> None:
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "gelu.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(gelu, options)
+    for source in (tmp_path / "gelu.ort", (tmp_path / "gelu.ort").read_bytes()):
+        with pytest.warns(OnnxSubgraphWarning, match="own format"):
+            session = InferenceSession(source, settings=SessionSettings(cache=None))
+        assert session.run(None, {"x": x})[0].shape == (3, 8)
