@@ -57,9 +57,9 @@ def row(model: Path, runs: int) -> str:
 
 HEAD = """# What a start costs
 
-`python benchmarks/sessions.py MODEL…`: seconds from the start of a Python process to its end, with one session made in it. *first*
-fuses, verifies and fills the cache; *second* finds the model there; the ratio is second to plain, the median of {runs} pairs taken in turn,
-with the least and the most.
+`python benchmarks/sessions.py MODEL…`: seconds from the start of a Python process to its end, with one session made in it.
+*first* fuses, verifies and fills the cache; *second* finds the model there; the ratio is second to plain, the median of {runs}
+pairs taken in turn, with the least and the most.
 
 | model | MiB | fusions | plain s | first s | second s | second / plain |
 |---|---:|---:|---:|---:|---:|---:|
