@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
     from onnx_subgraph.matching.match import NearMiss
     from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+    from onnx_subgraph.verification.verdict import Run
 
 Item = TypeVar("Item")
 
@@ -78,6 +79,26 @@ class NearlyMatched:
     anchors: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """All comparisons of one output on one provider, with graph optimisation on or off in the candidate's session."""
+
+    output: str
+    provider: str
+    optimised: bool
+    runs: tuple[Run, ...]
+
+    @property
+    def worst(self) -> Run:
+        """The run with a problem, or else with the largest error in units of its bound."""
+        return max(self.runs, key=lambda run: (bool(run.problem), run.error / run.bound if run.bound else run.error))
+
+    @property
+    def equal(self) -> bool:
+        """Whether all of them are."""
+        return all(run.equal for run in self.runs)
+
+
 def fusions(rewrites: Iterable[Rewrite]) -> tuple[Fusion, ...]:
     """`rewrites` by pattern and operator, in the order of their first one."""
     groups = _grouped(rewrites, lambda r: (r.pattern, r.op))
@@ -115,6 +136,12 @@ def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]
         for group in groups
     )
     return tuple(sorted(result, key=lambda g: (-g.matched, -len(g.nodes), g.pattern)))
+
+
+def compared(runs: Iterable[Run]) -> tuple[Compared, ...]:
+    """`runs` by output, provider and optimisation, in the order of their first one."""
+    groups = _grouped(runs, lambda r: (r.output, r.provider, r.optimised))
+    return tuple(Compared(g[0].output, g[0].provider, g[0].optimised, tuple(g)) for g in groups)
 
 
 def anonymous(words: str) -> str:

@@ -7,7 +7,7 @@ patterns take to read. Summaries are folded to the width; ids and targets, which
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +49,7 @@ def pattern(header: Header, source: str) -> str:
     return "\n".join([*lines, "", formula(source)])
 
 
-def formula(source: str) -> str:
+def formula(source: str, without: Container[str] = ("id", "keeps", "fuses")) -> str:
     """The lines of a pattern file but its head and its test models; a comment stays with the key that follows it."""
     key, kept, comments = "", list[str](), list[str]()
     for line in source.splitlines():
@@ -58,7 +58,7 @@ def formula(source: str) -> str:
             continue
         if line[:1].isalpha():
             key = line.partition(":")[0]
-        if key not in {"id", "keeps", "fuses"}:
+        if key not in without:
             kept += [*comments, line]
         comments.clear()
     return "\n".join(kept).strip("\n")

@@ -18,6 +18,7 @@ from rich.text import Text
 from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.report import grouping
 from onnx_subgraph.report.listing import short
+from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, tried
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -32,10 +33,6 @@ FAILURES = 10
 NEAR_MISSES = 5
 """How many near misses a fusion report shows; `explain` shows all."""
 
-UNNAMED = "(a node without a name)"
-FOLDED = "a constant"
-"""What a match has become that needs no operator any more."""
-
 
 def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
     """What became of one model. hidden: how many near misses `result` does not tell of (`relevance`)."""
@@ -49,7 +46,7 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
         parts += ["", Text("Nearly matched", "bold"), _near_misses(near[:NEAR_MISSES])]
         parts.append(Text(f"`onnx-subgraph explain {result.model}` shows {_the_rest(near, hidden)}", "dim"))
     elif hidden:
-        begun = f"{_count(hidden, 'place')} where a pattern only began to match"
+        begun = f"{count(hidden, 'place')} where a pattern only began to match"
         parts += ["", Text(f"`onnx-subgraph explain {result.model}` shows {begun}", "dim")]
     return Group(*parts, "")
 
@@ -85,7 +82,7 @@ def proofs(proofs: Sequence[Proof]) -> RenderableType:
     """Which patterns proved themselves, for which targets, and what went wrong in the others."""
     table = _Rows("pattern", "models", "proof", *TARGETS, head=3 + len(TARGETS), right=("models", *TARGETS))
     for proof in proofs:
-        word = Text(_count(len(proof.failures), "failure"), "red") if proof.failures else Text("holds", "green")
+        word = Text(count(len(proof.failures), "failure"), "red") if proof.failures else Text("holds", "green")
         counts = (str(proof.targets[t] or "none") if t in proof.targets else "" for t in TARGETS)
         table.add(proof.pattern, str(proof.cases), word, *counts)
     parts: list[RenderableType] = [table]
@@ -98,10 +95,10 @@ def proofs(proofs: Sequence[Proof]) -> RenderableType:
         shown, hidden = proof.failures[:FAILURES], len(proof.failures) - FAILURES
         parts += [Text(f"\n{proof.pattern}: {failure}", "red") for failure in shown]
         if hidden > 0:
-            parts.append(Text(f"\n{proof.pattern}: and {_count(hidden, 'failure')} more, in --json", "red"))
+            parts.append(Text(f"\n{proof.pattern}: and {count(hidden, 'failure')} more, in --json", "red"))
     failed = sum(bool(proof.failures) for proof in proofs)
-    total = f"{_count(len(proofs), 'pattern')}, {_count(sum(proof.cases for proof in proofs), 'model')}"
-    return Group(*parts, "", f"{total}: {_count(failed, 'pattern')} failed" if failed else f"{total}: all hold")
+    total = f"{count(len(proofs), 'pattern')}, {count(sum(proof.cases for proof in proofs), 'model')}"
+    return Group(*parts, "", f"{total}: {count(failed, 'pattern')} failed" if failed else f"{total}: all hold")
 
 
 class _Rows:
@@ -160,7 +157,7 @@ def _facts(result: FuseResult, fused: int) -> Table:
     facts = _grid()
     before, after = result.nodes_before, result.nodes_after
     fewer = f" ({(before - after) / before:.0%} fewer)" if after < before else ""
-    fusions = f", {_count(fused, 'fusion')}" if fused else ""
+    fusions = f", {count(fused, 'fusion')}" if fused else ""
     facts.add_row("nodes", f"{before} → {after}{fewer}{fusions}")
     opset = str(result.opset_before)
     facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
@@ -179,56 +176,21 @@ def _verdict(verdict: Verdict) -> Text:
     if verdict.reason:
         text.append(f": {verdict.reason}")
     if any(run.provider for run in verdict.runs):
-        text.append(f"\n{_tried(verdict.runs)}")
-        how = {
-            "kernel": "each fused operator ran by its kernel",
-            "body": "at least one fused operator ran by its definition, inlined",
-        }
-        text.append(f"\nstrength {verdict.strength}: {how[verdict.strength]}")
+        text.append(f"\n{tried(verdict.runs)}")
+        text.append(f"\nstrength {verdict.strength}: {STRENGTH[verdict.strength]}")
     if (worst := verdict.worst) is not None:
-        text.append(f"\nworst: {_run(worst)}")
+        text.append(f"\nworst: {outcome(worst)}")
     return text
-
-
-def _tried(runs: Sequence[Run]) -> str:
-    sizes = sorted({_sizes(run) for run in runs} - {""})
-    seeds = sorted({run.seed for run in runs if run.seed is not None})
-    parts = [_count(len(runs), "comparison"), f"of {_count(len({run.output for run in runs}), 'output')}"]
-    if sizes:
-        shown = "; ".join(sizes[:4]) + (f"; … {len(sizes)} in all" if len(sizes) > 4 else "")
-        parts.append(f"at {shown}")
-    if seeds:
-        parts.append(f"with {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
-    return " ".join(parts)
-
-
-def _run(run: Run) -> str:
-    what = (
-        f"{run.output}: {run.problem}" if run.problem else f"{run.output} differs by {run.error:.2g} of {run.bound:.2g} allowed"
-    )
-    if not run.provider:  # the models' declarations differ: nothing ran
-        return what
-    where = f" at {list(run.worst)}" if run.worst else ""
-    feeds = "given inputs" if run.seed is None else f"seed {run.seed}"
-    level = "optimised" if run.optimised else "not optimised"
-    return f"{what}{where} ({', '.join(filter(None, (run.provider, level, _sizes(run), feeds)))})"
-
-
-def _sizes(run: Run) -> str:
-    return " ".join(f"{name}={size}" for name, size in run.sizes.items())
 
 
 def _outputs(runs: Sequence[Run]) -> _Rows:
     table = _Rows("output", "provider", "optimised", "runs", "worst error", "allowed", "equal", head=7)
-    by_output: dict[tuple[str, str, bool], list[Run]] = {}
-    for run in runs:
-        by_output.setdefault((run.output, run.provider, run.optimised), []).append(run)
-    for (output, provider, optimised), members in by_output.items():
-        worst = max(members, key=lambda run: (bool(run.problem), run.error / run.bound if run.bound else run.error))
-        equal = Text("yes", "green") if all(run.equal for run in members) else Text(worst.problem or "no", "red")
-        level = "yes" if optimised else "no"
+    for group in grouping.compared(runs):
+        worst = group.worst
+        equal = Text("yes", "green") if group.equal else Text(worst.problem or "no", "red")
+        level = "yes" if group.optimised else "no"
         error, allowed = ("–", "–") if worst.problem else (f"{worst.error:.2g}", f"{worst.bound:.2g}")
-        table.add(output, provider or "–", level, str(len(members)), error, allowed, equal)
+        table.add(group.output, group.provider or "–", level, str(len(group.runs)), error, allowed, equal)
     return table
 
 
@@ -263,8 +225,8 @@ def _near_miss(group: grouping.NearlyMatched) -> RenderableType:
     facts.add_row("node", _names(group.nodes))
     facts.add_row("expected", group.expected)
     facts.add_row("found", group.found)
-    places = _count(len(group.nodes), "place")
-    title = Text.assemble("\n", (group.pattern, "bold"), f": {_count(group.matched, 'node')} matched, at {places}")
+    places = count(len(group.nodes), "place")
+    title = Text.assemble("\n", (group.pattern, "bold"), f": {count(group.matched, 'node')} matched, at {places}")
     return Group(title, *_line(group.span), facts)
 
 
@@ -282,11 +244,7 @@ def _names(names: Sequence[str], limit: int = 3) -> str:
 
 def _the_rest(near: Sequence[grouping.NearlyMatched], hidden: int) -> str:
     where = "where in the pattern they failed" if len(near) <= NEAR_MISSES else f"all {len(near)} and where they failed"
-    return where + (f", and {_count(hidden, 'place')} where a pattern only began to match" if hidden else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return where + (f", and {count(hidden, 'place')} where a pattern only began to match" if hidden else "")
 
 
 def _grid() -> Table:

@@ -1,0 +1,54 @@
+"""What several reports say in the same words: counts, names for what has none, and how a comparison went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx_subgraph.verification.verdict import Run
+
+UNNAMED = "(a node without a name)"
+FOLDED = "a constant"
+"""What a match has become that needs no operator any more."""
+STRENGTH = {
+    "kernel": "each fused operator ran by its kernel",
+    "body": "at least one fused operator ran by its definition, inlined",
+}
+"""What each strength of a verdict means."""
+
+
+def count(number: int, noun: str) -> str:
+    """`3 nodes`, `1 node`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def tried(runs: Sequence[Run]) -> str:
+    """How much was compared: how many outputs, at which sizes, with which seeds."""
+    sizes = sorted({sizes_of(run) for run in runs} - {""})
+    seeds = sorted({run.seed for run in runs if run.seed is not None})
+    parts = [count(len(runs), "comparison"), f"of {count(len({run.output for run in runs}), 'output')}"]
+    if sizes:
+        shown = "; ".join(sizes[:4]) + (f"; … {len(sizes)} in all" if len(sizes) > 4 else "")
+        parts.append(f"at {shown}")
+    if seeds:
+        parts.append(f"with {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
+    return " ".join(parts)
+
+
+def outcome(run: Run) -> str:
+    """What one comparison showed, and how it was made."""
+    what = (
+        f"{run.output}: {run.problem}" if run.problem else f"{run.output} differs by {run.error:.2g} of {run.bound:.2g} allowed"
+    )
+    if not run.provider:  # the models' declarations differ: nothing ran
+        return what
+    where = f" at {list(run.worst)}" if run.worst else ""
+    feeds = "given inputs" if run.seed is None else f"seed {run.seed}"
+    level = "optimised" if run.optimised else "not optimised"
+    return f"{what}{where} ({', '.join(filter(None, (run.provider, level, sizes_of(run), feeds)))})"
+
+
+def sizes_of(run: Run) -> str:
+    """`batch=2 seq=7`."""
+    return " ".join(f"{name}={size}" for name, size in run.sizes.items())
