@@ -58,6 +58,10 @@ class PatternError(OnnxSubgraphError):
     """A pattern file or pack with a mistake in it."""
 
 
+class ExpectationError(OnnxSubgraphError):
+    """An expectation file with a mistake in it, or without a section for a model of the run."""
+
+
 class UsageError(OnnxSubgraphError):
     """Options that do not fit together, the model or this machine (an unknown provider, feeds that do not fit)."""
 

@@ -17,7 +17,7 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.files import hand_on, load, save, write_temporary
+from onnx_subgraph.model.files import hand_on, load, save, size, write_temporary
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.apply import apply
@@ -56,6 +56,7 @@ class FuseResult:
     """What `fuse` did to one model.
 
     output: the file written, or None (dry run, or a verdict "different"). unchanged: nothing fused; the file is a copy.
+    size: the bytes that the fused model takes, its external data included; None where nobody asked.
     opset: of the default domain, before and after. seconds: stage → wall-clock seconds.
     """
 
@@ -73,7 +74,11 @@ class FuseResult:
     verdict: Verdict
     seconds: Mapping[str, float]
     unchanged: bool = False
+    size: int | None = None
 
+
+Accepts = Callable[[FuseResult], bool]
+"""Asked with the whole result, but for its output, before that is written: whether to write it."""
 
 Progress = Callable[[str], None]
 """Called with the stage that begins: "load", "find", "rewrite", "raise", "verify", "write"."""
@@ -96,11 +101,19 @@ class Fused:
         return self.model.opset_imports.get("", 0)
 
 
-def fuse(model: Path, output: Path | None, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
+def fuse(
+    model: Path,
+    output: Path | None,
+    library: Library,
+    options: Options,
+    progress: Progress | None = None,
+    accepts: Accepts | None = None,
+) -> FuseResult:
     """Fuse one model file: find, rewrite, verify, write. The input is never touched; the output appears whole or not at all.
 
     output: the file to write, None as with `dry_run`. Where nothing fuses, the input is handed on byte for byte. Where the
     verdict is "different", or verification was asked for and could not be run, nothing is written.
+    accepts: asked for a result that would be written; where it says no, nothing is.
     Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it.
     """
     clock = _Clock(progress)
@@ -118,17 +131,9 @@ def fuse(model: Path, output: Path | None, library: Library, options: Options, p
         notes[fused.opset] = "raised to it, the model is not equivalent to the original"
     skips = tuple(_explained(s, notes) for s in fused.skips)
     unchanged = not fused.rewrites and fused.opset == opset_before
-    writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
-    target = None if options.dry_run or not writes else output
-    if target is not None:
-        with clock.stage("write"):
-            if unchanged:
-                hand_on(model, target)
-            else:
-                save(fused.model, target, model)
-    return FuseResult(
+    result = FuseResult(
         model=model,
-        output=target,
+        output=None,
         nodes_before=nodes_before,
         nodes_after=_count(fused.model),
         opset_before=opset_before,
@@ -141,7 +146,17 @@ def fuse(model: Path, output: Path | None, library: Library, options: Options, p
         verdict=verdict,
         seconds=clock.seconds,
         unchanged=unchanged,
+        size=None if accepts is None else size(fused.model, model if unchanged else None),
     )
+    writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
+    if output is None or options.dry_run or not writes or (accepts is not None and not accepts(result)):
+        return result
+    with clock.stage("write"):
+        if unchanged:
+            hand_on(model, output)
+        else:
+            save(fused.model, output, model)
+    return replace(result, output=output)
 
 
 def explain(model: Path, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:

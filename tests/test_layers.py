@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("", "__main__"),  # the package itself and `python -m`: they name what users call
     ("cli",),
     ("report",),
-    ("session",),  # runs models for users: it prepares them by the commands of this house, in processes of their own
+    ("session", "expectation"),  # session runs models for users, in processes of its own; expectation judges what fuse did
     ("pipeline",),
     ("proving",),
     ("verification",),

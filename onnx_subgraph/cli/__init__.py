@@ -41,7 +41,10 @@ class LazyGroup(click.Group):
 @click.command(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110},
-    epilog="Exit codes: 0 yes; 1 no (not equivalent, a proof failed); 2 could not tell (usage, unreadable model, bad pattern).",
+    epilog=(
+        "Exit codes: 0 yes; 1 no (not equivalent, not as expected, a proof failed); "
+        "2 could not tell (usage, unreadable model, bad pattern)."
+    ),
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def commands() -> None:

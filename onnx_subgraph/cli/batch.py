@@ -12,10 +12,12 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from onnx_subgraph.cli.ci import held
 from onnx_subgraph.cli.failure import describe
 from onnx_subgraph.cli.terminal import quiet_libraries
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
+    from onnx_subgraph.expectation.expectation import Section
     from onnx_subgraph.language.library import Library
     from onnx_subgraph.pipeline import FuseResult, Options
 
@@ -32,12 +35,17 @@ GRACE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One model to fuse. patterns: the folders and files given beside the built-in ones."""
+    """One model to fuse. patterns: the folders and files given beside the built-in ones.
+
+    section: what is expected of it; where that is missed, it is not written. measured: whether its size is asked for.
+    """
 
     model: Path
     output: Path
     patterns: tuple[Path, ...]
     options: Options
+    section: Section | None = None
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +76,14 @@ def _fuse(task: Task, library: Library, progress: Callable[[str], None]) -> Fuse
     try:
         from onnx_subgraph.pipeline import fuse
 
-        return fuse(task.model, task.output, library, task.options, progress)
+        accepts = partial(_accepts, task.section, library) if task.measured else None
+        return fuse(task.model, task.output, library, task.options, progress, accepts)
     except Exception as error:
         return Failure(describe(error))
+
+
+def _accepts(section: Section | None, library: Library, result: FuseResult) -> bool:
+    return section is None or all(check.met for check in held(section, result, library))
 
 
 def _run_processes(tasks: Sequence[Task], jobs: int, say: Callable[[str], None]) -> Generator[FuseResult | Failure, None, None]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from onnx_subgraph.cli.ci import Wanted, ci_options, held
 from onnx_subgraph.cli.options import (
     check_ids,
     feeds_options,
@@ -29,9 +30,10 @@ from onnx_subgraph.cli.options import (
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from onnx_subgraph.cli.batch import Failure
+    from onnx_subgraph.cli.batch import Failure, Task
     from onnx_subgraph.language.library import Library
     from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.report.entry import Entry
 
 
 @click.command(short_help="Fuse models, verify them, and write them.")
@@ -72,7 +74,8 @@ if TYPE_CHECKING:
     help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
 )
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to fuse at a time.")
-@click.option("--dry-run", is_flag=True, help="Do everything but write.")
+@click.option("--dry-run", is_flag=True, help="Write no model.")
+@ci_options
 @json_option
 def fuse(
     models: tuple[Path, ...],
@@ -87,6 +90,11 @@ def fuse(
     opset: str,
     jobs: int,
     dry_run: bool,
+    expect: Path | None,
+    write_expect: Path | None,
+    junit: Path | None,
+    summary: Path | None,
+    annotations: bool | None,
     as_json: bool,
     shape: tuple[tuple[str, tuple[int, ...]], ...],
     **feeds: Any,
@@ -94,13 +102,15 @@ def fuse(
     """Fuse MODELs, verify them against the originals, and write them.
 
     MODEL.onnx becomes MODEL.fused.onnx beside it. A model in which nothing fuses is copied as it is. Where the fused model is not
-    equivalent to the original, nothing is written and the exit code is 1.
+    equivalent to the original, or not as --expect wants it, it is not written and the exit code is 1.
     """
     outputs = plan_outputs(models, output, output_dir)
     if not dry_run:
         for model, path in zip(models, outputs, strict=True):
             if path.parent != model.parent or model.exists():
                 _check_folder(path.parent, may_be_made=output_dir is not None)
+    wanted = Wanted(expect, write_expect, junit, summary, annotations)
+    wanted.check((*models, *outputs))
     given_shapes = shapes(shape)
 
     from onnx_subgraph.cli.batch import Task, break_off, run
@@ -109,6 +119,8 @@ def fuse(
 
     library = load_patterns(patterns)
     check_ids((*flat(only), *flat(skip)), library)
+    expectation = wanted.expectation(models, library)
+    sections = [None if expectation is None else expectation.section(model) for model in models]
     options = Options(
         target=target,
         providers=providers,
@@ -120,20 +132,24 @@ def fuse(
         dry_run=dry_run,
         **feeds,
     )
-    tasks = [Task(model, path, patterns, options) for model, path in zip(models, outputs, strict=True)]
+    tasks = [
+        Task(model, path, patterns, options, section, wanted.measured)
+        for model, path, section in zip(models, outputs, sections, strict=True)
+    ]
     # A CI system ends a job with SIGTERM: like ^C, it leaves no half-written file behind.
     signal.signal(signal.SIGTERM, break_off)
 
     from onnx_subgraph.cli.terminal import progress
 
-    outcomes: list[FuseResult | Failure] = []
+    entries: list[Entry] = []
     with _folder(None if dry_run else output_dir), progress() as say, closing(run(tasks, library, jobs, say)) as results:
         for task, outcome in zip(tasks, results, strict=True):
-            outcomes.append(outcome)
-            _tell(task.model, outcome, library, as_json=as_json)
+            entries.append(_entry(task, outcome, library))
+            _tell(entries[-1], outcome, as_json=as_json)
     if as_json:
-        _print_json(models, outcomes, library)
-    return max(exit_code(outcome, options.verify) for outcome in outcomes)
+        _print_json(entries)
+    wanted.finish(entries, () if expectation is None else expectation.unused(models))
+    return max(entry.code for entry in entries)
 
 
 def plan_outputs(models: tuple[Path, ...], output: Path | None, output_dir: Path | None) -> list[Path]:
@@ -187,30 +203,48 @@ def exit_code(outcome: FuseResult | Failure, verify: bool) -> int:
             return 0
 
 
-def _tell(model: Path, outcome: FuseResult | Failure, library: Library, *, as_json: bool) -> None:
+def _entry(task: Task, outcome: FuseResult | Failure, library: Library) -> Entry:
+    """What became of one model: only the near misses worth telling, and how its expectations were met."""
     from onnx_subgraph.cli.batch import Failure
-    from onnx_subgraph.cli.terminal import show, warn
-
-    if isinstance(outcome, Failure):
-        prefix = "" if str(model) in outcome.message else f"{model}: "
-        warn(f"Error: {prefix}{outcome.message}")
-    elif not as_json:
-        from onnx_subgraph.report import text
-        from onnx_subgraph.report.relevance import telling
-
-        told = telling(outcome, library)
-        show(text.fusion(told, hidden=len(outcome.near_misses) - len(told.near_misses)))
-
-
-def _print_json(models: tuple[Path, ...], outcomes: list[FuseResult | Failure], library: Library) -> None:
-    from onnx_subgraph.cli.batch import Failure
-    from onnx_subgraph.cli.terminal import show_json
-    from onnx_subgraph.report import json
+    from onnx_subgraph.report.entry import Entry
     from onnx_subgraph.report.relevance import telling
 
+    code = exit_code(outcome, task.options.verify)
+    if isinstance(outcome, Failure):
+        return Entry(task.model, code, error=outcome.message)
+    checks = () if task.section is None else held(task.section, outcome, library)
+    missed = any(not check.met for check in checks)
+    return Entry(task.model, max(code, int(missed)), telling(outcome, library), checks=checks)
+
+
+def _tell(entry: Entry, outcome: FuseResult | Failure, *, as_json: bool) -> None:
+    from onnx_subgraph.cli.batch import Failure
+    from onnx_subgraph.cli.terminal import show, warn
+    from onnx_subgraph.report.entry import missed_text
+
+    if isinstance(outcome, Failure):
+        prefix = "" if str(entry.model) in outcome.message else f"{entry.model}: "
+        warn(f"Error: {prefix}{outcome.message}")
+    elif entry.result is not None and not as_json:
+        from onnx_subgraph.report import text
+
+        show(text.fusion(entry.result, hidden=len(outcome.near_misses) - len(entry.result.near_misses)))
+        if entry.checks:
+            show(text.expectations(entry))
+    elif as_json:
+        for check in entry.missed:
+            warn(f"{entry.model}: {missed_text(check)}")
+
+
+def _print_json(entries: Sequence[Entry]) -> None:
+    from onnx_subgraph.cli.terminal import show_json
+    from onnx_subgraph.report import json
+
     objects = [
-        json.failure(model, outcome.message) if isinstance(outcome, Failure) else json.fusion(telling(outcome, library))
-        for model, outcome in zip(models, outcomes, strict=True)
+        json.failure(entry.model, entry.error)
+        if entry.result is None
+        else json.fusion(entry.result) | ({"expectations": json.expectations(entry.checks)} if entry.checks else {})
+        for entry in entries
     ]
     show_json(objects[0] if len(objects) == 1 else {"models": objects})
 

@@ -1,6 +1,6 @@
 """YAML text → plain data in which everything knows its place.
 
-Only what a pattern needs is read: mappings, lists and scalars, no anchors, aliases or tags, bounded in size and depth. A scalar
+Only what our files need is read: mappings, lists and scalars, no anchors, aliases or tags, bounded in size and depth. A scalar
 keeps the place of each of its lines, so that an error inside a block is shown at its line and column of the file.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from onnx_subgraph.errors import PatternError, Span
+from onnx_subgraph.errors import OnnxSubgraphError, PatternError, Span
 
 try:
     from yaml import CSafeLoader as _Loader
@@ -27,6 +27,26 @@ MAX_DEPTH = 16
 """The deepest nesting of mappings and lists that is read."""
 
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # what libyaml counts as the end of a line
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a file is read as, for its errors. error: their type. give, begin, one: the hints where there is no such file, where
+    it does not begin as it should, and where it holds too much.
+    """
+
+    error: type[OnnxSubgraphError]
+    give: str
+    begin: str
+    one: str
+
+
+PATTERN = Kind(
+    PatternError,
+    give="give a pattern file, a group or a pack",
+    begin="start with `id: my-pattern`",
+    one="one file holds one pattern",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,45 +98,44 @@ class Fields:
 Data = Scalar | Items | Fields
 
 
-def read_file(path: Path) -> Fields:
-    """The mapping that the YAML file `path` holds. Raises PatternError, with the place."""
+def read_file(path: Path, kind: Kind = PATTERN) -> Fields:
+    """The mapping that the YAML file `path` holds. Raises the error of its `kind`, with the place."""
     file = str(path)
     start = Span(file, 1, 1)
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise PatternError(
-            f"cannot read {file}: {error.strerror or error}", hint="give a pattern file, a group or a pack"
-        ) from None
+        raise kind.error(f"cannot read {file}: {error.strerror or error}", hint=kind.give) from None
     if len(content) > MAX_BYTES:
-        raise PatternError(f"the file is larger than {MAX_BYTES // 1024} KB", span=start, hint="one file holds one pattern")
+        raise kind.error(f"the file is larger than {MAX_BYTES // 1024} KB", span=start, hint=kind.one)
     try:
-        return read_text(content.decode("utf-8-sig"), file)
+        return read_text(content.decode("utf-8-sig"), file, kind)
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line = before.count(b"\n") + 1
         column = len(before.rpartition(b"\n")[2].decode("utf-8", "replace")) + 1
-        raise PatternError("the file is not UTF-8 text", span=Span(file, line, column), hint="save it as UTF-8") from None
+        raise kind.error("the file is not UTF-8 text", span=Span(file, line, column), hint="save it as UTF-8") from None
 
 
-def read_text(text: str, file: str) -> Fields:
-    """The mapping that `text` holds; `file` is the name used in errors. Raises PatternError, with the place."""
-    reader = _Reader(text, file)
+def read_text(text: str, file: str, kind: Kind = PATTERN) -> Fields:
+    """The mapping that `text` holds; `file` is the name used in errors. Raises the error of its `kind`, with the place."""
+    reader = _Reader(text, file, kind)
     try:
         data = reader.document()
     except yaml.YAMLError as error:
         raise reader.mended(error) from None
     if not isinstance(data, Fields):
-        raise PatternError("the file is not a mapping of keys", span=data.span, hint="start with `id: my-pattern`")
+        raise kind.error("the file is not a mapping of keys", span=data.span, hint=kind.begin)
     return data
 
 
 class _Reader:
     """Builds data from libyaml's events: its own composer recurses without a bound and loses anchors."""
 
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, file: str, kind: Kind) -> None:
         self.file = file
+        self.kind = kind
         self.text = text
         self.lines = tuple(_BREAK.split(text))
         self.events: Iterator[Any] = iter(())
@@ -125,23 +144,23 @@ class _Reader:
         self.events = yaml.parse(self.text, Loader=_Loader)
         next(self.events)  # the start of the stream
         if isinstance(next(self.events), yaml.StreamEndEvent):
-            raise PatternError("the file is empty", span=self.place(1, 1), hint="start with `id: my-pattern`")
+            raise self.kind.error("the file is empty", span=self.place(1, 1), hint=self.kind.begin)
         data = self.data(next(self.events), 0)
         next(self.events)  # the end of the document
         after = next(self.events)
         if not isinstance(after, yaml.StreamEndEvent):
-            raise PatternError("a second document begins here", span=self.span(after), hint="one file holds one pattern")
+            raise self.kind.error("a second document begins here", span=self.span(after), hint=self.kind.one)
         return data
 
     def data(self, event: Any, depth: int) -> Data:
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             hint = "write the text out; if it begins with `*` or `&`, quote it"
-            raise PatternError("anchors and aliases are not supported", span=self.span(event), hint=hint)
+            raise self.kind.error("anchors and aliases are not supported", span=self.span(event), hint=hint)
         if event.tag is not None:
             hint = "leave the tag out; if the text begins with `!`, quote it"
-            raise PatternError(f"the tag `{event.tag}` is not supported", span=self.span(event), hint=hint)
+            raise self.kind.error(f"the tag `{event.tag}` is not supported", span=self.span(event), hint=hint)
         if depth > MAX_DEPTH:
-            raise PatternError(f"nested more than {MAX_DEPTH} levels deep", span=self.span(event))
+            raise self.kind.error(f"nested more than {MAX_DEPTH} levels deep", span=self.span(event))
         if isinstance(event, yaml.ScalarEvent):
             return self.scalar(event)
         return self.items(event, depth) if isinstance(event, yaml.SequenceStartEvent) else self.fields(event, depth)
@@ -157,10 +176,10 @@ class _Reader:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self.data(event, depth + 1)
             if not isinstance(key, Scalar):
-                raise PatternError("a key is a word", span=key.span, hint="quote a value that begins with `{` or `[`")
+                raise self.kind.error("a key is a word", span=key.span, hint="quote a value that begins with `{` or `[`")
             if key.text in found:
                 line = found[key.text][0].span.line
-                raise PatternError(f"`{key.text}` is given twice", span=key.span, hint=f"it is already given in line {line}")
+                raise self.kind.error(f"`{key.text}` is given twice", span=key.span, hint=f"it is already given in line {line}")
             found[key.text] = key, self.data(next(self.events), depth + 1)
         return Fields(tuple(found.values()), self.span(start))
 
@@ -195,16 +214,16 @@ class _Reader:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         return Span(self.file, line, column, max(1, length), text)
 
-    def mended(self, error: yaml.YAMLError) -> PatternError:
+    def mended(self, error: yaml.YAMLError) -> OnnxSubgraphError:
         """A YAML error in our words."""
         if isinstance(error, yaml.MarkedYAMLError):
             mark = error.problem_mark or error.context_mark
             span = self.place(mark.line + 1, mark.column + 1) if mark else self.place(1, 1)
             problem = error.problem or "not YAML"
-            return PatternError(f"not valid YAML: {problem}", span=span, hint=_yaml_hint(span, problem))
+            return self.kind.error(f"not valid YAML: {problem}", span=span, hint=_yaml_hint(span, problem))
         position = next((i for i, c in enumerate(self.text) if not (c.isprintable() or c in "\t\n\r\x85\u2028\u2029")), 0)
         before = _BREAK.split(self.text[:position])
-        return PatternError("not valid YAML: a control character", span=self.place(len(before), len(before[-1]) + 1))
+        return self.kind.error("not valid YAML: a control character", span=self.place(len(before), len(before[-1]) + 1))
 
 
 def _yaml_hint(span: Span, problem: str) -> str:

@@ -106,6 +106,20 @@ def save(model: ir.Model, path: Path, source: Path | None) -> None:
         placement.write(lambda: _serialized(model, path))
 
 
+def size(model: ir.Model, unchanged: Path | None = None) -> int:
+    """The bytes that a model takes when it is written, the external data that it reads included. Nothing is written.
+
+    unchanged: the file that is handed on in its place, where nothing was changed in it.
+    """
+    with placed(model, Path("model.onnx"), keep=True, never=()):
+        content = unchanged.stat().st_size if unchanged is not None else len(_serialized(model, Path("model.onnx")))
+        tensors = [value.const_value for value in _external(model)]
+        data = {
+            (tensor.location, tensor.offset): int(tensor.nbytes) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)
+        }
+        return content + sum(data.values())
+
+
 def write_temporary(model: ir.Model, source: Path, directory: Path) -> Path:
     """A file of the model in `directory`, for a session to open and then to be thrown away. No weights are copied.
 

@@ -7,6 +7,7 @@ None, and the `problem` beside it says why.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from onnx_subgraph.report import grouping
 
 if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
+    from onnx_subgraph.expectation.check import Check
     from onnx_subgraph.language.library import Header
     from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.proving import Proof
@@ -36,6 +38,21 @@ def fusion(result: FuseResult) -> Object:
         "verification": verdict(result.verdict),
         "seconds": {stage: round(seconds, 6) for stage, seconds in result.seconds.items()},
     }
+
+
+def expectations(checks: Sequence[Check]) -> list[Object]:
+    """What `fuse --json --expect` adds for one model: each expectation, met or not, with what was found."""
+    return [
+        {
+            "what": check.what,
+            "expected": check.expected,
+            "found": check.found,
+            "met": check.met,
+            "place": _place(check.span),
+            "reasons": list(check.reasons),
+        }
+        for check in checks
+    ]
 
 
 def failure(model: Path, message: str) -> Object:

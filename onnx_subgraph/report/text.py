@@ -17,6 +17,7 @@ from rich.text import Text
 
 from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.report import grouping
+from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
 from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, tried
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
     from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.proving import Proof
+    from onnx_subgraph.report.entry import Entry
     from onnx_subgraph.verification.verdict import Run, Verdict
 
 FAILURES = 10
@@ -48,6 +50,17 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
     elif hidden:
         begun = f"{count(hidden, 'place')} where a pattern only began to match"
         parts += ["", Text(f"`onnx-subgraph explain {result.model}` shows {begun}", "dim")]
+    return Group(*parts, "")
+
+
+def expectations(entry: Entry) -> RenderableType:
+    """How the expectations of one model were met; each that was missed with its place, and why."""
+    met = len(entry.checks) - len(entry.missed)
+    style = "bold red" if entry.missed else "bold green"
+    parts: list[RenderableType] = [Text.assemble("expectations  ", (f"{met} of {len(entry.checks)} met", style))]
+    for check in entry.missed:
+        place, *lines = missed_text(check).splitlines()
+        parts += ["", Text(place, "cyan"), Text("\n".join(lines), overflow="fold")]
     return Group(*parts, "")
 
 

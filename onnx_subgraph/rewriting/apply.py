@@ -119,7 +119,14 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         added=sum(n.op_type != "Constant" for n in nodes),
         assumes=match.pattern.assumes,
         body=head is not None and head.domain == function.DOMAIN,
+        attributes=_scalars(head) if head is not None else (),
     )
+
+
+def _scalars(node: ir.Node) -> tuple[tuple[str, int | float | str], ...]:
+    single = (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING)
+    found = sorted(node.attributes.items())
+    return tuple((name, attribute.value) for name, attribute in found if not attribute.is_ref() and attribute.type in single)
 
 
 def _place_constants(planned: Plan, outline: Outline) -> list[ir.Node]:

@@ -12,6 +12,7 @@ class Rewrite:
     pattern: its id. op: the operator that stands for the match, `com.microsoft.Gelu`. node: the name of the (first) node added.
     replaces: the names of the nodes removed, in topological order. added: how many nodes were added.
     assumes: what the pattern assumes (`finite`), for the report. body: whether the operator is a model-local function.
+    attributes: those of that first node that hold one number or one text, by name.
     """
 
     pattern: str
@@ -21,6 +22,7 @@ class Rewrite:
     added: int
     assumes: frozenset[str] = frozenset()
     body: bool = False
+    attributes: tuple[tuple[str, int | float | str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

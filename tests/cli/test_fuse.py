@@ -82,10 +82,10 @@ def test_a_failure_could_not_tell() -> None:
 
 # Many models, with a pipeline that answers by the model's name
 
-Fuse = Callable[[Path, Path | None, Any, Options, Callable[[str], None]], FuseResult]
 
-
-def answer(model: Path, output: Path | None, library: Any, options: Options, progress: Callable[[str], None]) -> FuseResult:
+def answer(
+    model: Path, output: Path | None, library: Any, options: Options, progress: Callable[[str], None], accepts: Any = None
+) -> FuseResult:
     match model.stem:
         case "broken":
             raise ModelError(f"{model} is no ONNX model")
@@ -133,7 +133,9 @@ def test_the_exit_code_is_the_worst(run: Run, models: list[str], code: int) -> N
 def test_every_option_reaches_the_pipeline(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[Options] = []
 
-    def record(model: Path, output: Path | None, library: Any, options: Options, progress: Callable[[str], None]) -> FuseResult:
+    def record(
+        model: Path, output: Path | None, library: Any, options: Options, progress: Callable[[str], None], accepts: Any = None
+    ) -> FuseResult:
         seen.append(options)
         return answer(model, output, library, options, progress)
 

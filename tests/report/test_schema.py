@@ -10,6 +10,8 @@ import jsonschema
 import pytest
 
 from onnx_subgraph import Options, explain, fuse, verify
+from onnx_subgraph.errors import Span
+from onnx_subgraph.expectation.check import Check
 from onnx_subgraph.language.library import headers, load_patterns
 from onnx_subgraph.proving import Proof
 from onnx_subgraph.report import json as report
@@ -48,6 +50,15 @@ def test_a_fusion(tmp_path: Path) -> None:
     failure = report.failure(Path("m.onnx"), "is empty")
     check(failure, "failure")
     check({"models": [answer, failure]}, "several")
+    jsonschema.validate(answer, {**closed(SCHEMA), "anyOf": [{"$ref": "#/$defs/fuse"}]})
+
+
+def test_expectations() -> None:
+    result = fuse(MODEL, None, LIBRARY, Options(verify=False, dry_run=True))
+    place = Span("expected.yaml", 3, 5, 2, "    nodes: 3")
+    checks = [Check("nodes", "3", "4", met=False, span=place, reasons=("why",))]
+    answer = {**report.fusion(result), "expectations": report.expectations(checks)}
+    check(answer, "fuse")
     jsonschema.validate(answer, {**closed(SCHEMA), "anyOf": [{"$ref": "#/$defs/fuse"}]})
 
 

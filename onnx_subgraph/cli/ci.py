@@ -1,0 +1,156 @@
+"""What a CI job asks of `fuse`: expectations to hold the run against, and files and annotations that its system reads.
+
+Where a file can't be written is said before the first model is read. Everything is written whole, at the end of the run, also
+where it failed; only an expectation file is made from nothing but a good run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from onnx_subgraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnx_subgraph.expectation.check import Check
+    from onnx_subgraph.expectation.expectation import Expectation, Section
+    from onnx_subgraph.language.library import Library
+    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.report.entry import Entry
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_FILE = click.Path(path_type=Path)
+
+
+def ci_options(command: Command) -> Command:
+    """`--expect`, `--write-expect`, `--junit`, `--summary` and `--annotations`."""
+    for option in reversed(
+        (
+            click.option(
+                "--expect",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                metavar="FILE.yaml",
+                help="Hold the run against the expectations in this file. A model that misses one is not written: exit code 1.",
+            ),
+            click.option("--write-expect", type=_FILE, metavar="FILE.yaml", help="Write the expectations that this run meets."),
+            click.option("--junit", type=_FILE, metavar="FILE.xml", help="Write a JUnit report, a case for each check."),
+            click.option("--summary", type=_FILE, metavar="FILE.md", help="Append a summary in Markdown, for the page of a job."),
+            click.option(
+                "--annotations/--no-annotations",
+                default=None,
+                show_default="on where GITHUB_ACTIONS is true",
+                help="Print what is wrong as annotations of GitHub Actions, on standard error.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options of `ci_options`."""
+
+    expect: Path | None
+    write_expect: Path | None
+    junit: Path | None
+    summary: Path | None
+    annotations: bool | None
+
+    @property
+    def measured(self) -> bool:
+        """Whether the size of the fused model is asked for."""
+        return self.expect is not None or self.write_expect is not None
+
+    def check(self, taken: Iterable[Path]) -> None:
+        """Raises UsageError where a file can't be written, or is one of `taken`, which are read or written for the models."""
+        if self.expect is not None and self.write_expect is not None:
+            hint = "use --expect to check a run, --write-expect to make the file again"
+            raise UsageError("--expect and --write-expect exclude each other", hint=hint)
+        uses = {path.resolve(): "a model" for path in taken}
+        for option, path in (("--write-expect", self.write_expect), ("--junit", self.junit), ("--summary", self.summary)):
+            if path is None:
+                continue
+            _check_writable(option, path)
+            other = uses.setdefault(path.resolve(), option)
+            if other != option:
+                raise UsageError(f"{option}: {path} is also the file of {other}", hint="name another file")
+
+    def expectation(self, models: Sequence[Path], library: Library) -> Expectation | None:
+        """The expectations to hold `models` against. Raises ExpectationError for mistakes, or a model without a section."""
+        if self.expect is None:
+            return None
+        from onnx_subgraph.expectation.reading import read_expectation
+
+        expectation = read_expectation(self.expect, frozenset(pattern.id for pattern in library.patterns))
+        for model in models:
+            expectation.section(model)
+        return expectation
+
+    def finish(self, entries: Sequence[Entry], unused: Sequence[Section]) -> None:
+        """Writes and prints what was asked for. The entries hold only near misses that are worth telling."""
+        if self.annotations or (self.annotations is None and os.environ.get("GITHUB_ACTIONS") == "true"):
+            _annotate(entries, unused)
+        if self.junit is not None:
+            from onnx_subgraph.report import junit
+
+            _write(self.junit, junit.document(entries, unused))
+        if self.summary is not None:
+            from onnx_subgraph.report import summary
+
+            before = self.summary.read_bytes() if self.summary.exists() else b""
+            _write(self.summary, before + summary.markdown(entries, unused).encode())
+        if self.write_expect is not None:
+            _write_expectation(self.write_expect, entries)
+
+
+def held(section: Section, result: FuseResult, library: Library) -> tuple[Check, ...]:
+    """The expectations of `section`, held against `result`."""
+    from onnx_subgraph.expectation.check import check
+    from onnx_subgraph.report.relevance import telling
+
+    return check(section, result, telling(result, library).near_misses)
+
+
+def _annotate(entries: Sequence[Entry], unused: Sequence[Section]) -> None:
+    from onnx_subgraph.cli.terminal import warn
+    from onnx_subgraph.report.annotations import commands
+
+    workspace = os.environ.get("GITHUB_WORKSPACE")
+    for line in commands(entries, unused, Path(workspace) if workspace else None):
+        warn(line)
+
+
+def _write_expectation(path: Path, entries: Sequence[Entry]) -> None:
+    from onnx_subgraph.cli.terminal import warn
+    from onnx_subgraph.expectation.writing import expectation_text
+
+    bad = next((entry for entry in entries if entry.code), None)
+    if bad is not None:
+        warn(f"{path} was not written: {bad.model} {bad.outcome}")
+        return
+    results = [(entry.result, entry.result.near_misses) for entry in entries if entry.result is not None]
+    _write(path, expectation_text(results).encode())
+
+
+def _check_writable(option: str, path: Path) -> None:
+    folder = path.parent
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{option}: {path} is not a regular file", hint="name a file to write")
+    if not folder.is_dir():
+        raise UsageError(f"{option}: there is no folder {folder}", hint="make the folder, or name another file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{option}: the folder {folder} can't be written to", hint="name another file")
+
+
+def _write(path: Path, content: bytes) -> None:
+    from onnx_subgraph.model.atomic import written_whole
+
+    with written_whole(path) as (file,):
+        file.write(content)

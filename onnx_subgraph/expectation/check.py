@@ -1,0 +1,205 @@
+"""A section held against a result: one `Check` for each expectation, and for a miss why, as far as the matching knows.
+
+A pattern that fused less often than expected is explained by what nearly matched and by what matched and could not be replaced,
+at its node, with what was expected and found there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx_subgraph.errors import Span
+from onnx_subgraph.expectation.expectation import AttributeValues, Fusions, Limit, Scalar, Section, Tolerance
+from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.pipeline import FuseResult
+from onnx_subgraph.rewriting.rewrite import Rewrite
+from onnx_subgraph.verification.verdict import Run
+
+MOST_REASONS = 3
+"""Reasons of one kind that a miss lists; `explain` has all."""
+UNNAMED = "(a node without a name)"
+_SAME = 1e-6
+"""The relative difference up to which two attributes are equal: they are float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One expectation and what was found. what: the thing that is counted or measured. span: where it is expected.
+
+    reasons: where it is missed, what is known of why, a line each.
+    """
+
+    what: str
+    expected: str
+    found: str
+    met: bool
+    span: Span
+    reasons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.what}: expected {self.expected}, found {self.found}"
+
+
+def check(section: Section, result: FuseResult, told: Sequence[NearMiss]) -> tuple[Check, ...]:
+    """Every expectation of `section` held against `result`, in the order of `reading.KEYS`.
+
+    told: the near misses of the result that are worth telling; the others only explain.
+    """
+    return tuple(_checks(section, result, told))
+
+
+def bytes_text(size: int) -> str:
+    """A number of bytes for a person: `438.2 MB`."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size} B"
+
+
+def number_text(value: Scalar) -> str:
+    """An attribute as it is written: `1e-05`, as short as float32 allows."""
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def places(near_misses: Iterable[NearMiss], pattern: str) -> list[NearMiss]:
+    """Where `pattern` nearly matched, the furthest first; what two alternatives found wrong in the same way is one place."""
+    once: dict[tuple[str, ...], NearMiss] = {}
+    for miss in near_misses:
+        key = (miss.anchor, miss.node, miss.expected, miss.found)
+        if miss.pattern == pattern and (key not in once or miss.matched > once[key].matched):
+            once[key] = miss
+    return sorted(once.values(), key=lambda miss: -miss.matched)
+
+
+def _checks(section: Section, result: FuseResult, told: Sequence[NearMiss]) -> Iterator[Check]:
+    for pattern, fusions in section.fusions.items():
+        yield from _pattern(pattern, fusions, result, told)
+    if section.near_misses is not None and section.near_misses_span is not None:
+        yield from _near_misses(section.near_misses, section.near_misses_span, told)
+    if section.nodes is not None:
+        yield _limited("nodes", section.nodes, result.nodes_after)
+    if section.size is not None:
+        yield _size(section.size, result.size)
+    for provider, span in section.providers.items():
+        yield _provider(provider, span, result)
+    if section.tolerance is not None:
+        yield _tolerance(section.tolerance, result)
+
+
+def _limited(what: str, limit: Limit, found: int, reasons: tuple[str, ...] = ()) -> Check:
+    met = limit.allows(found)
+    return Check(what, limit.text, str(found), met, limit.span, () if met else reasons)
+
+
+# Fusions
+
+
+def _pattern(pattern: str, fusions: Fusions, result: FuseResult, told: Sequence[NearMiss]) -> Iterator[Check]:
+    sites = [rewrite for rewrite in result.rewrites if rewrite.pattern == pattern]
+    if fusions.count is not None:
+        fewer = len(sites) < fusions.count.number
+        reasons = _why_fewer(pattern, result, told) if fewer else [f"fused at: {_listed([_place(site) for site in sites])}"]
+        yield _limited(pattern, fusions.count, len(sites), tuple(reasons))
+    for name, values in fusions.attributes.items():
+        yield _attribute(pattern, name, values, sites)
+
+
+def _why_fewer(pattern: str, result: FuseResult, told: Sequence[NearMiss]) -> list[str]:
+    skips = [skip for skip in result.skipped if skip.pattern == pattern]
+    reasons = [f"matched, not replaced: {skip.reason}: node {skip.node or UNNAMED}" for skip in skips[:MOST_REASONS]]
+    gone = {node for rewrite in result.rewrites for node in rewrite.replaces if node}
+    left = [miss for miss in result.near_misses if not {miss.anchor, miss.node} & gone]
+    near = places(told, pattern) or places(left, pattern)
+    reasons += [nearly(miss) for miss in near[:MOST_REASONS]]
+    more = max(0, len(skips) - MOST_REASONS) + max(0, len(near) - MOST_REASONS)
+    if more:
+        reasons.append(f"and {more} more: `onnx-subgraph explain {result.model} {pattern}`")
+    return reasons or [f"nothing that is left in the model is like {pattern}"]
+
+
+def nearly(miss: NearMiss) -> str:
+    """A near miss as one line."""
+    count = f"{miss.matched} node{'' if miss.matched == 1 else 's'} matched"
+    return f"nearly: node {miss.node or UNNAMED}: expected {miss.expected}, found {miss.found} ({count})"
+
+
+def _attribute(pattern: str, name: str, expected: AttributeValues, sites: Sequence[Rewrite]) -> Check:
+    wrong = [(site, value) for site in sites if not _among(value := dict(site.attributes).get(name), expected.values)]
+    values = sorted({"none" if value is None else number_text(value) for _, value in wrong})
+    found = f"{', '.join(values)} at {_listed([_place(site) for site, _ in wrong])}" if wrong else "nothing else"
+    what = f"{name} of {pattern}"
+    return Check(what, " or ".join(map(number_text, expected.values)), found, not wrong, expected.span)
+
+
+def _among(value: Scalar | None, expected: Iterable[Scalar]) -> bool:
+    return any(_same(value, other) for other in expected)
+
+
+def _same(value: Scalar | None, other: Scalar) -> bool:
+    if isinstance(value, int | float) and isinstance(other, int | float):
+        return math.isclose(value, other, rel_tol=_SAME)
+    return value == other
+
+
+# Near misses
+
+
+def _near_misses(limits: Mapping[str, Limit], span: Span, told: Sequence[NearMiss]) -> Iterator[Check]:
+    for pattern, limit in limits.items():
+        near = places(told, pattern)
+        yield _limited(f"near misses of {pattern}", limit, len(near), tuple(map(nearly, near[:MOST_REASONS])))
+    others = {miss.pattern: None for miss in told if miss.pattern not in limits}
+    found = {pattern: places(told, pattern) for pattern in others}
+    reasons = tuple(f"{pattern}, {nearly(near[0])}" for pattern, near in found.items())
+    said = ", ".join(f"{len(near)} of {pattern}" for pattern, near in found.items()) or "none"
+    yield Check("near misses of other patterns" if limits else "near misses", "none", said, not found, span, reasons)
+
+
+# Size and verification
+
+
+def _size(limit: Limit, size: int | None) -> Check:
+    if size is None:
+        return Check("size", limit.text, "no size: nothing was fused", False, limit.span)
+    return Check("size", limit.text, f"{bytes_text(size)} ({size} bytes)", limit.allows(size), limit.span)
+
+
+def _provider(provider: str, span: Span, result: FuseResult) -> Check:
+    runs = [run for run in result.verdict.runs if run.provider == provider]
+    what = f"verification on {provider}"
+    if provider not in result.providers:
+        hint = f"the run verified on {', '.join(result.providers)}; add --provider {provider}"
+        return Check(what, "equivalent", "not run", False, span, (hint,))
+    if not runs and result.verdict.verdict != "equivalent":
+        return Check(what, "equivalent", result.verdict.verdict.replace("-", " "), False, span, (result.verdict.reason,))
+    different = [run for run in runs if not run.equal]
+    return Check(what, "equivalent", "different" if different else "equivalent", not different, span, _outputs(different))
+
+
+def _outputs(runs: Sequence[Run]) -> tuple[str, ...]:
+    return tuple(f"output {name}" for name in dict.fromkeys(run.output for run in runs))
+
+
+def _tolerance(tolerance: Tolerance, result: FuseResult) -> Check:
+    expected = f"a difference of at most {tolerance.value:g}"
+    verdict = result.verdict
+    if verdict.verdict == "not-run":
+        return Check("tolerance", expected, "not verified", False, tolerance.span, (verdict.reason,))
+    worst = max(verdict.runs, key=lambda run: (bool(run.problem), run.error), default=None)
+    if worst is None:
+        return Check("tolerance", expected, "none: nothing fused", True, tolerance.span)
+    if worst.problem:
+        return Check("tolerance", expected, f"{worst.problem} in output {worst.output}", False, tolerance.span)
+    found = f"{worst.error:.2g} in output {worst.output}"
+    return Check("tolerance", expected, found, worst.error <= tolerance.value, tolerance.span)
+
+
+def _place(rewrite: Rewrite) -> str:
+    return rewrite.node or next(filter(None, rewrite.replaces), UNNAMED)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MOST_REASONS])
+    return f"{shown}, and {len(names) - MOST_REASONS} more" if len(names) > MOST_REASONS else shown

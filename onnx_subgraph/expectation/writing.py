@@ -1,0 +1,74 @@
+"""Results → an expectation file that they meet, and that the next export must meet too.
+
+Counts are exact; what may get better is bounded (`at most`), with room for what is not worth a failure: sizes are rounded up, and
+the tolerance is the power of ten above the measured bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from onnx_subgraph.expectation.check import number_text, places
+from onnx_subgraph.expectation.expectation import names
+from onnx_subgraph.expectation.reading import UNITS
+from onnx_subgraph.language.dump import yaml_text
+from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.pipeline import FuseResult
+from onnx_subgraph.rewriting.rewrite import Rewrite
+from onnx_subgraph.verification.verdict import Verdict
+
+HEAD = "# What `onnx-subgraph fuse` is expected to give: checked with --expect, made with --write-expect.\n"
+
+
+def expectation_text(results: Sequence[tuple[FuseResult, Sequence[NearMiss]]]) -> str:
+    """The expectation file that `results` meet; beside each result its near misses that are worth telling."""
+    sections = names(result.model for result, _ in results)
+    return HEAD + yaml_text({"models": {sections[result.model]: _section(result, told) for result, told in results}})
+
+
+def _section(result: FuseResult, told: Sequence[NearMiss]) -> dict[str, Any]:
+    by_pattern: dict[str, list[Rewrite]] = {}
+    for rewrite in result.rewrites:
+        by_pattern.setdefault(rewrite.pattern, []).append(rewrite)
+    near = {pattern: len(places(told, pattern)) for pattern in sorted({miss.pattern for miss in told})}
+    section: dict[str, Any] = {
+        "fusions": {pattern: _fusions(sites) for pattern, sites in by_pattern.items()},
+        "near-misses": {pattern: f"at most {count}" for pattern, count in near.items()},
+        "nodes": f"at most {result.nodes_after}",
+    }
+    if result.size is not None:
+        section["size"] = f"at most {_rounded_up(result.size)}"
+    if result.verdict.verdict == "equivalent":
+        section["providers"] = list(result.providers)
+        section |= _tolerance(result.verdict)
+    return section
+
+
+def _fusions(sites: Sequence[Rewrite]) -> int | dict[str, Any]:
+    """The count, and beside it the attributes that are real numbers: an ε changes without any other trace in the graph."""
+    attributes = _real_numbers(dict(site.attributes) for site in sites)
+    return {"count": len(sites), "attributes": attributes} if attributes else len(sites)
+
+
+def _real_numbers(attributes: Iterable[Mapping[str, object]]) -> dict[str, Any]:
+    found: dict[str, dict[float, None]] = {}
+    for one in attributes:
+        for name, value in one.items():
+            if isinstance(value, float) and math.isfinite(value):
+                found.setdefault(name, {})[float(number_text(value))] = None
+    return {name: values[0] if len(values := sorted(seen)) == 1 else values for name, seen in found.items()}
+
+
+def _tolerance(verdict: Verdict) -> dict[str, float]:
+    bound = max((run.bound for run in verdict.runs if math.isfinite(run.bound)), default=0.0)
+    return {"tolerance": float(f"1e{math.ceil(math.log10(bound))}")} if bound > 0 else {}
+
+
+def _rounded_up(size: int) -> str:
+    """`size` bytes, rounded up to two digits: `440 MB`."""
+    unit, factor = next(((u, f) for u, f in reversed(UNITS.items()) if size >= f), ("B", 1))
+    digits = len(str(size)) - 2
+    rounded = -(-size // 10**digits) * 10**digits if digits > 0 else size
+    return f"{rounded / factor:g} {unit}"

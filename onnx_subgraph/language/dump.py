@@ -1,0 +1,22 @@
+"""Plain data → YAML text, as `source` reads it back: keys in the order given, no aliases, letters of every script as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)  # list items stand below their key, indented
+
+
+def yaml_text(data: Mapping[str, Any]) -> str:
+    """`data`, made of mappings, lists, strings and numbers, as a YAML document in block style."""
+    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return text

@@ -1,0 +1,64 @@
+"""A run as workflow commands of GitHub Actions, which show an error at a line of a file of the pull request.
+
+The format is docs.github.com/actions/reference/workflow-commands-for-github-actions, the escapes those of actions/toolkit.
+GitHub shows ten of a kind for each step, so there is one for each thing that is wrong, and none for what is right.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnx_subgraph.report.wording import outcome
+
+if TYPE_CHECKING:
+    from onnx_subgraph.errors import Span
+    from onnx_subgraph.expectation.expectation import Section
+    from onnx_subgraph.report.entry import Entry
+
+
+def commands(entries: Sequence[Entry], unused: Iterable[Section] = (), workspace: Path | None = None) -> Iterator[str]:
+    """One workflow command a line. unused: sections that are for none of the models. workspace: the root of the repository."""
+    for entry in entries:
+        model = _file(str(entry.model), workspace)
+        if entry.result is None:
+            yield _command("error", {"file": model, "title": f"{entry.model}: {entry.outcome}"}, entry.error)
+            continue
+        verdict = entry.result.verdict
+        if verdict.verdict == "different" or entry.code == 2:
+            said = outcome(verdict.worst) if verdict.worst is not None else verdict.reason
+            yield _command("error", {"file": model, "title": f"{entry.model}: {entry.outcome}"}, said)
+        for check in entry.missed:
+            place = _place(check.span, workspace)
+            yield _command("error", {**place, "title": f"{entry.model}: {check.what}"}, "\n".join([str(check), *check.reasons]))
+    for section in unused:
+        title = f"{section.model}: not in this run"
+        yield _command(
+            "warning", {**_place(section.span, workspace), "title": title}, "expected, but no model of the run has this name"
+        )
+
+
+def _place(span: Span, workspace: Path | None) -> dict[str, str]:
+    end = span.column + span.length
+    return {"file": _file(span.file, workspace), "line": str(span.line), "col": str(span.column), "endColumn": str(end)}
+
+
+def _file(path: str, workspace: Path | None) -> str:
+    """`path` from the root of the repository, as GitHub wants it, where it lies in there."""
+    whole = Path(os.path.abspath(path))  # noqa: PTH100  (a link is annotated, not what it leads to)
+    return whole.relative_to(workspace).as_posix() if workspace is not None and whole.is_relative_to(workspace) else path
+
+
+def _command(level: str, properties: Mapping[str, str], message: str) -> str:
+    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{level} {written}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

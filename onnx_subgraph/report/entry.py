@@ -1,0 +1,48 @@
+"""What became of one model of a run, expectations included: what the files for a CI job are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx_subgraph.expectation.check import Check
+    from onnx_subgraph.pipeline import FuseResult
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One model of a run. result: None where it could not be fused, `error` then says why. code: 0 yes, 1 no, 2 could not tell.
+
+    checks: its expectations, held against the result.
+    """
+
+    model: Path
+    code: int
+    result: FuseResult | None = None
+    error: str = ""
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def missed(self) -> tuple[Check, ...]:
+        """The expectations that were not met."""
+        return tuple(check for check in self.checks if not check.met)
+
+    @property
+    def outcome(self) -> str:
+        """In a few words, whether the model may be used."""
+        if self.result is None:
+            return "could not be fused"
+        if self.result.verdict.verdict == "different":
+            return "not equivalent to the original"
+        if self.code == 2:
+            return "could not be verified"
+        if self.missed:
+            return f"{len(self.missed)} of {len(self.checks)} expectation{'' if len(self.checks) == 1 else 's'} missed"
+        return "unchanged: nothing fused" if self.result.unchanged else "fused"
+
+
+def missed_text(check: Check) -> str:
+    """A missed expectation in full: its place with a caret, what was expected and found, and why."""
+    return "\n".join([str(check.span), check.span.caret(), str(check), *(f"  {reason}" for reason in check.reasons)])

@@ -1,0 +1,201 @@
+"""Expectations held against results: what is met, what is missed, and what is said of why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.errors import Span
+from onnx_subgraph.expectation.check import Check, bytes_text, check
+from onnx_subgraph.expectation.reading import read_expectation
+from onnx_subgraph.expectation.writing import expectation_text
+from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.pipeline import FuseResult
+from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.verification.verdict import Run, Verdict
+
+CPU = "CPUExecutionProvider"
+RUN = Run(CPU, True, {"batch": 2}, 0, "logits", 3e-6, 8e-6, (0, 3))
+EPSILON = 9.999999960041972e-13  # 1e-12 in float32
+RESULT = FuseResult(
+    model=Path("build/bert.onnx"),
+    output=Path("dist/bert.onnx"),
+    nodes_before=100,
+    nodes_after=40,
+    opset_before=17,
+    opset_after=17,
+    target="onnxruntime",
+    providers=(CPU,),
+    rewrites=(
+        *(
+            Rewrite("layer-normalization", "LayerNormalization", f"/{i}/LN", (f"/{i}/a",), 1, attributes=(("epsilon", EPSILON),))
+            for i in range(5)
+        ),
+        Rewrite("gelu", "com.microsoft.Gelu", "/0/Gelu", ("/0/Erf",), 1),
+    ),
+    near_misses=(),
+    skipped=(),
+    verdict=Verdict("equivalent", "kernel", (RUN,)),
+    seconds={},
+    size=1_234_567,
+)
+MISS = NearMiss("layer-normalization", Span("p.yaml", 1, 1), "/9/a", "/9/Sqrt", "the constant 2", "3", 7)
+IDS = {"gelu", "layer-normalization", "mish"}
+
+
+def checks(section: str, result: FuseResult = RESULT, *, folder: Path, told: bool = True) -> list[Check]:
+    file = folder / "expected.yaml"
+    file.write_text(f"models:\n  bert.onnx: {{{section}}}\n", encoding="utf-8")
+    expected = read_expectation(file, IDS).section(result.model)
+    return list(check(expected, result, result.near_misses if told else ()))
+
+
+@pytest.mark.parametrize(
+    ("section", "met"),
+    [
+        ("fusions: {layer-normalization: 5}", True),
+        ("fusions: {layer-normalization: 6}", False),
+        ("fusions: {layer-normalization: 4}", False),
+        ("fusions: {layer-normalization: at least 4}", True),
+        ("fusions: {layer-normalization: at most 4}", False),
+        ("fusions: {mish: 0}", True),
+        ("fusions: {layer-normalization: {attributes: {epsilon: 1e-12}}}", True),
+        ("fusions: {layer-normalization: {attributes: {epsilon: [1e-5, 1e-12]}}}", True),
+        ("fusions: {layer-normalization: {attributes: {epsilon: 1e-5}}}", False),
+        ("fusions: {layer-normalization: {attributes: {axis: 0}}}", False),
+        ("near-misses: {}", True),
+        ("nodes: at most 40", True),
+        ("nodes: at most 39", False),
+        ("size: at most 1.3 MB", True),
+        ("size: at most 1234 KB", False),
+        ("size: at least 1234567 B", True),
+        (f"providers: [{CPU}]", True),
+        ("providers: [CUDAExecutionProvider]", False),
+        ("tolerance: 3e-6", True),
+        ("tolerance: 2e-6", False),
+    ],
+)
+def test_an_expectation_is_met_or_missed(tmp_path: Path, section: str, met: bool) -> None:
+    assert [one.met for one in checks(section, folder=tmp_path)] == [met]
+
+
+def test_a_miss_says_what_nearly_matched_at_which_node(tmp_path: Path) -> None:
+    result = replace(RESULT, near_misses=(MISS,), rewrites=RESULT.rewrites[1:])
+    (missed,) = checks("fusions: {layer-normalization: 5}", result, folder=tmp_path)
+    assert str(missed) == "layer-normalization: expected 5, found 4"
+    assert missed.reasons == ("nearly: node /9/Sqrt: expected the constant 2, found 3 (7 nodes matched)",)
+    assert missed.span.caret().splitlines() == [
+        "2 |   bert.onnx: {fusions: {layer-normalization: 5}}",
+        "  |                                              ^",
+    ]
+
+
+def test_a_near_miss_that_is_not_worth_telling_explains_where_nothing_else_does(tmp_path: Path) -> None:
+    result = replace(RESULT, near_misses=(MISS,))
+    assert (
+        "nearly: node /9/Sqrt" in checks("fusions: {layer-normalization: 6}", result, folder=tmp_path, told=False)[0].reasons[0]
+    )
+
+
+def test_a_near_miss_inside_another_fusion_explains_nothing(tmp_path: Path) -> None:
+    result = replace(RESULT, near_misses=(replace(MISS, node="/0/Erf"),))
+    (missed,) = checks("fusions: {layer-normalization: 6}", result, folder=tmp_path, told=False)
+    assert missed.reasons == ("nothing that is left in the model is like layer-normalization",)
+
+
+def test_a_match_that_could_not_be_replaced_is_a_reason(tmp_path: Path) -> None:
+    result = replace(RESULT, skipped=(Skip("layer-normalization", "/9/LN", "needs opset 17", 17),))
+    (missed,) = checks("fusions: {layer-normalization: 6}", result, folder=tmp_path)
+    assert missed.reasons == ("matched, not replaced: needs opset 17: node /9/LN",)
+
+
+def test_more_than_expected_says_where(tmp_path: Path) -> None:
+    (missed,) = checks("fusions: {layer-normalization: at most 4}", folder=tmp_path)
+    assert missed.reasons == ("fused at: /0/LN, /1/LN, /2/LN, and 2 more",)
+
+
+def test_another_attribute_is_named_with_its_node(tmp_path: Path) -> None:
+    other = replace(RESULT.rewrites[3], attributes=(("epsilon", 0.0010000000474974513),))
+    result = replace(RESULT, rewrites=(*RESULT.rewrites[:3], other, *RESULT.rewrites[4:]))
+    (missed,) = checks("fusions: {layer-normalization: {attributes: {epsilon: 1e-12}}}", result, folder=tmp_path)
+    assert str(missed) == "epsilon of layer-normalization: expected 1e-12, found 0.001 at /3/LN"
+
+
+def test_many_misses_of_a_kind_are_counted(tmp_path: Path) -> None:
+    near = tuple(replace(MISS, anchor=f"/{i}/x", node=f"/{i}/y") for i in range(24))
+    (missed,) = checks("fusions: {layer-normalization: 29}", replace(RESULT, near_misses=near), folder=tmp_path)
+    assert len(missed.reasons) == 4
+    assert missed.reasons[-1] == "and 21 more: `onnx-subgraph explain build/bert.onnx layer-normalization`"
+
+
+def test_near_misses_are_bounded_for_named_patterns_and_for_the_others(tmp_path: Path) -> None:
+    result = replace(RESULT, near_misses=(MISS, replace(MISS, matched=3), replace(MISS, pattern="mish")))
+    named, others = checks("near-misses: {layer-normalization: at most 1}", result, folder=tmp_path)
+    assert named.met  # what two alternatives found wrong in the same way is one place
+    assert str(others) == "near misses of other patterns: expected none, found 1 of mish"
+    assert others.reasons == ("mish, nearly: node /9/Sqrt: expected the constant 2, found 3 (7 nodes matched)",)
+    assert not checks("near-misses: {}", result, folder=tmp_path)[0].met
+
+
+@pytest.mark.parametrize(
+    ("verdict", "found"),
+    [
+        (Verdict("different", runs=(replace(RUN, error=1.0),)), ["different", "1 in output logits"]),
+        (Verdict("different", runs=(replace(RUN, problem="another shape"),)), ["different", "another shape in output logits"]),
+        (Verdict("not-run", reason="no feeds"), ["not run", "not verified"]),
+        (Verdict("equivalent", reason="nothing fused"), ["equivalent", "none: nothing fused"]),
+    ],
+)
+def test_what_was_not_verified_is_not_as_expected(tmp_path: Path, verdict: Verdict, found: list[str]) -> None:
+    held = checks(f"providers: [{CPU}], tolerance: 1e-4", replace(RESULT, verdict=verdict), folder=tmp_path)
+    assert [one.found for one in held] == found
+    assert {one.met for one in held} == {verdict.verdict == "equivalent"}
+
+
+def test_a_run_meets_the_expectation_that_is_made_from_it(tmp_path: Path) -> None:
+    """Law, and it lets only better ones pass: one fusion fewer, one node more, a larger file or a new near miss do not."""
+    near = replace(RESULT, near_misses=(MISS,))
+    file = tmp_path / "expected.yaml"
+    file.write_text(expectation_text([(near, near.near_misses)]), encoding="utf-8")
+    section = read_expectation(file, IDS).section(RESULT.model)
+    held = check(section, near, near.near_misses)
+    assert len(held) == 9 and all(one.met for one in held)
+    for worse, what in (
+        (replace(near, rewrites=near.rewrites[1:]), "layer-normalization"),
+        (replace(near, nodes_after=41), "nodes"),
+        (replace(near, size=1_300_001), "size"),
+        (replace(near, near_misses=(MISS, replace(MISS, anchor="/8/a"))), "near misses of layer-normalization"),
+        (replace(near, verdict=Verdict("equivalent", runs=(replace(RUN, error=2e-5, bound=1e-3),))), "tolerance"),
+    ):
+        assert [one.what for one in check(section, worse, worse.near_misses) if not one.met] == [what]
+
+
+def test_the_written_file_is_readable(tmp_path: Path) -> None:
+    assert expectation_text([(RESULT, ())]) == (
+        "# What `onnx-subgraph fuse` is expected to give: checked with --expect, made with --write-expect.\n"
+        "models:\n"
+        "  bert.onnx:\n"
+        "    fusions:\n"
+        "      layer-normalization:\n"
+        "        count: 5\n"
+        "        attributes:\n"
+        "          epsilon: 1.0e-12\n"
+        "      gelu: 1\n"
+        "    near-misses: {}\n"
+        "    nodes: at most 40\n"
+        "    size: at most 1.3 MB\n"
+        "    providers:\n"
+        "      - CPUExecutionProvider\n"
+        "    tolerance: 1.0e-05\n"
+    )
+
+
+def test_models_of_one_name_get_their_folders() -> None:
+    text = expectation_text([(replace(RESULT, model=Path(f"build/{f}/model.onnx")), ()) for f in ("encoder", "decoder")])
+    assert "  encoder/model.onnx:\n" in text and "  decoder/model.onnx:\n" in text
+
+
+def test_bytes_for_a_person() -> None:
+    assert [bytes_text(n) for n in (7, 1500, 438_200_000, 2_500_000_000)] == ["7 B", "1.5 KB", "438.2 MB", "2.5 GB"]
