@@ -34,7 +34,7 @@ def ci_options(command: Command) -> Command:
         (
             click.option(
                 "--expect",
-                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                type=_FILE,
                 metavar="FILE.yaml",
                 help="Hold the run against the expectations in this file. A model that misses one is not written: exit code 1.",
             ),

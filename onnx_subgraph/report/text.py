@@ -61,6 +61,8 @@ def expectations(entry: Entry) -> RenderableType:
     for check in entry.missed:
         place, *lines = missed_text(check).splitlines()
         parts += ["", Text(place, "cyan"), Text("\n".join(lines), overflow="fold")]
+    if entry.missed:
+        parts += ["", Text("Where the change is meant, write it into the file, or make that again with --write-expect.", "dim")]
     return Group(*parts, "")
 
 

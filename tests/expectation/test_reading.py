@@ -5,6 +5,7 @@ The mistakes stand in `data/mistakes.txt`, divided by `====`: a title, the file,
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from onnx_subgraph.errors import ExpectationError
 from onnx_subgraph.expectation.expectation import Expectation, names
-from onnx_subgraph.expectation.reading import read_expectation
+from onnx_subgraph.expectation.reading import KEYS, read_expectation
+from onnx_subgraph.language.library import headers
 
 PATTERNS = {"gelu", "layer-normalization", "mish"}
 CASES = [
@@ -50,6 +52,21 @@ def test_a_mistake_has_a_place_a_caret_and_a_hint(tmp_path: Path, text: str, mes
     with pytest.raises(ExpectationError) as raised:
         read(text, tmp_path)
     assert str(raised.value).replace(str(tmp_path) + "/", "") == message
+
+
+def test_the_example_of_the_page_is_one(tmp_path: Path) -> None:
+    """`docs/ci.md` shows every key that there is, with patterns that there are."""
+    page = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"(?<=<!-- expectation -->\n```yaml\n)(.*?)(?=```\n)", page, re.DOTALL)
+    (tmp_path / "expected.yaml").write_text(example, encoding="utf-8")
+    expectation = read_expectation(tmp_path / "expected.yaml", {header.id for header in headers()})
+    assert set(re.findall(r"(?m)^    ([a-z-]+):", example)) == set(KEYS)
+    assert len(expectation.sections) == 1
+
+
+def test_a_missing_file_says_how_one_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ExpectationError, match=r"cannot read .*: No such file or directory\nhint: `fuse … --write-expect"):
+        read_expectation(tmp_path / "expected.yaml", PATTERNS)
 
 
 def test_everything_that_can_be_expected_is_read(tmp_path: Path) -> None:
