@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +23,7 @@ from onnx_subgraph.model.files import hand_on, load, save, size, write_temporary
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.apply import apply
+from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.sessions import check_providers
@@ -35,6 +38,7 @@ class Options:
     target: "onnxruntime", "standard" or "function". providers: execution providers, each verified by itself.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
+    excerpts: whether each rewrite notes down the nodes that it removed and added, for a report to draw.
     """
 
     target: str = "onnxruntime"
@@ -49,6 +53,7 @@ class Options:
     inputs: Path | None = None
     opset: str = "auto"
     dry_run: bool = False
+    excerpts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class FuseResult:
 
     output: the file written, or None (dry run, or a verdict "different"). unchanged: nothing fused; the file is a copy.
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
-    opset: of the default domain, before and after. seconds: stage → wall-clock seconds.
+    opset: of the default domain, before and after. seconds: stage → wall-clock seconds. operators: how often each is there.
     """
 
     model: Path
@@ -75,6 +80,8 @@ class FuseResult:
     seconds: Mapping[str, float]
     unchanged: bool = False
     size: int | None = None
+    operators_before: Mapping[str, int] = field(default_factory=dict)
+    operators_after: Mapping[str, int] = field(default_factory=dict)
 
 
 Accepts = Callable[[FuseResult], bool]
@@ -121,7 +128,7 @@ def fuse(
     with clock.stage("load"):
         original = load(model)
         infer_shapes(original)
-        nodes_before, opset_before = _count(original), original.opset_imports.get("", 0)
+        before, opset_before = _operators(original), original.opset_imports.get("", 0)
     verdict = Verdict("not-run", reason="nothing to verify")
     notes: dict[int, str] = {}
     for fused in _attempts(original, library, options, clock, notes):
@@ -131,11 +138,12 @@ def fuse(
         notes[fused.opset] = "raised to it, the model is not equivalent to the original"
     skips = tuple(_explained(s, notes) for s in fused.skips)
     unchanged = not fused.rewrites and fused.opset == opset_before
+    after = _operators(fused.model)
     result = FuseResult(
         model=model,
         output=None,
-        nodes_before=nodes_before,
-        nodes_after=_count(fused.model),
+        nodes_before=before.total(),
+        nodes_after=after.total(),
         opset_before=opset_before,
         opset_after=fused.opset,
         target=options.target,
@@ -147,6 +155,8 @@ def fuse(
         seconds=clock.seconds,
         unchanged=unchanged,
         size=None if accepts is None else size(fused.model, model if unchanged else None),
+        operators_before=before,
+        operators_after=after,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     if output is None or options.dry_run or not writes or (accepts is not None and not accepts(result)):
@@ -216,7 +226,14 @@ def _rewritten(model: ir.Model, library: Library, options: Options, clock: _Cloc
         with clock.stage("find"):
             found = find(model, patterns, constants=constants)
         with clock.stage("rewrite"):
-            made, skips = apply(model, found.matches, target=options.target, loadability=loadability, constants=constants)
+            made, skips = apply(
+                model,
+                found.matches,
+                target=options.target,
+                loadability=loadability,
+                constants=constants,
+                excerpts=options.excerpts,
+            )
         rewrites += made
         if not made:
             break
@@ -252,9 +269,10 @@ def _explained(skip: Skip, notes: Mapping[int, str]) -> Skip:
     return skip if why is None else replace(skip, reason=f"{skip.reason}; {why}")
 
 
-def _count(model: ir.Model) -> int:
-    """The nodes of the model, nested bodies and functions included."""
-    return sum(1 for _ in model.graph.all_nodes()) + sum(1 for f in model.functions.values() for _ in f.all_nodes())
+def _operators(model: ir.Model) -> Counter[str]:
+    """How often each operator is in the model, nested bodies and functions included."""
+    nodes = chain(model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values()))
+    return Counter(map(operator_name, nodes))
 
 
 class _Clock:

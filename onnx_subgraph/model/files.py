@@ -136,20 +136,25 @@ def write_temporary(model: ir.Model, source: Path, directory: Path) -> Path:
 def hand_on(source: Path, path: Path) -> None:
     """Copy a model file byte for byte, and into another folder its data files too. Raises as `save` does."""
     source, path = Path(source), Path(path)
-    proto = read(source)
-    locations = sorted(
-        {
-            wellformed.external_place(tensor)[0]
-            for tensor in wellformed.tensors(proto)
-            if tensor.data_location == onnx.TensorProto.EXTERNAL
-        }
-    )
+    locations = _locations(read(source))
     data = [source.parent / location for location in locations]
     check_target(path, never=(source, *data))
     if source.resolve().parent != path.resolve().parent:
         for file, location in zip(data, locations, strict=True):
             _hand_on_data(file, path.parent / location, path)
     copy_whole(source, path)
+
+
+def size_on_disk(path: Path) -> int:
+    """The bytes of a model file and of the data files that it refers to. Raises ModelError where it can't be read."""
+    files = (path, *(path.parent / location for location in _locations(read(path))))
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _locations(proto: onnx.ModelProto) -> list[str]:
+    """The data files that a model refers to, relative to its folder."""
+    external = (t for t in wellformed.tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
+    return sorted({wellformed.external_place(tensor)[0] for tensor in external})
 
 
 def _hand_on_data(file: Path, target: Path, path: Path) -> None:

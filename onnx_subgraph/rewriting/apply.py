@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting import function
+from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
@@ -38,12 +39,13 @@ def apply(
     target: str,
     loadability: Sequence[Loadability],
     constants: ConstantArrays,
+    excerpts: bool = False,
 ) -> tuple[tuple[Rewrite, ...], tuple[Skip, ...]]:
     """Replace as many of `matches` as do not overlap and pass every check. Changes `model` in place.
 
     target: "onnxruntime", "standard" or "function". loadability: one for each provider that must load the result.
-    constants: the constants of `model`. Never raises for a valid match: one that can't be replaced leaves the graph as it was,
-    and a `Skip` that says why.
+    constants: the constants of `model`. excerpts: whether each rewrite notes down what it removed and added. Never raises for a
+    valid match: one that can't be replaced leaves the graph as it was, and a `Skip` that says why.
     """
     outline = Outline(model)
     site = Site(outline, constants, loadability)
@@ -58,7 +60,10 @@ def apply(
         if isinstance(planned, Skip):
             skips.append(planned)
         else:
-            rewrites.append(_commit(planned, outline, renewed))
+            before = _excerpt(_by_position(planned.removed, outline), site) if excerpts else None
+            rewrite, nodes = _commit(planned, outline, renewed)
+            after = _excerpt(nodes, site) if excerpts else None
+            rewrites.append(dataclasses.replace(rewrite, before=before, after=after))
     return tuple(rewrites), tuple(skips)
 
 
@@ -89,7 +94,8 @@ def _current(match: Match, renewed: Mapping[ir.Value, ir.Value]) -> Match | None
     return dataclasses.replace(match, bindings=bindings)
 
 
-def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) -> Rewrite:
+def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) -> tuple[Rewrite, list[ir.Node]]:
+    """The rewrite, and the nodes that it added."""
     fragment, match = planned.fragment, planned.match
     names = [_label(n) for n in sorted(planned.removed, key=lambda n: outline.position[n]) if n.op_type != "Constant"]
     nodes = [*_place_constants(planned, outline), *fragment.nodes, *_outputs_of_their_own(planned)]
@@ -111,9 +117,9 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         renewed[old] = new
     _import(planned, outline, nodes)
     _remove(planned.removed, outline)
-    return Rewrite(
+    rewrite = Rewrite(
         pattern=match.pattern.id,
-        op=(f"{head.domain}.{head.op_type}" if head.domain else head.op_type) if head else "",
+        op=operator_name(head) if head else "",
         node=head.name or "" if head else "",
         replaces=tuple(names),
         added=sum(n.op_type != "Constant" for n in nodes),
@@ -121,6 +127,11 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         body=head is not None and head.domain == function.DOMAIN,
         attributes=_scalars(head) if head is not None else (),
     )
+    return rewrite, nodes
+
+
+def _excerpt(nodes: Sequence[ir.Node], site: Site) -> Excerpt:
+    return excerpt(nodes, site.tensor, lambda node: PATTERN in node.metadata_props)
 
 
 def _scalars(node: ir.Node) -> tuple[tuple[str, int | float | str], ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onnx_subgraph.rewriting.excerpt import Excerpt
+
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
@@ -13,6 +15,7 @@ class Rewrite:
     replaces: the names of the nodes removed, in topological order. added: how many nodes were added.
     assumes: what the pattern assumes (`finite`), for the report. body: whether the operator is a model-local function.
     attributes: those of that first node that hold one number or one text, by name.
+    before, after: the nodes removed and the nodes added, for a drawing; None where nobody asked for them.
     """
 
     pattern: str
@@ -23,6 +26,8 @@ class Rewrite:
     assumes: frozenset[str] = frozenset()
     body: bool = False
     attributes: tuple[tuple[str, int | float | str], ...] = ()
+    before: Excerpt | None = None
+    after: Excerpt | None = None
 
 
 @dataclass(frozen=True, slots=True)

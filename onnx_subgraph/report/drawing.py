@@ -1,0 +1,297 @@
+"""An excerpt of a graph, laid out for drawing: where each box and each line goes, in pixels.
+
+The layers, the order within a layer and the way of long lines are fast-sugiyama's; what stands in a box, how large it is and how
+a line bends is decided here. Nothing is drawn yet: the page's template makes SVG of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from onnx_subgraph.operators.schemas import Schema, schema
+from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
+
+MOST_FACTS = 4
+"""Lines of a box below its operator; the rest is in its title."""
+LONGEST = 26
+"""Characters of one line in a box; a longer one loses its middle, and is whole in the box's title."""
+
+_LETTER, _SMALL_LETTER = 7.4, 6.0  # pixels that a letter takes on average, of an operator and of a fact
+_PADDING, _HEAD, _LINE = 10.0, 25.0, 14.0  # around the words of a box; its first line; each further line
+_NARROWEST = 76.0
+_GAP, _STEP = 22.0, 30.0  # between boxes side by side, and between layers
+_BEND = 16.0  # room that a line needs beside a box
+_MARGIN = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle with words. kind: "step", "fused", "read" or "result". x, y: of its middle above. title: all its words."""
+
+    kind: str
+    x: float
+    y: float
+    width: float
+    height: float
+    head: str
+    facts: tuple[str, ...]
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line from a box to a box below it, as an SVG path, and the tip of its arrow. title: the value that flows there."""
+
+    path: str
+    tip: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Boxes and lines. width, height: in pixels. description: the drawing in words."""
+
+    width: float
+    height: float
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What a box will say, before anyone knows where it is."""
+
+    kind: str
+    head: str
+    facts: tuple[str, ...]
+    title: str
+
+    @property
+    def width(self) -> float:
+        return max([_LETTER * len(self.head), *(_SMALL_LETTER * len(fact) for fact in self.facts)]) + 2 * _PADDING
+
+    @property
+    def height(self) -> float:
+        return _HEAD + _LINE * len(self.facts) + (5 if self.facts else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A line to be: from one box to another, at which input of that, and the value that flows there."""
+
+    source: int
+    target: int
+    arrives: int
+    value: Edge
+
+
+def draw(excerpt: Excerpt) -> Drawing:
+    """The drawing of an excerpt that has steps: what is read from outside above, the results below."""
+    words, links = _plan(excerpt)
+    width = max(_NARROWEST, *(one.width for one in words))
+    layout = _places(len(words), links, width)
+    tops, heights, total = _rows(words, layout.places)
+    left = min(x for x, _ in layout.places.values()) - width / 2 - _MARGIN
+    places = {vertex: (x - left, row) for vertex, (x, row) in layout.places.items()}
+    boxes = tuple(
+        Box(one.kind, places[i][0], tops[places[i][1]] + (heights[places[i][1]] - one.height) / 2, width, one.height, *_said(one))
+        for i, one in enumerate(words)
+    )
+    lines = tuple(_lines(links, boxes, places, layout.routes, tops, heights))
+    right = max(x for x, _ in places.values()) + width / 2 + _MARGIN
+    return Drawing(round(right, 1), round(total, 1), boxes, lines, _description(excerpt))
+
+
+def _said(words: _Words) -> tuple[str, tuple[str, ...], str]:
+    return words.head, words.facts, words.title
+
+
+# What the boxes say
+
+
+def _plan(excerpt: Excerpt) -> tuple[list[_Words], list[_Link]]:
+    words = [_step_words(step, excerpt.edges) for step in excerpt.steps]
+    made = {edge: number for number, step in enumerate(excerpt.steps) for edge in step.outputs if edge is not None}
+    for edge in excerpt.reads:
+        made[edge] = len(words)
+        words.append(_value_words("read", excerpt.edges[edge]))
+    links = [
+        _Link(made[edge], number, port, excerpt.edges[edge])
+        for number, step in enumerate(excerpt.steps)
+        for port, edge in enumerate(step.inputs)
+        if edge is not None and edge in made
+    ]
+    for edge in excerpt.results:
+        links.append(_Link(made[edge], len(words), 0, excerpt.edges[edge]))
+        words.append(_value_words("result", excerpt.edges[edge]))
+    return words, links
+
+
+def _step_words(step: Step, edges: Sequence[Edge]) -> _Words:
+    known = schema(step.op_type, step.domain)
+    facts = [step.domain] if step.domain else []
+    facts += [*_constants(step, edges, known), *_attributes(step, known)]
+    shown = facts if len(facts) <= MOST_FACTS else [*facts[: MOST_FACTS - 1], f"and {len(facts) - MOST_FACTS + 1} more"]
+    title = "\n".join([step.name or "a node without a name", step.op_type, *facts])
+    return _Words("fused" if step.fused else "step", shortened(step.op_type), tuple(map(shortened, shown)), title)
+
+
+def _constants(step: Step, edges: Sequence[Edge], known: Schema | None) -> Iterator[str]:
+    for position, index in enumerate(step.inputs):
+        if index is None or not edges[index].constant:
+            continue
+        formal = known.inputs[min(position, len(known.inputs) - 1)] if known is not None and known.inputs else None
+        name = f"input {position}" if formal is None or formal.variadic else formal.name
+        yield f"{name} {edges[index].literal or type_of(edges[index])}"
+
+
+def _attributes(step: Step, known: Schema | None) -> Iterator[str]:
+    for name, value in step.attributes:
+        spec = known.attributes.get(name) if known is not None else None
+        if spec is None or spec.default is None or _as_words(spec.default) != value:
+            yield f"{name} {value}"
+
+
+def _as_words(default: object) -> str:
+    if isinstance(default, tuple):
+        return f"[{', '.join(map(_as_words, default))}]"
+    return f"{default:.6g}" if isinstance(default, float) else str(default)
+
+
+def _value_words(kind: str, edge: Edge) -> _Words:
+    words = type_of(edge)
+    title = "\n".join(filter(None, (edge.name, words, "read from outside" if kind == "read" else "read outside")))
+    return _Words(kind, shortened(edge.name or "a value"), (shortened(words),) if words else (), title)
+
+
+def type_of(edge: Edge) -> str:
+    """The type of a value in words: `float16 [batch, 12, 64]`."""
+    shape = "" if edge.shape is None else f"[{', '.join(map(str, edge.shape))}]"
+    return f"{edge.dtype} {shape}".strip()
+
+
+def shortened(words: str, longest: int = LONGEST) -> str:
+    """`words` without their middle, where they are too long for a line."""
+    if len(words) <= longest:
+        return words
+    end = (longest - 1) * 3 // 5
+    return f"{words[: longest - 1 - end]}…{words[-end:]}"
+
+
+def _description(excerpt: Excerpt) -> str:
+    names = [step.op_type for step in excerpt.steps]
+    reads = ", ".join(excerpt.edges[edge].name or "a value" for edge in excerpt.reads) or "nothing"
+    gives = ", ".join(excerpt.edges[edge].name or "a value" for edge in excerpt.results) or "nothing"
+    return f"Reads {reads}; {', '.join(names)}; gives {gives}."
+
+
+# Where the boxes are
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """places: vertex → x of its middle, and its row, 0 above. routes: link's ends → the bends between them."""
+
+    places: dict[int, tuple[float, int]]
+    routes: dict[tuple[int, int], tuple[int, ...]]
+
+
+def _places(count: int, links: Sequence[_Link], width: float) -> _Layout:
+    """Where fast-sugiyama puts vertices of `width`; what is connected to nothing stands to the right."""
+    from fast_sugiyama import from_edges
+
+    pairs = list(dict.fromkeys((link.source, link.target) for link in links))
+    layouts = from_edges(pairs, vertex_spacing=width + _GAP, dummy_vertices=True, dummy_size=_BEND) if pairs else []
+    places: dict[int, tuple[float, int]] = {}
+    routes: dict[tuple[int, int], tuple[int, ...]] = {}
+    right, bends = 0.0, count
+    parts = [
+        ([(int(v), place) for v, place in part], [(int(a), int(b)) for a, b in edges or ()]) for part, _, _, edges in layouts
+    ]
+    for positions, edges in sorted(parts, key=lambda part: min(vertex for vertex, _ in part[0])):
+        # Each part numbers its bends from the same number on; here every vertex has a number of its own.
+        names = {vertex: vertex if vertex < count else bends + n for n, (vertex, _) in enumerate(sorted(positions))}
+        bends += len(positions)
+        rows = {y: row for row, y in enumerate(sorted({y for _, (_, y) in positions}, reverse=True))}
+        left = min(x for _, (x, _) in positions)
+        places.update((names[vertex], (x - left + right, rows[y])) for vertex, (x, y) in positions)
+        routes.update(_routes([(names[a], names[b]) for a, b in edges], count))
+        right = max(x for x, _ in places.values()) + width + _GAP
+    for vertex in range(count):
+        if vertex not in places:
+            places[vertex] = (right, 0)
+            right += width + _GAP
+    return _Layout(places, routes)
+
+
+def _routes(edges: Iterable[tuple[int, int]], count: int) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:
+    """Each long line, which the layout gives as a chain of short ones, by its ends. Vertices from `count` on are bends."""
+    after: dict[int, list[int]] = defaultdict(list)
+    for a, b in edges:
+        after[a].append(b)
+    for source in [vertex for vertex in after if vertex < count]:
+        for vertex in after[source]:
+            bends = []
+            while vertex >= count:
+                bends.append(vertex)
+                vertex = after[vertex][0]
+            if bends:
+                yield (source, vertex), tuple(bends)
+
+
+def _rows(words: Sequence[_Words], places: dict[int, tuple[float, int]]) -> tuple[list[float], list[float], float]:
+    """The top and the height of each row, and the height of all."""
+    count = 1 + max(row for _, row in places.values())
+    heights = [max((one.height for i, one in enumerate(words) if places[i][1] == row), default=_HEAD) for row in range(count)]
+    tops = [_MARGIN]
+    for height in heights:
+        tops.append(tops[-1] + height + _STEP)
+    return tops[:-1], heights, tops[-1] - _STEP + _MARGIN
+
+
+# How the lines run
+
+
+def _lines(
+    links: Sequence[_Link],
+    boxes: Sequence[Box],
+    places: dict[int, tuple[float, int]],
+    routes: dict[tuple[int, int], tuple[int, ...]],
+    tops: Sequence[float],
+    heights: Sequence[float],
+) -> Iterator[Line]:
+    def first_bend(link: _Link) -> float:
+        bends = routes.get((link.source, link.target))
+        return places[bends[-1]][0] if bends else places[link.source][0]
+
+    for target, group in groupby(sorted(links, key=lambda link: link.target), key=lambda link: link.target):
+        arriving = sorted(group, key=lambda link: (first_bend(link), link.arrives))
+        for port, link in enumerate(arriving):
+            below = boxes[target]
+            spread = min(18.0, below.width / (len(arriving) + 1))
+            end = (below.x + (port - (len(arriving) - 1) / 2) * spread, below.y)
+            above = boxes[link.source]
+            points = [(above.x, above.y + above.height)]
+            for bend in routes.get((link.source, link.target), ()):
+                x, row = places[bend]
+                points += [(x, tops[row]), (x, tops[row] + heights[row])]
+            title = "\n".join(filter(None, (link.value.name, type_of(link.value))))
+            yield Line(_path([*points, end]), _tip(*end), title)
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    """A line through `points` that leaves and arrives vertically."""
+    parts = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
+    for (x, y), (to_x, to_y) in pairwise(points):
+        middle = (y + to_y) / 2
+        straight = abs(x - to_x) < 0.05
+        parts.append(f"V{to_y:.1f}" if straight else f"C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}")
+    return "".join(parts)
+
+
+def _tip(x: float, y: float) -> str:
+    return f"M{x - 3.5:.1f} {y - 6:.1f}L{x:.1f} {y:.1f}L{x + 3.5:.1f} {y - 6:.1f}z"
