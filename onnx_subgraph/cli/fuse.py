@@ -6,7 +6,6 @@ written where is settled before the first model is read, so that a mistake in th
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -27,6 +26,7 @@ from onnx_subgraph.cli.options import (
     provider_option,
     shapes,
 )
+from onnx_subgraph.cli.page import check_folder, plan_pages, report_option, write_page
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 )
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to fuse at a time.")
 @click.option("--dry-run", is_flag=True, help="Write no model.")
+@report_option
 @ci_options
 @json_option
 def fuse(
@@ -90,6 +91,7 @@ def fuse(
     opset: str,
     jobs: int,
     dry_run: bool,
+    report: Path | None,
     expect: Path | None,
     write_expect: Path | None,
     junit: Path | None,
@@ -108,9 +110,10 @@ def fuse(
     if not dry_run:
         for model, path in zip(models, outputs, strict=True):
             if path.parent != model.parent or model.exists():
-                _check_folder(path.parent, may_be_made=output_dir is not None)
+                check_folder(path.parent, may_be_made=output_dir is not None)
+    pages = plan_pages(models, report, outputs)
     wanted = Wanted(expect, write_expect, junit, summary, annotations)
-    wanted.check((*models, *outputs))
+    wanted.check((*models, *outputs, *filter(None, pages)))
     given_shapes = shapes(shape)
 
     from onnx_subgraph.cli.batch import Task, break_off, run
@@ -130,6 +133,7 @@ def fuse(
         shapes=given_shapes,
         opset=opset,
         dry_run=dry_run,
+        excerpts=report is not None,
         **feeds,
     )
     tasks = [
@@ -143,9 +147,11 @@ def fuse(
 
     entries: list[Entry] = []
     with _folder(None if dry_run else output_dir), progress() as say, closing(run(tasks, library, jobs, say)) as results:
-        for task, outcome in zip(tasks, results, strict=True):
+        for task, outcome, page in zip(tasks, results, pages, strict=True):
             entries.append(_entry(task, outcome, library))
             _tell(entries[-1], outcome, as_json=as_json)
+            if page is not None:
+                write_page(page, outcome, library)
     if as_json:
         _print_json(entries)
     wanted.finish(entries, () if expectation is None else expectation.unused(models))
@@ -174,18 +180,6 @@ def plan_outputs(models: tuple[Path, ...], output: Path | None, output_dir: Path
         if (other := written.setdefault(path.resolve(), model)) is not model:
             raise UsageError(f"{other} and {model} would both be written to {path}", hint="fuse them with two commands")
     return outputs
-
-
-def _check_folder(folder: Path, *, may_be_made: bool) -> None:
-    """Raises UsageError where no file can be written to `folder`: it is better said before the model is read than after."""
-    there = folder
-    while may_be_made and not os.path.lexists(there):
-        there = there.parent
-    if not there.is_dir():
-        what = f"{there} is no folder" if os.path.lexists(there) else f"there is no folder {there}"
-        raise UsageError(f"{what}, so nothing can be written to {folder}", hint="make the folder, or name another output")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"the folder {there} can't be written to", hint="name another output")
 
 
 def exit_code(outcome: FuseResult | Failure, verify: bool) -> int:

@@ -16,10 +16,13 @@ from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
 
 MOST_FACTS = 4
 """Lines of a box below its operator; the rest is in its title."""
-LONGEST = 26
+LONGEST = 32
 """Characters of one line in a box; a longer one loses its middle, and is whole in the box's title."""
 
-_LETTER, _SMALL_LETTER = 7.4, 6.0  # pixels that a letter takes on average, of an operator and of a fact
+_NEUTRAL = {"dilations": "1", "strides": "1", "pads": "0", "output_padding": "0"}
+"""Attributes that say nothing where all their elements are this one: what the standard takes where they are absent."""
+
+_LETTER, _SMALL_LETTER = 8.3, 6.6  # pixels that a letter takes, of an operator and of a fact, in the wide one of the usual fonts
 _PADDING, _HEAD, _LINE = 10.0, 25.0, 14.0  # around the words of a box; its first line; each further line
 _NARROWEST = 76.0
 _GAP, _STEP = 22.0, 30.0  # between boxes side by side, and between layers
@@ -72,7 +75,9 @@ class _Words:
 
     @property
     def width(self) -> float:
-        return max([_LETTER * len(self.head), *(_SMALL_LETTER * len(fact) for fact in self.facts)]) + 2 * _PADDING
+        letter = _LETTER if self.kind in {"step", "fused"} else _SMALL_LETTER
+        longest = max([letter * len(self.head), *(_SMALL_LETTER * len(fact) for fact in self.facts)])
+        return max(_NARROWEST, longest + 2 * _PADDING)
 
     @property
     def height(self) -> float:
@@ -92,22 +97,20 @@ class _Link:
 def draw(excerpt: Excerpt) -> Drawing:
     """The drawing of an excerpt that has steps: what is read from outside above, the results below."""
     words, links = _plan(excerpt)
-    width = max(_NARROWEST, *(one.width for one in words))
+    width = max(one.width for one in words)
     layout = _places(len(words), links, width)
     tops, heights, total = _rows(words, layout.places)
-    left = min(x for x, _ in layout.places.values()) - width / 2 - _MARGIN
+    sides = [(layout.places[i][0] - one.width / 2, layout.places[i][0] + one.width / 2) for i, one in enumerate(words)]
+    bends = [x for vertex, (x, _) in layout.places.items() if vertex >= len(words)]
+    left, right = min([*bends, *(a for a, _ in sides)]) - _MARGIN, max([*bends, *(b for _, b in sides)]) + _MARGIN
     places = {vertex: (x - left, row) for vertex, (x, row) in layout.places.items()}
     boxes = tuple(
-        Box(one.kind, places[i][0], tops[places[i][1]] + (heights[places[i][1]] - one.height) / 2, width, one.height, *_said(one))
+        Box(one.kind, x, tops[row] + (heights[row] - one.height) / 2, one.width, one.height, one.head, one.facts, one.title)
         for i, one in enumerate(words)
+        for x, row in [places[i]]
     )
     lines = tuple(_lines(links, boxes, places, layout.routes, tops, heights))
-    right = max(x for x, _ in places.values()) + width / 2 + _MARGIN
-    return Drawing(round(right, 1), round(total, 1), boxes, lines, _description(excerpt))
-
-
-def _said(words: _Words) -> tuple[str, tuple[str, ...], str]:
-    return words.head, words.facts, words.title
+    return Drawing(round(right - left, 1), round(total, 1), boxes, lines, _description(excerpt))
 
 
 # What the boxes say
@@ -152,7 +155,8 @@ def _constants(step: Step, edges: Sequence[Edge], known: Schema | None) -> Itera
 def _attributes(step: Step, known: Schema | None) -> Iterator[str]:
     for name, value in step.attributes:
         spec = known.attributes.get(name) if known is not None else None
-        if spec is None or spec.default is None or _as_words(spec.default) != value:
+        usual = spec is not None and spec.default is not None and _as_words(spec.default) == value
+        if not usual and set(value.strip("[]").split(", ")) != {_NEUTRAL.get(name)}:
             yield f"{name} {value}"
 
 
@@ -165,7 +169,7 @@ def _as_words(default: object) -> str:
 def _value_words(kind: str, edge: Edge) -> _Words:
     words = type_of(edge)
     title = "\n".join(filter(None, (edge.name, words, "read from outside" if kind == "read" else "read outside")))
-    return _Words(kind, shortened(edge.name or "a value"), (shortened(words),) if words else (), title)
+    return _Words(kind, shortened(edge.name or "a value", LONGEST - 6), (shortened(words),) if words else (), title)
 
 
 def type_of(edge: Edge) -> str:

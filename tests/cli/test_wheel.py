@@ -26,7 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everything_that_is_no_python_is_in_the_wheel(wheel: Path) -> None:
-    inside = [f for f in (ROOT / "onnx_subgraph").rglob("*") if f.suffix == ".json" or f.name == "py.typed"]
+    inside = [f for f in (ROOT / "onnx_subgraph").rglob("*") if f.suffix in {".json", ".jinja", ".css"} or f.name == "py.typed"]
     beside = list((ROOT / "patterns").rglob("*.yaml"))
     for file in (*(f.relative_to(ROOT) for f in inside), *("onnx_subgraph" / f.relative_to(ROOT) for f in beside)):
         assert (wheel / file).is_file(), f"{file} is not in the wheel"

@@ -1,0 +1,81 @@
+"""`--report`: the page for people, and where it can be written.
+
+Where a page goes is settled before the first model is read, and so is whether the packages that it is made with are there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from onnx_subgraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnx_subgraph.cli.batch import Failure
+    from onnx_subgraph.language.library import Library
+    from onnx_subgraph.pipeline import FuseResult
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def report_option(command: Command) -> Command:
+    """`--report`: a page in a browser."""
+    return click.option(
+        "--report",
+        type=click.Path(path_type=Path),
+        metavar="FILE.html",
+        help="Write a page to read in a browser or to print, every fusion drawn before and after. For several models, a folder.",
+    )(command)
+
+
+def plan_pages(models: Sequence[Path], report: Path | None, outputs: Sequence[Path]) -> list[Path | None]:
+    """The page to write for each model, None without `--report`; for several models, and into a folder that exists, one a model.
+
+    Raises UsageError where a package is missing, a page would overwrite another file of the run, or can't be written.
+    """
+    if report is None:
+        return [None] * len(models)
+    from onnx_subgraph.report.html import check_installed
+
+    check_installed()
+    folder = len(models) > 1 or report.is_dir()
+    pages = [report / f"{model.stem}.html" for model in models] if folder else [report]
+    taken = {path.resolve() for path in (*models, *outputs)}
+    for page in pages:
+        if page.resolve() in taken:
+            raise UsageError(f"{page} would be written twice, or is read", hint="name another file or folder for the report")
+        taken.add(page.resolve())
+    check_folder(pages[0].parent, may_be_made=folder)
+    return list(pages)
+
+
+def write_page(page: Path, outcome: FuseResult | Failure, library: Library) -> None:
+    """Writes the page on one model, whole or not at all; of a model that could not be read there is nothing to show."""
+    from onnx_subgraph.cli.batch import Failure
+    from onnx_subgraph.model.atomic import written_whole
+    from onnx_subgraph.report import html
+    from onnx_subgraph.report.relevance import telling
+
+    if isinstance(outcome, Failure):
+        return
+    told = telling(outcome, library)
+    words = html.page(told, library, hidden=len(outcome.near_misses) - len(told.near_misses))
+    page.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(page) as (file,):
+        file.write(words.encode())
+
+
+def check_folder(folder: Path, *, may_be_made: bool) -> None:
+    """Raises UsageError where no file can be written to `folder`: it is better said before the model is read than after."""
+    there = folder
+    while may_be_made and not os.path.lexists(there):
+        there = there.parent
+    if not there.is_dir():
+        what = f"{there} is no folder" if os.path.lexists(there) else f"there is no folder {there}"
+        raise UsageError(f"{what}, so nothing can be written to {folder}", hint="make the folder, or name another output")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"the folder {there} can't be written to", hint="name another output")

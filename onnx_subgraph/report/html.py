@@ -1,0 +1,254 @@
+"""The report as one page for a browser, on screen and on paper: no script, nothing fetched, everything from the model escaped.
+
+This module chooses what the page says; `page/` holds its template, its drawings' template and its style.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.model.files import size_on_disk
+from onnx_subgraph.report import grouping, listing
+from onnx_subgraph.report.alike import alike
+from onnx_subgraph.report.drawing import Drawing, draw, type_of
+from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, tried
+
+if TYPE_CHECKING:
+    from onnx_subgraph.language.library import Library
+    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.rewriting.excerpt import Excerpt
+    from onnx_subgraph.rewriting.rewrite import Rewrite
+
+PAGE = Path(__file__).with_name("page")
+NEEDS = {"jinja2": "Jinja2", "fast_sugiyama": "fast-sugiyama"}
+"""Module → the package that brings it; the extra `report` has them all."""
+
+MOST_DRAWN = 6
+"""Drawings of one fusion, of what its sites look like most often; sites that look otherwise are listed only."""
+MOST_LISTED = 500
+"""Sites of one fusion that are listed; `--json` has all."""
+MOST_NAMES = 12
+"""Names in one cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of "before and after". bars: the lengths of two bars, in thousandths of the longest."""
+
+    name: str
+    before: int
+    after: int
+    bars: tuple[int, int]
+
+    @property
+    def change(self) -> str:
+        """`+3`, `−12`, or `0`."""
+        return f"{self.after - self.before:+d}".replace("-", "−") if self.after != self.before else "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One site in words. type: of its result, "" where unknown."""
+
+    node: str
+    removed: int
+    added: int
+    replaces: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Sites that look the same, drawn once. before, after: None where they are too large, too many, or were not noted down."""
+
+    places: tuple[Place, ...]
+    hidden: int
+    before: Drawing | None
+    after: Drawing | None
+    instead: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many sites look so."""
+        return len(self.places) + self.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One fusion: what it is and where it was made."""
+
+    fusion: grouping.Fusion
+    summary: str
+    formula: str
+    file: str
+    into: str
+    looks: tuple[Look, ...]
+
+
+def check_installed() -> None:
+    """Raises UsageError where a package that the page is made with is missing."""
+    if missing := [package for module, package in NEEDS.items() if find_spec(module) is None]:
+        hint = "install it with: pip install 'onnx-subgraph[report]'"
+        raise UsageError(f"--report needs {' and '.join(missing)}, which is not installed", hint=hint)
+
+
+def page(result: FuseResult, library: Library, *, hidden: int = 0) -> str:
+    """The page on what became of one model, whose rewrites were noted down (`Options.excerpts`).
+
+    hidden: how many near misses `result` does not tell of (`relevance`). Raises UsageError where the extra is not installed.
+    """
+    check_installed()
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def printable(value: object) -> object:
+        return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(
+        loader=FileSystemLoader(PAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(count=count, outcome=outcome, bytes_words=bytes_words, short=listing.short)
+    style = (PAGE / "style.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return environment.get_template("page.html.jinja").render(
+        result=result,
+        # A hash allows this one style and no other; nothing else is allowed at all.
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        style=Markup(style),
+        headline=headline(result),
+        tried=tried(result.verdict.runs) if any(run.provider for run in result.verdict.runs) else "",
+        strength=STRENGTH[result.verdict.strength],
+        sections=[_section(fusion, library) for fusion in grouping.fusions(result.rewrites)],
+        operators=histogram(result.operators_before, result.operators_after),
+        sizes=(_size(result.model), _size(result.output)),
+        compared=grouping.compared(result.verdict.runs),
+        near_misses=grouping.nearly_matched(result.near_misses),
+        hidden=hidden,
+        skipped=grouping.skipped(result.skipped),
+        versions={name: _version(name) for name in ("onnx-subgraph", "onnxruntime", "onnx")},
+        names=_names,
+        unnamed=UNNAMED,
+    )
+
+
+def headline(result: FuseResult) -> tuple[str, str]:
+    """The verdict in a word or two, and what follows from it in a sentence."""
+    fused = count(len(result.rewrites), "fusion")
+    written = f"{result.output.name} was written." if result.output is not None else "Nothing was written."
+    match result.verdict.verdict:
+        case "different":
+            return "Different", f"After {fused} the model does not compute what it did. {written}"
+        case "not-run":
+            why = f": {result.verdict.reason}" if result.verdict.reason else ""
+            return "Not verified", f"{fused}; nothing was compared{why}. {written}"
+        case _ if not result.rewrites:
+            return "Nothing fused", f"The model is as it was. {written}"
+        case _:
+            return "Equivalent", f"After {fused} every output is within its bound of the original. {written}"
+
+
+def histogram(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Row, ...]:
+    """How often each operator is there, before and after; what changed most comes first, what did not change last."""
+    longest = max([*before.values(), *after.values()], default=1)
+    rows = [
+        Row(name, a, b, (round(1000 * a / longest), round(1000 * b / longest)))
+        for name in {**before, **after}
+        for a, b in [(before.get(name, 0), after.get(name, 0))]
+    ]
+    return tuple(sorted(rows, key=lambda row: (-abs(row.after - row.before), -row.before, row.name)))
+
+
+def visible(words: str) -> str:
+    """`words` with a sign in the place of every character that is not seen or turns the order of its neighbours around."""
+    if words.isprintable():
+        return words
+    hidden = {"Cc", "Cf", "Cs", "Co", "Cn"}
+    return "".join("\ufffd" if unicodedata.category(c) in hidden and c not in "\n\t" else c for c in words)
+
+
+def bytes_words(number: int) -> str:
+    """A number of bytes with three digits: `438 MB`, `1.05 kB`."""
+    power = max((p for p in range(1, 5) if number >= 999.5 * 1000 ** (p - 1)), default=0)
+    return f"{number / 1000**power:.3g} {'kMGT'[power - 1]}B" if power else f"{number} B"
+
+
+def _size(path: Path | None) -> int | None:
+    """The bytes of a model file with its data; None for one that was not written or is gone."""
+    return size_on_disk(path) if path is not None and path.is_file() else None
+
+
+def _section(fusion: grouping.Fusion, library: Library) -> Section:
+    pattern = next((pattern for pattern in library.patterns if pattern.id == fusion.pattern), None)
+    source = _source(pattern.file) if pattern is not None else ""
+    looks = [
+        _look(group.sites, drawn=number < MOST_DRAWN, listed=MOST_LISTED) for number, group in enumerate(alike(fusion.sites))
+    ]
+    return Section(
+        fusion=fusion,
+        summary=pattern.summary if pattern is not None else "",
+        formula=listing.formula(source, without=("id", "summary", "example", "keeps", "fuses")),
+        file=listing.short(pattern.file) if pattern is not None else "",
+        into=fusion.op or FOLDED,
+        looks=tuple(looks),
+    )
+
+
+def _source(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError:  # deleted since it was loaded
+        return ""
+
+
+def _look(sites: Sequence[Rewrite], *, drawn: bool, listed: int) -> Look:
+    first = sites[0]
+    places = tuple(map(_place, sites[:listed]))
+    hidden = len(sites) - len(places)
+    if not drawn or first.before is None or first.after is None:
+        return Look(places, hidden, None, None)
+    if not first.before.steps:
+        return Look(places, hidden, None, None, _in_numbers(first.before))
+    return Look(places, hidden, draw(first.before), draw(first.after) if first.after.steps else None)
+
+
+def _in_numbers(excerpt: Excerpt) -> str:
+    most = sorted(excerpt.operators.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{number} {name}" for name, number in most[:MOST_NAMES])
+    more = f" and {count(len(most) - MOST_NAMES, 'operator')} more" if len(most) > MOST_NAMES else ""
+    return f"{excerpt.size} nodes, too many to draw: {shown}{more}."
+
+
+def _place(site: Rewrite) -> Place:
+    after = site.after
+    result = next((after.edges[index] for index in after.results), None) if after is not None else None
+    own = site.node.rpartition("/")[0] + "/"
+    replaces = [name.removeprefix(own) if own != "/" else name for name in site.replaces]
+    node = site.node or next(filter(None, site.replaces), UNNAMED)
+    gives = type_of(result) if result is not None else ""
+    return Place(node, len(site.replaces), site.added, _names(replaces), gives)
+
+
+def _names(names: Sequence[str], limit: int = MOST_NAMES) -> str:
+    shown = ", ".join(dict.fromkeys(name or UNNAMED for name in names[:limit]))
+    return f"{shown}, and {len(names) - limit} more" if len(names) > limit else shown
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a checkout that is not installed, or a wheel of onnxruntime under another name
+        return ""

@@ -1,0 +1,61 @@
+"""`--report` at the command line: where pages go, and that they change nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.cli.page import plan_pages
+from onnx_subgraph.errors import UsageError
+from tests.cli.conftest import Run
+
+
+def test_the_report_is_a_page_of_its_own(run: Run, gelu: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert run("fuse", gelu, "--report", page).code == 0
+    assert "<!doctype html>" in page.read_text(encoding="utf-8")
+    assert "com.microsoft.Gelu" in page.read_text(encoding="utf-8")
+    assert (tmp_path / "gelu.fused.onnx").exists()
+
+
+def test_a_report_costs_the_model_nothing(run: Run, gelu: Path, tmp_path: Path) -> None:
+    """The model that is written is the same, byte for byte, and so is the answer."""
+    with_page = run("fuse", gelu, "-o", tmp_path / "a.onnx", "--report", tmp_path / "a.html", "--json")
+    without = run("fuse", gelu, "-o", tmp_path / "b.onnx", "--json")
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    assert with_page.json["fusions"] == without.json["fusions"]
+
+
+def test_a_dry_run_has_a_report(run: Run, gelu: Path, tmp_path: Path) -> None:
+    assert run("fuse", gelu, "--dry-run", "--report", tmp_path / "a.html").code == 0
+    assert "Nothing was written." in (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert not (tmp_path / "gelu.fused.onnx").exists()
+
+
+def test_a_refused_model_has_a_report(run: Run, gelu: Path, tmp_path: Path) -> None:
+    """That is when somebody wants to read one."""
+    assert run("fuse", gelu, "--rtol", "0", "--atol", "0", "--report", tmp_path / "a.html").code == 1
+    assert "Different" in (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+def test_several_models_have_a_page_each(run: Run, gelu: Path, plain: Path, tmp_path: Path) -> None:
+    """In a folder, which is made; a model that can't be read has none, and takes nobody else's."""
+    torn = tmp_path / "torn.onnx"
+    torn.write_bytes(b"no model")
+    assert run("fuse", gelu, torn, plain, "-j", "2", "--report", tmp_path / "pages").code == 2
+    assert sorted(page.name for page in (tmp_path / "pages").iterdir()) == ["gelu.html", "plain.html"]
+    assert 'class="graph"' in (tmp_path / "pages" / "gelu.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("report", ["m.onnx", "m.fused.onnx", "missing/report.html"])
+def test_a_page_overwrites_no_model_and_wants_a_folder(report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"would be written twice, or is read|there is no folder"):
+        plan_pages((Path("m.onnx"),), Path(report), [Path("m.fused.onnx")])
+
+
+def test_two_models_of_one_name_can_have_no_two_pages_in_one_folder(tmp_path: Path) -> None:
+    models = (Path("a/m.onnx"), Path("b/m.onnx"))
+    with pytest.raises(UsageError, match=r"m\.html would be written twice"):
+        plan_pages(models, tmp_path, [Path("a/n"), Path("b/n")])

@@ -1,0 +1,383 @@
+"""The page for people: whole, safe whatever the model says, and readable by machines that read aloud."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import re
+import sys
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from onnx_subgraph.errors import Span, UsageError
+from onnx_subgraph.language.library import Library, load_patterns
+from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.pipeline import FuseResult, Options, fuse
+from onnx_subgraph.report import html
+from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
+from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.verification.verdict import Run, Verdict
+from tests.report.excerpts import chain
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>]]>-->\x00\x1b[31m\u202eevil&amp;{{ 7 * 7 }}"
+VOID = {"meta", "br", "wbr", "hr", "img", "input", "link"}
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its tags in order, its text, and whether every tag is closed where it should be."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(attrs) == len(dict(attrs)), (tag, attrs)
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, self.getpos()
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, attribute: str) -> list[str]:
+        return [attrs[attribute] or "" for _, attrs in self.tags if attribute in attrs]
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load_patterns()
+
+
+@pytest.fixture(scope="module")
+def bert(library: Library, tmp_path_factory: pytest.TempPathFactory) -> FuseResult:
+    """A real model, really fused."""
+    output = tmp_path_factory.mktemp("html") / "bert.onnx"
+    return fuse(ROOT / "sample_models/bert_torchscript.onnx", output, library, Options(excerpts=True))
+
+
+def result(*rewrites: Rewrite, **changes: object) -> FuseResult:
+    """A result that nobody computed."""
+    plain = FuseResult(
+        model=Path("models/bert.onnx"),
+        output=None,
+        nodes_before=100,
+        nodes_after=40,
+        opset_before=17,
+        opset_after=17,
+        target="onnxruntime",
+        providers=("CPUExecutionProvider",),
+        rewrites=rewrites,
+        near_misses=(),
+        skipped=(),
+        verdict=Verdict("equivalent", "kernel", (Run("CPUExecutionProvider", True, {"batch": 2}, 0, "y", 1e-7, 1e-6, (0,)),)),
+        seconds={"load": 0.1, "find": 0.2},
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def gelu(layer: int, before: Excerpt | None = None) -> Rewrite:
+    name = f"/layer.{layer}"
+    erf = before or chain("Div", "Erf", "Add", "Mul", name=name)
+    return Rewrite(
+        "gelu", "com.microsoft.Gelu", f"{name}/Gelu", tuple(f"{name}/{i}" for i in range(4)), 1, before=erf, after=chain("Gelu")
+    )
+
+
+def hostile(library: Library) -> str:
+    """A page on a model in which everything is called so that a careless page would run it."""
+    step = Step(HOSTILE, HOSTILE, HOSTILE, ((HOSTILE, HOSTILE),), (0, 1), (2,))
+    edges = (Edge(HOSTILE, HOSTILE, (HOSTILE,)), Edge(HOSTILE, HOSTILE, (), constant=True, literal=HOSTILE), Edge(HOSTILE))
+    excerpt = Excerpt((step,), edges, (2,), {HOSTILE: 1})
+    span = Span(HOSTILE, 1, 1, 5, HOSTILE)
+    told = result(
+        Rewrite(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 1, frozenset({HOSTILE}), before=excerpt, after=excerpt),
+        model=Path(HOSTILE.replace("\x00", "")),
+        output=Path(HOSTILE.replace("\x00", "")),
+        target=HOSTILE,
+        providers=(HOSTILE,),
+        near_misses=(NearMiss(HOSTILE, span, HOSTILE, HOSTILE, HOSTILE, HOSTILE, 3),),
+        skipped=(Skip(HOSTILE, HOSTILE, HOSTILE),),
+        verdict=Verdict("different", "body", (Run(HOSTILE, True, {HOSTILE: 1}, 0, HOSTILE, 1.0, 0.0, (0,), HOSTILE),), HOSTILE),
+        operators_before={HOSTILE: 1},
+        operators_after={HOSTILE: 2},
+    )
+    return html.page(told, library)
+
+
+# Safe
+
+
+@pytest.mark.parametrize("which", ["real", "hostile"])
+def test_nothing_is_fetched_and_nothing_runs(which: str, library: Library, bert: FuseResult) -> None:
+    """No script, no handler, no address but those inside the page, no style but the one that the policy names."""
+    source = html.page(bert, library) if which == "real" else hostile(library)
+    page = Page(source)
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {
+        "script",
+        "img",
+        "link",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form",
+        "image",
+        "use",
+        "foreignobject",
+        "a:href",
+    }
+    names = {name for _, attrs in page.tags for name in attrs}
+    assert not {name for name in names if name.startswith("on")}
+    assert not names & {"src", "srcset", "style", "xlink:href", "action", "data"}
+    assert all(href.startswith("#") for href in page.all("href"))
+    style = re.search(r"<style>(.*)</style>", source, re.DOTALL)
+    assert style is not None and "url(" not in style[1] and "@import" not in style[1]
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    [policy] = [attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def test_hostile_names_are_shown_as_they_are(library: Library) -> None:
+    """Escaped, not dropped: somebody has to find the node. What is not seen, or turns letters around, is a sign."""
+    source = hostile(library)
+    assert "<script" not in source and "<img" not in source
+    assert "<script>alert(1)</script>" in Page(source).text
+    assert "{{ 7 * 7 }}" in Page(source).text
+    assert not {"\x00", "\x1b", "\u202e"} & set(source)
+    source.encode()
+
+
+def test_signs_are_not_lost_and_what_hides_is_seen() -> None:
+    assert html.visible("naïve Größe · σ(x)\n\t日本") == "naïve Größe · σ(x)\n\t日本"
+    assert html.visible("a\u202eb\x00c\ud800d") == "a�b�c�d"
+
+
+# Whole
+
+
+def test_every_site_is_listed(library: Library, bert: FuseResult) -> None:
+    text = Page(html.page(bert, library)).text
+    assert len(bert.rewrites) == 16
+    for rewrite in bert.rewrites:
+        assert rewrite.node in text
+
+
+def test_the_page_says_what_a_person_needs(library: Library, bert: FuseResult) -> None:
+    text = Page(html.page(bert, library, hidden=14)).text
+    for fact in (
+        "Equivalent",
+        f"{bert.nodes_before} → {bert.nodes_after}",
+        "14 → 17",
+        "y = 0.5 * x * (1 + Erf(x / sqrt(2)))",  # the formula, as it is written
+        "Exact GELU",  # what it is
+        "com.microsoft.BiasGelu",
+        "patterns/activation/gelu.yaml",
+        "kernel: each fused operator ran by its kernel",
+        "8 comparisons of 1 output",
+        "14 places where a pattern only began to match",
+    ):
+        assert fact in " ".join(text.split())
+
+
+def test_operators_are_counted_before_and_after(library: Library, bert: FuseResult) -> None:
+    rows = {row.name: (row.before, row.after, row.change) for row in html.histogram(bert.operators_before, bert.operators_after)}
+    assert rows["Erf"] == (2, 0, "−2")
+    assert rows["com.microsoft.BiasGelu"] == (0, 2, "+2")
+    assert rows["Softmax"] == (2, 2, "0")
+    assert sum(before for before, _, _ in rows.values()) == bert.nodes_before
+    assert sum(after for _, after, _ in rows.values()) == bert.nodes_after
+
+
+def test_equal_layers_are_drawn_once(library: Library) -> None:
+    page = Page(html.page(result(*(gelu(i) for i in range(100))), library))
+    assert page.count("svg") - page.all("class").count("bar ") == 2 + len(result().seconds)  # before, after; a bar for each stage
+    assert all(f"/layer.{i}/Gelu" in page.text for i in range(100))
+
+
+def test_sites_that_look_otherwise_are_drawn_too(library: Library) -> None:
+    text = Page(html.page(result(gelu(0), gelu(1), gelu(2, chain("Div", "Erf", "Mul"))), library)).text
+    assert "Form 1, 2 sites." in text and "Form 2, 1 site." in text
+
+
+def test_a_hundred_sites_are_a_small_page(library: Library) -> None:
+    """Each of them of another look: still no more is drawn than somebody would look at."""
+    operators = ["Add", "Mul", "Sub", "Div", "Erf", "Tanh", "Sqrt"]
+    looks = [chain(*(operators[i // 7**d % 7] for d in range(3)), *["Relu"] * 40) for i in range(100)]
+    source = html.page(result(*(gelu(i, look) for i, look in enumerate(looks))), library)
+    assert len(source) < 2_000_000
+    assert source.count('class="graph"') == 2 * html.MOST_DRAWN
+    text = Page(source).text
+    assert all(f"/layer.{i}/Gelu" in text for i in range(100))
+
+
+def test_of_very_many_sites_the_first_are_listed(library: Library) -> None:
+    source = html.page(result(*(gelu(i) for i in range(5000))), library)
+    assert len(source) < 2_000_000
+    assert f"And {5000 - html.MOST_LISTED} sites more" in Page(source).text
+
+
+def test_a_huge_site_is_told_in_numbers(library: Library) -> None:
+    huge = Excerpt(operators=Counter({"MatMul": 300, "Add": 200}))
+    text = Page(html.page(result(gelu(0, huge)), library)).text
+    assert "500 nodes, too many to draw: 300 MatMul, 200 Add." in text
+
+
+def test_what_was_not_noted_down_is_listed_without_a_drawing(library: Library) -> None:
+    source = html.page(result(Rewrite("gelu", "Gelu", "/Gelu", ("/a",), 1)), library)
+    assert "/Gelu" in Page(source).text and 'class="graph"' not in source
+
+
+def test_a_match_that_became_a_constant(library: Library) -> None:
+    folded = Rewrite("gelu", "", "", ("/a",), 0, before=chain("Erf"), after=Excerpt())
+    assert "a constant" in Page(html.page(result(folded), library)).text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (
+            Verdict("different", "kernel", (Run("CPUExecutionProvider", True, {}, 0, "y", 0.5, 1e-6, (3,)),)),
+            "Different After 1 fusion",
+        ),
+        (Verdict("different", "kernel", (Run("", False, {}, None, "y", 0, 0, (), "another shape"),)), "another shape"),
+        (
+            Verdict("not-run", reason="verification was not asked for"),
+            "Not verified 1 fusion; nothing was compared: verification",
+        ),
+        (Verdict("different", "kernel", (Run("EP", True, {}, 0, "y", float("inf"), 0.0, ()),)), "inf"),
+    ],
+)
+def test_bad_news_comes_first(verdict: Verdict, words: str, library: Library) -> None:
+    text = " ".join(Page(html.page(result(gelu(0), verdict=verdict), library)).text.split())
+    assert words in text
+    assert "Nothing was written." in text
+
+
+def test_a_model_in_which_nothing_fused(library: Library) -> None:
+    text = Page(html.page(result(verdict=Verdict("equivalent", reason="nothing fused")), library)).text
+    assert "Nothing fused" in text and "No pattern was replaced." in text
+
+
+def test_what_was_not_fused_and_why(library: Library) -> None:
+    span = Span("patterns/activation/gelu.yaml", 5, 13, 6, "  y = 0.5 * x * (1 + Erf(x / sqrt(2)))")
+    misses = tuple(NearMiss("gelu", span, f"/layer.{i}/Erf", f"/layer.{i}/Mul", "0.5", "[0.7]", 3) for i in range(12))
+    skips = (Skip("layer-normalization", "/LN", "needs opset 17", 17),)
+    text = Page(html.page(result(near_misses=misses, skipped=skips), library)).text
+    for fact in ("12 places", "[0.7]", "/layer.0/Mul", "needs opset 17", "/LN", "gelu.yaml:5:13", "5 |   y = 0.5 * x * (1 + Erf"):
+        assert fact in text
+    assert text.count("[0.7]") == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (438_012_345, "438 MB"), (2 * 10**9, "2 GB")]
+)
+def test_sizes_have_three_digits(number: int, words: str) -> None:
+    assert html.bytes_words(number) == words
+
+
+def test_the_page_repeats_byte_for_byte(library: Library, bert: FuseResult) -> None:
+    assert html.page(bert, library) == html.page(bert, library)
+
+
+# Readable
+
+
+def test_ids_are_unique_and_found(library: Library, bert: FuseResult) -> None:
+    page = Page(html.page(bert, library))
+    ids = page.all("id")
+    assert len(ids) == len(set(ids))
+    referred = {href[1:] for href in page.all("href")} | {name for label in page.all("aria-labelledby") for name in label.split()}
+    assert referred <= set(ids)
+
+
+def test_headings_go_down_one_level_at_a_time(library: Library, bert: FuseResult) -> None:
+    told = replace(bert, near_misses=(NearMiss("gelu", None, "/a", "/b", "1", "2", 3),))
+    levels = [int(tag[1]) for tag, _ in Page(html.page(told, library)).tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_tables_have_headers_and_drawings_have_words(library: Library, bert: FuseResult) -> None:
+    page = Page(html.page(bert, library))
+    assert all("scope" in attrs for tag, attrs in page.tags if tag == "th")
+    assert page.count("th") > page.count("table") > 0
+    for tag, attrs in page.tags:
+        if tag == "svg":
+            assert attrs.get("aria-hidden") == "true" or (attrs["role"] == "img" and attrs["aria-labelledby"])
+    assert ("html", {"lang": "en"}) in page.tags
+
+
+def test_drawings_are_well_formed(library: Library, bert: FuseResult) -> None:
+    for source in (html.page(bert, library), hostile(library)):
+        drawings = re.findall(r'<svg class="graph".*?</svg>', source, re.DOTALL)
+        assert drawings
+        for drawing in drawings:
+            root = ElementTree.fromstring(drawing)
+            assert [child.tag for child in root][:2] == ["title", "desc"]
+            assert all((child.text or "").strip() for child in list(root)[:2])
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark", "paper"])
+def test_words_stand_out_from_what_is_behind_them(scheme: str) -> None:
+    """WCAG 2.2, 1.4.3: a contrast of 4.5 for text; 1.4.11: of 3 for lines that mean something."""
+    style = (html.PAGE / "style.css").read_text(encoding="utf-8")
+    blocks = [dict(re.findall(r"--([\w-]+): (#\w{6});", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
+    assert len(blocks) == 3
+    colours = blocks[0] | blocks[["light", "dark", "paper"].index(scheme)]
+
+    def contrast(a: str, b: str) -> float:
+        high, low = sorted((luminance(colours[a]), luminance(colours[b])), reverse=True)
+        return (high + 0.05) / (low + 0.05)
+
+    for text in ("ink", "soft", "accent", "good", "bad", "warn"):
+        assert contrast(text, "paper") >= 4.5, text
+    for text, behind in (
+        ("ink", "panel"),
+        ("soft", "panel"),
+        ("on-accent", "accent"),
+        ("ink", "pale"),
+        ("soft", "pale"),
+        ("soft", "box"),
+    ):
+        assert contrast(text, behind) >= 4.5, (text, behind)
+    for line, behind in (("edge", "paper"), ("edge", "box"), ("accent", "pale")):
+        assert contrast(line, behind) >= 3, (line, behind)
+
+
+# Missing
+
+
+def test_a_missing_package_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch, library: Library) -> None:
+    monkeypatch.setattr(html, "find_spec", lambda name: None if name == "fast_sugiyama" else sys)
+    with pytest.raises(UsageError) as caught:
+        html.page(result(), library)
+    assert caught.value.message == "--report needs fast-sugiyama, which is not installed"
+    assert caught.value.hint == "install it with: pip install 'onnx-subgraph[report]'"
