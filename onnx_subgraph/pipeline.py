@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,19 +17,19 @@ import onnx_ir as ir
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.files import hand_on, load, save, size, write_temporary
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.rewriting.apply import apply
+from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
-from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
-from onnx_subgraph.verification.sessions import check_providers
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
+from onnx_subgraph.rewriting.rounds import Fused, Rewriter
+from onnx_subgraph.verification.blame import Settled, Undone, settle
+from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
-from onnx_subgraph.verification.verify import verify
+from onnx_subgraph.verification.verify import Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Options:
     target: "onnxruntime", "standard" or "function". providers: execution providers, each verified by itself.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
+    strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself against the truth, too.
     excerpts: whether each rewrite notes down the nodes that it removed and added, for a report to draw.
     """
 
@@ -46,6 +48,8 @@ class Options:
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     verify: bool = True
+    strict: bool = False
+    sites: bool = False
     rtol: float | None = None
     atol: float | None = None
     seed: int = 0
@@ -60,9 +64,11 @@ class Options:
 class FuseResult:
     """What `fuse` did to one model.
 
-    output: the file written, or None (dry run, or a verdict "different"). unchanged: nothing fused; the file is a copy.
+    output: the file written, or None (dry run, a verdict "different", or with `strict` something undone). unchanged: nothing
+    fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
-    opset: of the default domain, before and after. seconds: stage → wall-clock seconds. operators: how often each is there.
+    sites: each rewrite by itself, where that was asked for. seconds: stage → wall-clock
+    seconds. operators: how often each is there.
     """
 
     model: Path
@@ -80,6 +86,8 @@ class FuseResult:
     seconds: Mapping[str, float]
     unchanged: bool = False
     size: int | None = None
+    undone: tuple[Undone, ...] = ()
+    sites: tuple[SiteCheck, ...] = ()
     operators_before: Mapping[str, int] = field(default_factory=dict)
     operators_after: Mapping[str, int] = field(default_factory=dict)
 
@@ -89,23 +97,6 @@ Accepts = Callable[[FuseResult], bool]
 
 Progress = Callable[[str], None]
 """Called with the stage that begins: "load", "find", "rewrite", "raise", "verify", "write"."""
-
-MOST_ROUNDS = 16
-"""A bound on the rounds of find and rewrite; one fusion enables the next two or three times, not more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fused:
-    """A model after rewriting, not yet verified. opset: of the default domain."""
-
-    model: ir.Model
-    rewrites: tuple[Rewrite, ...]
-    skips: tuple[Skip, ...]
-    near_misses: tuple[NearMiss, ...]
-
-    @property
-    def opset(self) -> int:
-        return self.model.opset_imports.get("", 0)
 
 
 def fuse(
@@ -124,18 +115,34 @@ def fuse(
     Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it.
     """
     clock = _Clock(progress)
-    check_providers(options.providers)
+    reference = Reference(
+        model,
+        providers=options.providers,
+        seed=options.seed,
+        rtol=options.rtol,
+        atol=options.atol,
+        shapes=options.shapes,
+        inputs=options.inputs,
+        progress=clock.progress,
+    )
     with clock.stage("load"):
         original = load(model)
         infer_shapes(original)
         before, opset_before = _operators(original), original.opset_imports.get("", 0)
-    verdict = Verdict("not-run", reason="nothing to verify")
     notes: dict[int, str] = {}
-    for fused in _attempts(original, library, options, clock, notes):
-        verdict = _verdict(model, fused, options, clock)
-        if verdict.verdict != "different":
+    undone: dict[Place, Undone] = {}
+    rewriter = Rewriter(
+        selected(library, options), options.target, [Loadability(p) for p in options.providers], clock.stage, options.excerpts
+    )
+    for attempt in _attempts(original, rewriter, options.opset, clock, notes):
+        settled = _settled(attempt, rewriter, reference, options, clock, opset_before)
+        undone |= {one.rewrite.place: one for one in settled.undone}
+        if not _has_failed(attempt, settled):
             break
-        notes[fused.opset] = "raised to it, the model is not equivalent to the original"
+        notes[attempt.fused.opset] = "raised to it, the model is not equivalent to the original"
+    fused, verdict = settled.fused, settled.verdict
+    for rewrite in fused.rewrites:  # what was wrong at another opset
+        undone.pop(rewrite.place, None)
     skips = tuple(_explained(s, notes) for s in fused.skips)
     unchanged = not fused.rewrites and fused.opset == opset_before
     after = _operators(fused.model)
@@ -155,10 +162,13 @@ def fuse(
         seconds=clock.seconds,
         unchanged=unchanged,
         size=None if accepts is None else size(fused.model, model if unchanged else None),
+        undone=tuple(undone.values()),
+        sites=settled.sites,
         operators_before=before,
         operators_after=after,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
+    writes = writes and not (options.strict and undone)
     if output is None or options.dry_run or not writes or (accepts is not None and not accepts(result)):
         return result
     with clock.stage("write"):
@@ -179,32 +189,32 @@ def selected(library: Library, options: Options) -> tuple[Pattern, ...]:
     return tuple(p for p in library.patterns if (not options.only or p.id in options.only) and p.id not in options.skip)
 
 
-def _attempts(original: ir.Model, library: Library, options: Options, clock: _Clock, notes: dict[int, str]) -> Iterator[Fused]:
-    """The fused models to verify, best first: at the opsets that replacements want, highest first, then at the model's own.
+def _attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: _Clock, notes: dict[int, str]) -> Iterator[_Attempt]:
+    """The models to fuse and verify, best first: at the opsets that replacements want, highest first, then at the model's own.
 
     An opset is only tried where a replacement that wants it is really made there. notes: opset → why it can't be had.
     """
     own = original.opset_imports.get("", 0)
-    if options.opset == "keep" or not own:
-        yield _rewritten(original, library, options, clock)
+    if opset == "keep" or not own:
+        yield _Attempt(original, rewriter(original))
         return
-    if options.opset != "auto":
-        if int(options.opset) < own:
-            raise UsageError(
-                f"the model has opset {own}, which can't be lowered to {options.opset}", hint="give a higher one, or keep"
-            )
-        yield _rewritten(_at_opset(original, int(options.opset), clock), library, options, clock)
+    if opset != "auto":
+        if int(opset) < own:
+            raise UsageError(f"the model has opset {own}, which can't be lowered to {opset}", hint="give a higher one, or keep")
+        base = _at_opset(original, int(opset), clock)
+        yield _Attempt(base, rewriter(base))
         return
-    plain = _rewritten(original.clone(), library, options, clock)
-    for opset in sorted({s.opset for s in plain.skips if s.opset is not None}, reverse=True):
+    plain = rewriter(original)
+    for wanted in sorted({s.opset for s in plain.skips if s.opset is not None}, reverse=True):
         try:
-            raised = _rewritten(_at_opset(original, opset, clock), library, options, clock)
+            base = _at_opset(original, wanted, clock)
+            raised = rewriter(base)
         except ModelError as error:
-            notes[opset] = error.message
+            notes[wanted] = error.message
             continue
-        if {s.pattern for s in plain.skips if s.opset == opset} & {r.pattern for r in raised.rewrites}:
-            yield raised
-    yield plain
+        if wanting := {s.pattern for s in plain.skips if s.opset == wanted} & {r.pattern for r in raised.rewrites}:
+            yield _Attempt(base, raised, frozenset(wanting))
+    yield _Attempt(original, plain)
 
 
 def _at_opset(model: ir.Model, opset: int, clock: _Clock) -> ir.Model:
@@ -215,52 +225,44 @@ def _at_opset(model: ir.Model, opset: int, clock: _Clock) -> ir.Model:
     return model
 
 
-def _rewritten(model: ir.Model, library: Library, options: Options, clock: _Clock) -> Fused:
-    """Rounds of find and rewrite until nothing changes: one fusion enables the next. Changes `model`."""
-    patterns = selected(library, options)
-    loadability = [Loadability(p) for p in options.providers]
-    rewrites: list[Rewrite] = []
-    waiting: list[Skip] = []
-    for _ in range(MOST_ROUNDS):
-        constants = Constants(model)
-        with clock.stage("find"):
-            found = find(model, patterns, constants=constants)
-        with clock.stage("rewrite"):
-            made, skips = apply(
-                model,
-                found.matches,
-                target=options.target,
-                loadability=loadability,
-                constants=constants,
-                excerpts=options.excerpts,
-            )
-        rewrites += made
-        if not made:
-            break
-        # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten.
-        waiting += (s for s in skips if s.opset is not None)
-    return Fused(model, tuple(rewrites), tuple(dict.fromkeys((*skips, *waiting))), found.near_misses)
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A model as it is before any rewrite, and as it is after all of them.
+
+    raised_for: the patterns that wanted its opset and were rewritten there; empty where the opset is the model's own.
+    """
+
+    base: ir.Model
+    fused: Fused
+    raised_for: frozenset[str] = frozenset()
 
 
-def _verdict(model: Path, fused: Fused, options: Options, clock: _Clock) -> Verdict:
+def _settled(
+    attempt: _Attempt, rewriter: Rewriter, reference: Reference, options: Options, clock: _Clock, opset: int
+) -> Settled[Fused]:
+    """The attempt verified, without the rewrites that made it different. opset: the model's own."""
+    first, model = attempt.fused, reference.path
     if not options.verify:
-        return Verdict("not-run", reason="verification was not asked for")
-    if not fused.rewrites and fused.opset == load(model).opset_imports.get("", 0):
-        return Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte")
-    with clock.stage("verify"), TemporaryDirectory(prefix="onnx-subgraph-") as folder:
-        candidate = write_temporary(fused.model, model, Path(folder))
-        return verify(
-            model,
-            candidate,
-            providers=options.providers,
-            seed=options.seed,
-            rtol=options.rtol,
-            atol=options.atol,
-            shapes=options.shapes,
-            inputs=options.inputs,
-            weights=model.resolve().parent,
-            progress=clock.progress,
-        )
+        return Settled(first, Verdict("not-run", reason="verification was not asked for"))
+    if not first.rewrites and first.opset == opset:
+        return Settled(first, Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte"))
+
+    def verdict(fused: Fused) -> Verdict:
+        with clock.stage("verify"), TemporaryDirectory(prefix="onnx-subgraph-") as folder:
+            return reference.verdict(write_temporary(fused.model, model, Path(folder)), model.resolve().parent)
+
+    def check(cuttings: Sequence[Cutting]) -> list[SiteCheck]:
+        with clock.stage("sites"):
+            cases = {provider: reference.cases(provider) for provider in options.providers}
+            return [c for p in options.providers for c in check_sites(attempt.base, model, cuttings, p, cases[p])]
+
+    return settle(first, partial(rewriter, attempt.base), verdict, check, sites=options.sites)
+
+
+def _has_failed(attempt: _Attempt, settled: Settled[Fused]) -> bool:
+    """Whether another attempt is to be made: it is different, or nothing is left of what its opset was raised for."""
+    gone = attempt.raised_for and not attempt.raised_for & {r.pattern for r in settled.fused.rewrites}
+    return settled.verdict.verdict == "different" or bool(gone)
 
 
 def _explained(skip: Skip, notes: Mapping[int, str]) -> Skip:

@@ -65,6 +65,10 @@ if TYPE_CHECKING:
 )
 @provider_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
+@click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
+@click.option(
+    "--sites", is_flag=True, help="Hold each fusion by itself against float64, on the values that flow there, and show all."
+)
 @feeds_options
 @click.option(
     "--opset",
@@ -88,6 +92,8 @@ def fuse(
     target: str,
     providers: tuple[str, ...],
     no_verify: bool,
+    strict: bool,
+    sites: bool,
     opset: str,
     jobs: int,
     dry_run: bool,
@@ -104,7 +110,8 @@ def fuse(
     """Fuse MODELs, verify them against the originals, and write them.
 
     MODEL.onnx becomes MODEL.fused.onnx beside it. A model in which nothing fuses is copied as it is. Where the fused model is not
-    equivalent to the original, or not as --expect wants it, it is not written and the exit code is 1.
+    equivalent to the original, the fusions that are to blame are undone, with a warning; where none can be blamed, or where the
+    result is not as --expect wants it, nothing is written and the exit code is 1.
     """
     outputs = plan_outputs(models, output, output_dir)
     if not dry_run:
@@ -114,6 +121,8 @@ def fuse(
     pages = plan_pages(models, report, outputs)
     wanted = Wanted(expect, write_expect, junit, summary, annotations)
     wanted.check((*models, *outputs, *filter(None, pages)))
+    if no_verify and (strict or sites):
+        raise UsageError("--no-verify leaves nothing for --strict and --sites to look at", hint="leave out --no-verify")
     given_shapes = shapes(shape)
 
     from onnx_subgraph.cli.batch import Task, break_off, run
@@ -130,6 +139,8 @@ def fuse(
         only=flat(only),
         skip=flat(skip),
         verify=not no_verify,
+        strict=strict,
+        sites=sites,
         shapes=given_shapes,
         opset=opset,
         dry_run=dry_run,
@@ -182,14 +193,19 @@ def plan_outputs(models: tuple[Path, ...], output: Path | None, output_dir: Path
     return outputs
 
 
-def exit_code(outcome: FuseResult | Failure, verify: bool) -> int:
-    """0 when the model was fused (or nothing was to be fused), 1 when it was not equivalent, 2 when that could not be told."""
+def exit_code(outcome: FuseResult | Failure, verify: bool, strict: bool = False) -> int:
+    """0 when the model was fused (or nothing was to be fused), 1 when it was not equivalent, 2 when that could not be told.
+
+    strict: a fusion that was wrong and is undone is a 1.
+    """
     from onnx_subgraph.cli.batch import Failure
 
     if isinstance(outcome, Failure):
         return 2
     match outcome.verdict.verdict:
         case "different":
+            return 1
+        case "equivalent" if strict and outcome.undone:
             return 1
         case "not-run" if verify and outcome.rewrites:
             return 2
@@ -203,23 +219,27 @@ def _entry(task: Task, outcome: FuseResult | Failure, library: Library) -> Entry
     from onnx_subgraph.report.entry import Entry
     from onnx_subgraph.report.relevance import telling
 
-    code = exit_code(outcome, task.options.verify)
+    code = exit_code(outcome, task.options.verify, task.options.strict)
     if isinstance(outcome, Failure):
         return Entry(task.model, code, error=outcome.message)
     checks = () if task.section is None else held(task.section, outcome, library)
     missed = any(not check.met for check in checks)
-    return Entry(task.model, max(code, int(missed)), telling(outcome, library), checks=checks)
+    return Entry(task.model, max(code, int(missed)), telling(outcome, library), checks=checks, strict=task.options.strict)
 
 
 def _tell(entry: Entry, outcome: FuseResult | Failure, *, as_json: bool) -> None:
     from onnx_subgraph.cli.batch import Failure
     from onnx_subgraph.cli.terminal import show, warn
+    from onnx_subgraph.report.blame import sentence
     from onnx_subgraph.report.entry import missed_text
 
     if isinstance(outcome, Failure):
         prefix = "" if str(entry.model) in outcome.message else f"{entry.model}: "
         warn(f"Error: {prefix}{outcome.message}")
-    elif entry.result is not None and not as_json:
+        return
+    for undone in outcome.undone:
+        warn(f"Warning: {entry.model}: {sentence(undone)}")
+    if entry.result is not None and not as_json:
         from onnx_subgraph.report import text
 
         show(text.fusion(entry.result, hidden=len(outcome.near_misses) - len(entry.result.near_misses)))

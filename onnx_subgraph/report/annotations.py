@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnx_subgraph.report.blame import sentence
 from onnx_subgraph.report.wording import outcome
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def commands(entries: Sequence[Entry], unused: Iterable[Section] = (), workspace
         if verdict.verdict == "different" or entry.code == 2:
             said = outcome(verdict.worst) if verdict.worst is not None else verdict.reason
             yield _command("error", {"file": model, "title": f"{entry.model}: {entry.outcome}"}, said)
+        for undone in entry.result.undone:
+            level = "error" if entry.strict else "warning"
+            yield _command(level, {"file": model, "title": f"{entry.model}: {undone.rewrite.pattern}"}, sentence(undone))
         for check in entry.missed:
             place = _place(check.span, workspace)
             yield _command("error", {**place, "title": f"{entry.model}: {check.what}"}, "\n".join([str(check), *check.reasons]))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnx_subgraph.report.wording import count
+
 if TYPE_CHECKING:
     from onnx_subgraph.expectation.check import Check
     from onnx_subgraph.pipeline import FuseResult
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 class Entry:
     """One model of a run. result: None where it could not be fused, `error` then says why. code: 0 yes, 1 no, 2 could not tell.
 
-    checks: its expectations, held against the result.
+    checks: its expectations, held against the result. strict: a fusion that had to be undone makes it a no.
     """
 
     model: Path
@@ -23,6 +25,7 @@ class Entry:
     result: FuseResult | None = None
     error: str = ""
     checks: tuple[Check, ...] = ()
+    strict: bool = False
 
     @property
     def missed(self) -> tuple[Check, ...]:
@@ -40,7 +43,11 @@ class Entry:
             return "could not be verified"
         if self.missed:
             return f"{len(self.missed)} of {len(self.checks)} expectation{'' if len(self.checks) == 1 else 's'} missed"
-        return "unchanged: nothing fused" if self.result.unchanged else "fused"
+        said = "unchanged: nothing fused" if self.result.unchanged else "fused"
+        if not self.result.undone:
+            return said
+        wrong = f"{count(len(self.result.undone), 'wrong fusion')}"
+        return f"not written: {wrong}" if self.strict else f"{said}, {wrong} undone"
 
 
 def missed_text(check: Check) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from onnx_subgraph.language.library import Header
     from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.proving import Proof
+    from onnx_subgraph.verification.blame import Undone
+    from onnx_subgraph.verification.site import SiteCheck
     from onnx_subgraph.verification.verdict import Run, Verdict
 
 Object = dict[str, Any]
@@ -35,6 +37,8 @@ def fusion(result: FuseResult) -> Object:
         "target": result.target,
         "providers": list(result.providers),
         **_found(result),
+        "undone": [_undone(undone) for undone in result.undone],
+        "sites": [_site(check) for check in result.sites],
         "verification": verdict(result.verdict),
         "seconds": {stage: round(seconds, 6) for stage, seconds in result.seconds.items()},
     }
@@ -140,6 +144,39 @@ def _found(result: FuseResult) -> Object:
             }
             for group in grouping.skipped(result.skipped)
         ],
+    }
+
+
+def _undone(undone: Undone) -> Object:
+    return {
+        "pattern": undone.rewrite.pattern,
+        "op": undone.rewrite.op,
+        "node": undone.rewrite.root,
+        "replaces": list(undone.rewrite.replaces),
+        "found": undone.found,
+        "provider": undone.provider,
+        "output": undone.output,
+        "error": _number(undone.error),
+        "bound": _number(undone.bound),
+        "original": None if undone.original is None else _number(undone.original),
+        "problem": undone.problem,
+    }
+
+
+def _site(check: SiteCheck) -> Object:
+    found = check.accuracy
+    return {
+        "pattern": check.rewrite.pattern,
+        "op": check.rewrite.op,
+        "node": check.rewrite.node,
+        "root": check.rewrite.root,
+        "provider": check.provider,
+        "output": check.result,
+        "holds": None if found is None else found.holds,
+        "error": None if found is None else _number(found.fused),
+        "original": None if found is None else _number(found.unfused),
+        "bound": None if found is None else _number(found.bound),
+        "problem": check.unknown if found is None else found.problem,
     }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from onnx_subgraph.report import grouping
+from onnx_subgraph.report.blame import sentence
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.wording import outcome
 
@@ -56,6 +57,10 @@ def _cases(entry: Entry) -> Iterator[ElementTree.Element]:
         yield _case(model, "fuse", "error", entry.error.splitlines()[0], entry.error)
         return
     yield from _verification(entry, entry.result)
+    if entry.strict:
+        for undone in entry.result.undone:
+            rewrite = undone.rewrite
+            yield _case(model, f"fusion: {rewrite.pattern} at {rewrite.root}", "failure", sentence(undone))
     for check in entry.checks:
         yield _expectation(model, check)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.report import grouping
+from onnx_subgraph.report.blame import sentence
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.wording import FOLDED, UNNAMED, count, outcome, tried
 
@@ -49,7 +50,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 
 def _attention(entry: Entry) -> Iterator[str]:
-    if entry.code == 0:
+    if entry.code == 0 and not (entry.result is not None and entry.result.undone):
         return
     yield from ("", f"#### {_code(str(entry.model))}: {entry.outcome}")
     if entry.result is None:
@@ -60,6 +61,8 @@ def _attention(entry: Entry) -> Iterator[str]:
         yield from _block(f"worst: {outcome(verdict.worst)}")
     if entry.code == 2 and verdict.reason:
         yield from _block(verdict.reason)
+    for undone in entry.result.undone:
+        yield from _block(sentence(undone))
     for check in entry.missed:
         yield from _block(missed_text(check))
 

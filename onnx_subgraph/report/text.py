@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_subgraph.language.pattern import TARGETS
-from onnx_subgraph.report import grouping
+from onnx_subgraph.report import blame, grouping
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
 from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, tried
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.proving import Proof
     from onnx_subgraph.report.entry import Entry
+    from onnx_subgraph.verification.blame import Undone
+    from onnx_subgraph.verification.site import SiteCheck
     from onnx_subgraph.verification.verdict import Run, Verdict
 
 FAILURES = 10
@@ -42,6 +44,10 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
     parts: list[RenderableType] = [_heading(result), _facts(result, len(result.rewrites))]
     if groups:
         parts += ["", _fusions(groups)]
+    if result.undone:
+        parts += ["", Text("Not equivalent, and undone", "bold red"), _undone(result.undone)]
+    if result.sites:
+        parts += ["", Text("Each fusion by itself, against float64", "bold"), _sites(result.sites)]
     if result.skipped:
         parts += ["", Text("Matched, not replaced", "bold"), _skipped(grouping.skipped(result.skipped))]
     if near := grouping.nearly_matched(result.near_misses):
@@ -218,6 +224,24 @@ def _fusions(groups: Sequence[grouping.Fusion]) -> _Rows:
         first = group.sites[0]
         place = first.node or next(filter(None, first.replaces), UNNAMED)
         table.add(group.pattern, into, str(len(group.sites)), f"{group.removed} → {group.added}", place)
+    return table
+
+
+def _undone(undone: Sequence[Undone]) -> _Rows:
+    table = _Rows("pattern", "at", "why", head=1)
+    for one in undone:
+        table.add(one.rewrite.pattern, one.rewrite.root or UNNAMED, blame.reason(one))
+    return table
+
+
+def _sites(checks: Sequence[SiteCheck]) -> _Rows:
+    table = _Rows("fused by", "error", "before", "allowed", "at", "on", "holds", head=4, right=("error", "before", "allowed"))
+    for check in checks:
+        found = check.accuracy
+        numbers = ("–",) * 3 if found is None else tuple(f"{n:.2g}" for n in (found.fused, found.unfused, found.bound))
+        style = "yellow" if found is None else "green" if found.holds else "red"
+        rewrite = check.rewrite
+        table.add(rewrite.pattern, *numbers, rewrite.root or UNNAMED, check.provider, Text(blame.standing(check), style))
     return table
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -17,19 +17,23 @@ import onnx_ir as ir
 from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting import function
+from onnx_subgraph.rewriting.cutting import Cutting, cut
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
-from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.plan import ConstantArrays, Plan, Site, plan
-from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.rewriting.outline import Outline, label
+from onnx_subgraph.rewriting.plan import ConstantArrays, Plan, Site, plan, root_name
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 
 PATTERN = "onnx_subgraph.pattern"
 REPLACES = "onnx_subgraph.replaces"
 """The metadata of a fused node: the pattern's id, and a JSON list of the names of the nodes that it stands for."""
 
 _PLUMBING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
+
+Admits = Callable[[Place], bool]
+Record = Callable[[Cutting], None]
 
 
 def apply(
@@ -40,12 +44,15 @@ def apply(
     loadability: Sequence[Loadability],
     constants: ConstantArrays,
     excerpts: bool = False,
+    admits: Admits = lambda _: True,
+    record: Record | None = None,
 ) -> tuple[tuple[Rewrite, ...], tuple[Skip, ...]]:
     """Replace as many of `matches` as do not overlap and pass every check. Changes `model` in place.
 
     target: "onnxruntime", "standard" or "function". loadability: one for each provider that must load the result.
-    constants: the constants of `model`. excerpts: whether each rewrite notes down what it removed and added. Never raises for a
-    valid match: one that can't be replaced leaves the graph as it was, and a `Skip` that says why.
+    constants: the constants of `model`. excerpts: whether each rewrite notes down what it removed and added. admits: whether a
+    place may be touched at all. record: is given each rewrite by itself. Never raises for a valid match: one that can't be
+    replaced leaves the graph as it was, and a `Skip` that says why.
     """
     outline = Outline(model)
     site = Site(outline, constants, loadability)
@@ -54,16 +61,13 @@ def apply(
     renewed: dict[ir.Value, ir.Value] = {}
     for match in _in_order(model, matches, outline):
         current = _current(match, renewed)
-        if current is None:
+        if current is None or not admits(_place_of(current, outline)):
             continue
         planned = plan(current, target, site)
         if isinstance(planned, Skip):
             skips.append(planned)
         else:
-            before = _excerpt(_by_position(planned.removed, outline), site) if excerpts else None
-            rewrite, nodes = _commit(planned, outline, renewed)
-            after = _excerpt(nodes, site) if excerpts else None
-            rewrites.append(dataclasses.replace(rewrite, before=before, after=after))
+            rewrites.append(_recorded(planned, site, renewed, excerpts, record))
     return tuple(rewrites), tuple(skips)
 
 
@@ -94,10 +98,32 @@ def _current(match: Match, renewed: Mapping[ir.Value, ir.Value]) -> Match | None
     return dataclasses.replace(match, bindings=bindings)
 
 
+def _place_of(match: Match, outline: Outline) -> Place:
+    graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
+    return Place(match.pattern.id, outline.scope(graph), tuple(str(v.name) for v in match.roots.values()))
+
+
+def _recorded(planned: Plan, site: Site, renewed: dict[ir.Value, ir.Value], excerpts: bool, record: Record | None) -> Rewrite:
+    """The rewrite, committed, with what was asked to be noted down of it: that has to be done before and after."""
+    removed, old = _by_position(planned.removed, site.outline), tuple(planned.replaced)
+    names = [str(value.name) for value in old]
+    drawn = _excerpt(removed, site) if excerpts else None
+    before = _cut(removed, old, planned, site) if record is not None else None
+    rewrite, nodes = _commit(planned, site.outline, renewed)
+    if excerpts:
+        rewrite = dataclasses.replace(rewrite, before=drawn, after=_excerpt(nodes, site))
+    if record is not None and before is not None:
+        new = [renewed[value] for value in old]
+        after = _cut(nodes, new, planned, site)
+        record(Cutting(rewrite, before, after, tuple(zip(names, (str(value.name) for value in new), strict=True))))
+    return rewrite
+
+
 def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) -> tuple[Rewrite, list[ir.Node]]:
     """The rewrite, and the nodes that it added."""
     fragment, match = planned.fragment, planned.match
-    names = [_label(n) for n in sorted(planned.removed, key=lambda n: outline.position[n]) if n.op_type != "Constant"]
+    place, root = _place_of(match, outline), root_name(match)
+    names = [label(n) for n in sorted(planned.removed, key=lambda n: outline.position[n]) if n.op_type != "Constant"]
     nodes = [*_place_constants(planned, outline), *fragment.nodes, *_outputs_of_their_own(planned)]
     head = _head(planned, fragment.nodes)
     _describe(planned, nodes, outline)
@@ -126,12 +152,21 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         assumes=match.pattern.assumes,
         body=head is not None and head.domain == function.DOMAIN,
         attributes=_scalars(head) if head is not None else (),
+        root=root,
+        place=place,
     )
     return rewrite, nodes
 
 
 def _excerpt(nodes: Sequence[ir.Node], site: Site) -> Excerpt:
     return excerpt(nodes, site.tensor, lambda node: PATTERN in node.metadata_props)
+
+
+def _cut(nodes: Iterable[ir.Node], results: Sequence[ir.Value], planned: Plan, site: Site) -> ir.Model:
+    def constant_of(value: ir.Value) -> ir.TensorProtocol | None:
+        return value.const_value if value.is_initializer() and not value.is_graph_input() else site.tensor(value)
+
+    return cut(nodes, results, planned.graph, site.outline, constant_of)
 
 
 def _scalars(node: ir.Node) -> tuple[tuple[str, int | float | str], ...]:
@@ -184,7 +219,7 @@ def _outputs_of_their_own(planned: Plan) -> list[ir.Node]:
 
 def _describe(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
     """Names and metadata of the new nodes and their results."""
-    replaced = dict.fromkeys(label for n in _by_position(planned.removed, outline) for label in _stood_for(n))
+    replaced = dict.fromkeys(name for n in _by_position(planned.removed, outline) for name in _stood_for(n))
     place = _place(replaced)
     for node in nodes:
         node.name = outline.fresh(f"{place}{node.op_type}")
@@ -308,18 +343,14 @@ def _by_position(nodes: Iterable[ir.Node], outline: Outline) -> list[ir.Node]:
     return sorted(nodes, key=lambda n: outline.position[n])
 
 
-def _label(node: ir.Node) -> str:
-    return node.name or next((o.name for o in node.outputs if o.name), node.op_type)
-
-
 def _stood_for(node: ir.Node) -> list[str]:
     """The names that a removed node stands for: its own, or those it replaced itself."""
     if REPLACES in node.metadata_props:
         try:
             return [str(n) for n in json.loads(node.metadata_props[REPLACES])]
         except ValueError:  # somebody else's text under our key
-            return [_label(node)]
-    return [] if node.op_type == "Constant" else [_label(node)]
+            return [label(node)]
+    return [] if node.op_type == "Constant" else [label(node)]
 
 
 def _place(names: Iterable[str]) -> str:

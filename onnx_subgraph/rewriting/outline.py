@@ -50,6 +50,18 @@ class Outline:
         """The main graph or the function that `graph` is, or is nested in."""
         return self._root[graph]
 
+    def scope(self, graph: ir.Graph) -> str:
+        """What `graph` is called: "" for the main one, else its function, the nodes whose bodies it is in, and the attribute."""
+        owner = self._owner[graph]
+        if owner is None:
+            root = self._root[graph]
+            return "" if root is self.model.graph else f"{root.domain}::{root.name}"  # type: ignore[union-attr]
+        home = owner.graph
+        assert isinstance(home, ir.Graph)
+        name = next((key for key, a in owner.attributes.items() if _holds(a, graph)), "")
+        outer = self.scope(home)
+        return f"{outer}/{label(owner)}.{name}" if outer else f"{label(owner)}.{name}"
+
     def place_in(self, graph: ir.Graph, node: ir.Node) -> ir.Node | None:
         """The node of `graph` that is, or in whose bodies is, `node`; None where there is none."""
         current: ir.Node | None = node
@@ -92,6 +104,18 @@ class Outline:
             return
         if (key := _bytes(value.const_value)) is not None:
             self._constants.setdefault(key, value)
+
+
+def label(node: ir.Node) -> str:
+    """What a node is called: its name, else its first result's."""
+    return node.name or next((o.name for o in node.outputs if o.name), node.op_type)
+
+
+def _holds(attribute: ir.Attr, graph: ir.Graph) -> bool:
+    return not attribute.is_ref() and (
+        attribute.value is graph
+        or (attribute.type == ir.AttributeType.GRAPHS and any(body is graph for body in attribute.as_graphs()))
+    )
 
 
 def _bytes(tensor: ir.TensorProtocol) -> tuple[int, tuple[int, ...], bytes] | None:

@@ -1,10 +1,22 @@
-"""What rewriting yields: a `Rewrite` that was committed, or a `Skip` that says why a match was not."""
+"""What rewriting yields: a `Rewrite` that was committed, or a `Skip` that says why a match was not; and what names either."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from onnx_subgraph.rewriting.excerpt import Excerpt
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pattern matched, in names that stay the same whichever other matches are replaced.
+
+    scope: the body or function that it is in, "" for the main graph. results: the names of the values that it provides.
+    """
+
+    pattern: str
+    scope: str
+    results: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +28,7 @@ class Rewrite:
     assumes: what the pattern assumes (`finite`), for the report. body: whether the operator is a model-local function.
     attributes: those of that first node that hold one number or one text, by name.
     before, after: the nodes removed and the nodes added, for a drawing; None where nobody asked for them.
+    root: the name of the node at the root of what was replaced. place: what names the rewrite from run to run.
     """
 
     pattern: str
@@ -28,6 +41,8 @@ class Rewrite:
     attributes: tuple[tuple[str, int | float | str], ...] = ()
     before: Excerpt | None = None
     after: Excerpt | None = None
+    root: str = ""
+    place: Place = Place("", "", ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,38 @@
+"""What was undone, and how each rewrite stands by itself, in words: one sentence a rewrite, for people and for logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx_subgraph.verification.blame import Undone
+    from onnx_subgraph.verification.site import SiteCheck
+
+
+def sentence(undone: Undone) -> str:
+    """Which rewrite was undone, and why: `gelu at /Mul is undone: …`."""
+    return f"{undone.rewrite.pattern} at {undone.rewrite.root} is undone: {reason(undone)}"
+
+
+def reason(undone: Undone) -> str:
+    """How the rewrite was wrong."""
+    if undone.found == "model":
+        what = undone.problem or f"differs by {undone.error:.2g}, {undone.bound:.2g} is allowed"
+        if undone.site is not None:
+            what += f"; by itself it {distance(undone.site.fused, undone.site.bound, undone.site.unfused)}"
+        return f"with it, the output {undone.output} {what}" if undone.output else f"with it, the model {what}"
+    value = f"its result {undone.output}" if undone.output else "it"
+    return f"{value} {undone.problem or distance(undone.error, undone.bound, undone.original)}"
+
+
+def distance(error: float, bound: float, original: float | None) -> str:
+    """How far a fused result is from the truth, may be, and was before."""
+    before = "" if original is None else f", and {original:.2g} was the error before"
+    return f"is {error:.2g} from the truth; {bound:.2g} is allowed{before}"
+
+
+def standing(check: SiteCheck) -> str:
+    """Whether a rewrite holds by itself: "yes", what is wrong, or why that is not known."""
+    if check.accuracy is None:
+        return f"not known: {check.unknown}"
+    return "yes" if check.accuracy.holds else check.accuracy.problem or "no"

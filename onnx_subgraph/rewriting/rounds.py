@@ -1,0 +1,87 @@
+"""Rounds of find and rewrite until nothing changes: one fusion enables the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.matching.find import Found, find
+from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.rewriting.apply import Admits, Record, apply
+from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
+
+MOST_ROUNDS = 16
+"""A bound on the rounds; one fusion enables the next two or three times, not more."""
+
+Stage = Callable[[str], AbstractContextManager[None]]
+"""Told which stage lasts as long as the context: "find", "rewrite"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A model after rewriting, not yet verified. opset: of the default domain."""
+
+    model: ir.Model
+    rewrites: tuple[Rewrite, ...]
+    skips: tuple[Skip, ...]
+    found: Found
+
+    @property
+    def near_misses(self) -> tuple[NearMiss, ...]:
+        """Where a pattern nearly matched what is left."""
+        return self.found.near_misses
+
+    @property
+    def opset(self) -> int:
+        return self.model.opset_imports.get("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriter:
+    """What a model is rewritten with: the patterns, what they become, and the providers that must load it.
+
+    stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws.
+    """
+
+    patterns: Sequence[Pattern]
+    target: str
+    loadability: Sequence[Loadability]
+    stage: Stage = lambda _: nullcontext()
+    excerpts: bool = False
+
+    def __call__(self, base: ir.Model, admits: Admits | None = None, record: Record | None = None) -> Fused:
+        """`base` rewritten, itself left as it is. admits: whether a place may be touched. record: see `apply`."""
+        model = base.clone()
+        rewrites: list[Rewrite] = []
+        waiting: list[Skip] = []
+        for _ in range(MOST_ROUNDS):
+            constants = Constants(model)
+            with self.stage("find"):
+                found = find(model, self.patterns, constants=constants)
+            with self.stage("rewrite"):
+                made, skips = apply(
+                    model,
+                    found.matches,
+                    target=self.target,
+                    loadability=self.loadability,
+                    constants=constants,
+                    excerpts=self.excerpts,
+                    admits=admits or _everywhere,
+                    record=record,
+                )
+            rewrites += made
+            if not made:
+                break
+            # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten.
+            waiting += (s for s in skips if s.opset is not None)
+        return Fused(model, tuple(rewrites), tuple(dict.fromkeys((*skips, *waiting))), found)
+
+
+def _everywhere(place: Place) -> bool:
+    return True

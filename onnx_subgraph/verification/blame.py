@@ -1,0 +1,171 @@
+"""Which rewrites make a model different: they are found, undone, and what is left is verified again.
+
+First each rewrite is held against the truth by itself (`site`). Where that shows none, because the place is inside a body or the
+error too small to be seen there, bisection over the rewrites finds them: with whole models, log2(n) verifications for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from onnx_subgraph.rewriting.apply import Admits, Record
+from onnx_subgraph.rewriting.cutting import Cutting
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite
+from onnx_subgraph.verification.accuracy import Accuracy
+from onnx_subgraph.verification.site import SiteCheck, worst
+from onnx_subgraph.verification.verdict import Verdict
+
+MOST_ROUNDS = 8
+"""How often the guilty are looked for: where one was undone another pattern may match, and be wrong in its turn."""
+MOST_BISECTED = 8
+"""How many rewrites are found one by one in a round; after them whatever their patterns did is undone."""
+
+
+class Rewritten(Protocol):
+    """A model after rewriting."""
+
+    @property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        """What was replaced, in the order of the commits."""
+        ...
+
+
+Fused = TypeVar("Fused", bound=Rewritten)
+Make = Callable[[Admits, Record | None], Fused]
+"""Rewrites the model anew where it may, and records each rewrite by itself if it is told to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A rewrite that was taken back. found: how, at the "site" itself or in the outputs of the "model".
+
+    output: the value that differed; an output of the model where `found` is "model". error, bound: how far it was from the truth
+    (from the reference's output), and how far it might be. original: how far it was before the rewrite; None where unknown.
+    problem: "" or what was wrong besides. site: where `found` is "model", how near to the truth it is by itself, if known.
+    """
+
+    rewrite: Rewrite
+    found: str
+    provider: str
+    output: str
+    error: float
+    bound: float
+    original: float | None = None
+    problem: str = ""
+    site: Accuracy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled(Generic[Fused]):
+    """What is left when the guilty are undone. sites: of the rewrites that are left, where they were asked for."""
+
+    fused: Fused
+    verdict: Verdict
+    undone: tuple[Undone, ...] = ()
+    sites: tuple[SiteCheck, ...] = ()
+
+
+def settle(
+    first: Fused,
+    make: Make[Fused],
+    verdict: Callable[[Fused], Verdict],
+    check: Callable[[Sequence[Cutting]], Sequence[SiteCheck]],
+    *,
+    sites: bool = False,
+) -> Settled[Fused]:
+    """The model without the rewrites that make it different, and its verdict: "different" still where none can be blamed.
+
+    first: the model with all rewrites. sites: hold each rewrite against the truth even where the model as a whole is equivalent.
+    """
+    fused, found = first, verdict(first)
+    undone: dict[Place, Undone] = {}
+    checks: tuple[SiteCheck, ...] = ()
+
+    def may_stay(place: Place) -> bool:
+        return place not in undone
+
+    for _ in range(MOST_ROUNDS):
+        if found.verdict == "not-run" or not fused.rewrites or (found.verdict == "equivalent" and not sites):
+            break
+        cuttings: list[Cutting] = []
+        make(may_stay, cuttings.append)
+        checks = tuple(check(cuttings))
+        guilty = [_at_site(one) for one in worst(checks) if one.wrong]
+        if not guilty and found.verdict == "equivalent":
+            break
+        guilty = guilty or _bisected(fused, found, make, verdict, {c.rewrite.place: c.accuracy for c in worst(checks)})
+        if not guilty:
+            break
+        undone.update((one.rewrite.place, one) for one in guilty)
+        fused = make(may_stay, None)
+        found = verdict(fused)
+    left = {rewrite.place for rewrite in fused.rewrites}
+    return Settled(fused, found, tuple(undone.values()), tuple(c for c in checks if c.rewrite.place in left) if sites else ())
+
+
+def _at_site(check: SiteCheck) -> Undone:
+    accuracy = check.accuracy
+    assert accuracy is not None
+    return Undone(
+        check.rewrite, "site", check.provider, check.result, accuracy.fused, accuracy.bound, accuracy.unfused, accuracy.problem
+    )
+
+
+def _bisected(
+    fused: Fused,
+    found: Verdict,
+    make: Make[Fused],
+    verdict: Callable[[Fused], Verdict],
+    sites: Mapping[Place, Accuracy | None],
+) -> list[Undone]:
+    by_place = {rewrite.place: rewrite for rewrite in fused.rewrites}
+
+    def test(places: Collection[Place]) -> Verdict:
+        allowed = frozenset(places)
+        return verdict(make(allowed.__contains__, None))
+
+    guilty = bisect(tuple(by_place), found, test)
+    return [_in_model(by_place[place], seen, sites.get(place)) for place, seen in guilty.items()]
+
+
+def _in_model(rewrite: Rewrite, found: Verdict, site: Accuracy | None) -> Undone:
+    run = found.worst
+    assert run is not None, "a verdict that is different has a run that is not equal"
+    return Undone(rewrite, "model", run.provider, run.output, run.error, run.bound, None, run.problem, site)
+
+
+def bisect(places: Sequence[Place], found: Verdict, test: Callable[[Collection[Place]], Verdict]) -> dict[Place, Verdict]:
+    """The places without which the model is not different, and the verdict that showed each; {} where it stays different.
+
+    found: the verdict with all places. test: the verdict with some. Places come in the order of their rewriting, so the first
+    ones of them can always be rewritten without the others.
+    """
+    guilty: dict[Place, Verdict] = {}
+    left = list(places)
+    if test(()).verdict == "different":  # the model was made different before, by its new opset, or is so each time it runs
+        return {}
+    while found.verdict == "different" and left and len(guilty) < MOST_BISECTED:
+        fewest, most = 0, len(left)  # with `fewest` of them it is not different, with `most` it is
+        while most - fewest > 1:
+            middle = (fewest + most) // 2
+            seen = test(left[:middle])
+            if seen.verdict == "different":
+                most, found = middle, seen
+            else:
+                fewest = middle
+        guilty[left.pop(most - 1)] = found
+        found = test(left)
+    if found.verdict == "different":
+        patterns = {place.pattern for place in guilty}
+        others = [place for place in left if place.pattern not in patterns]
+        if test(others).verdict == "different":
+            return {}
+        guilty |= dict.fromkeys(_besides(left, others), found)
+    return guilty
+
+
+def _besides(places: Iterable[Place], others: Collection[Place]) -> list[Place]:
+    kept = set(others)
+    return [place for place in places if place not in kept]

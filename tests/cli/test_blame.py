@@ -1,0 +1,73 @@
+"""`fuse` on a model with a wrong fusion: it is named and undone, the others are written; `--strict` writes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import onnx
+import pytest
+
+from tests.cli.conftest import ROOT, Run
+from tests.verification.planted import NORM, layers, patterns
+
+SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[object]:
+    """Twelve layers, of which the eighth has another epsilon, and a pattern that forgets the epsilon."""
+    model = layers(tmp_path / "m.onnx", [1e-5] * 7 + [1e-2] + [1e-5] * 4)
+    return ["fuse", model, "--patterns", patterns(tmp_path, NORM), "--only", "forgetful-norm,gelu"]
+
+
+def test_one_wrong_site_of_twelve_layers_is_named_and_undone(run: Run, arguments: list[object], tmp_path: Path) -> None:
+    result = run(*arguments)
+    assert result.code == 0
+    assert result.err.startswith(f"Warning: {tmp_path / 'm.onnx'}: forgetful-norm at g7 is undone: its result g7 is 0.00")
+    assert "from the truth; " in result.err and len(result.err.splitlines()) == 1
+    assert "Not equivalent, and undone" in result.out and "23 fusions" in result.out
+    operators = [node.op_type for node in onnx.load(tmp_path / "m.fused.onnx").graph.node]
+    assert (operators.count("LayerNormalization"), operators.count("Gelu")) == (11, 12)
+
+
+def test_strict_writes_nothing(run: Run, arguments: list[object], tmp_path: Path) -> None:
+    result = run(*arguments, "--strict")
+    assert result.code == 1
+    assert "forgetful-norm at g7 is undone" in result.err and "nothing written" in result.out
+    assert not (tmp_path / "m.fused.onnx").exists()
+
+
+def test_the_object_names_the_site_the_error_and_the_bound(run: Run, arguments: list[object]) -> None:
+    result = run(*arguments, "--json", "--sites")
+    jsonschema.validate(result.json, SCHEMA)
+    (undone,) = result.json["undone"]
+    assert (undone["pattern"], undone["node"], undone["found"], undone["output"]) == ("forgetful-norm", "g7", "site", "g7")
+    assert undone["original"] < undone["bound"] < undone["error"] and undone["replaces"][-1] == "g7"
+    sites = result.json["sites"]
+    assert len(sites) == 23 and all(site["holds"] and site["error"] <= site["bound"] for site in sites)
+
+
+def test_the_table_has_a_row_for_every_fusion(run: Run, arguments: list[object]) -> None:
+    out = run(*arguments, "--sites").out
+    table = out[out.index("Each fusion by itself") :]
+    rows = [line for line in table.splitlines() if line.startswith(("gelu ", "forgetful-norm "))]
+    assert len(rows) == 23 and all(row.endswith(" yes") for row in rows)
+
+
+@pytest.mark.parametrize("option", ["--strict", "--sites"])
+def test_without_verification_there_is_nothing_to_blame(run: Run, arguments: list[object], option: str) -> None:
+    result = run(*arguments, "--no-verify", option)
+    assert result.code == 2 and "--no-verify" in result.err
+
+
+def test_a_ci_system_is_told(run: Run, arguments: list[object], tmp_path: Path) -> None:
+    junit, summary = tmp_path / "junit.xml", tmp_path / "summary.md"
+    files = ["--junit", junit, "--summary", summary, "--annotations"]
+    lenient = run(*arguments, *files)
+    assert 'failures="0"' in junit.read_text() and "forgetful-norm at g7 is undone" in summary.read_text()
+    assert "::warning" in lenient.out + lenient.err
+    strict = run(*arguments, *files, "--strict")
+    assert "fusion: forgetful-norm at g7" in junit.read_text() and "not written: 1 wrong fusion" in summary.read_text()
+    assert "::error" in strict.out + strict.err

@@ -1,0 +1,132 @@
+"""The guilty rewrites are found, all of them and no others, with few verifications; what is left is verified again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import ceil, log2
+from pathlib import Path
+
+import onnx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_subgraph import FuseResult, Options, fuse, load_patterns
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite
+from onnx_subgraph.verification.blame import MOST_BISECTED, bisect, settle
+from onnx_subgraph.verification.verdict import Run, Verdict
+from onnx_subgraph.verification.verify import verify
+from tests.verification.models import write
+from tests.verification.planted import BRANCH, GELU, LATE, LINEAR, NORM, layers, patterns
+
+ONCE = Run("CPUExecutionProvider", False, {}, 0, "y", 1.0, 0.1, (0,))
+DIFFERENT, EQUAL = Verdict("different", runs=(ONCE,)), Verdict("equivalent")
+
+
+def places(count: int) -> list[Place]:
+    return [Place(f"p{i % 3}", "", (f"v{i}",)) for i in range(count)]
+
+
+@given(st.data())
+def test_bisection_finds_the_guilty_and_nobody_else_with_few_verifications(data: st.DataObject) -> None:
+    everywhere = places(data.draw(st.integers(1, 60)))
+    guilty = set(data.draw(st.lists(st.sampled_from(everywhere), min_size=1, max_size=MOST_BISECTED, unique=True)))
+    asked = 0
+
+    def test(some: Collection[Place]) -> Verdict:
+        nonlocal asked
+        asked += 1
+        return DIFFERENT if guilty & set(some) else EQUAL
+
+    assert set(bisect(everywhere, DIFFERENT, test)) == guilty
+    assert asked <= len(guilty) * (ceil(log2(len(everywhere))) + 1) + 1
+
+
+def test_where_too_many_are_guilty_what_their_patterns_did_is_undone() -> None:
+    everywhere = places(60)
+    found = bisect(everywhere, DIFFERENT, lambda some: DIFFERENT if any(p.pattern == "p0" for p in some) else EQUAL)
+    assert set(found) == {p for p in everywhere if p.pattern == "p0"}
+
+
+def test_nobody_is_blamed_where_the_model_is_different_without_any_rewrite() -> None:
+    assert bisect(places(5), DIFFERENT, lambda some: DIFFERENT) == {}
+
+
+def fused(model: Path, *only: str, packs: tuple[Path, ...] = (), **options: object) -> FuseResult:
+    return fuse(model, model.with_name("out.onnx"), load_patterns(packs), Options(only=only, **options))  # type: ignore[arg-type]
+
+
+def roots(result: FuseResult) -> list[str]:
+    return sorted(undone.rewrite.root for undone in result.undone)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model of which only the rewrites are known."""
+
+    rewrites: tuple[Rewrite, ...]
+
+
+def test_exactly_the_guilty_sites_are_undone(tmp_path: Path) -> None:
+    epsilons = [1e-5] * 12
+    epsilons[3] = epsilons[7] = 1e-2
+    model = layers(tmp_path / "m.onnx", epsilons)
+    result = fused(model, "forgetful-norm", "gelu", packs=(patterns(tmp_path, NORM),))
+    assert roots(result) == ["g3", "g7"]
+    assert result.output is not None and verify(model, result.output).verdict == "equivalent"
+    operators = [node.op_type for node in onnx.load(result.output).graph.node]
+    assert (operators.count("LayerNormalization"), operators.count("Gelu"), operators.count("Sqrt")) == (10, 12, 2)
+
+
+def test_a_right_pattern_takes_the_place_of_a_wrong_one(tmp_path: Path) -> None:
+    """The wrong one is larger and comes first; where it is undone the place is free again."""
+    model = layers(tmp_path / "m.onnx", [1e-5, 1e-2])
+    result = fused(model, "forgetful-linear", "layer-normalization", packs=(patterns(tmp_path, LINEAR),))
+    assert roots(result) == ["h1"]
+    assert [(r.pattern, r.root) for r in result.rewrites] == [("forgetful-linear", "h0"), ("layer-normalization", "g1")]
+    assert result.verdict.verdict == "equivalent"
+
+
+def test_a_guilty_site_in_a_body_is_found_by_bisection(tmp_path: Path) -> None:
+    model = write(tmp_path / "m.onnx", BRANCH)
+    result = fused(model, "sloppy-gelu", packs=(patterns(tmp_path, GELU),))
+    found = {undone.rewrite.place.scope: undone for undone in result.undone}
+    assert set(found) == {"", "z.then_branch"} and result.unchanged
+    assert (found[""].found, found["z.then_branch"].found) == ("site", "model")
+    assert found["z.then_branch"].error > found["z.then_branch"].bound
+
+
+def test_where_all_sites_are_guilty_the_input_is_handed_on(tmp_path: Path) -> None:
+    model = layers(tmp_path / "m.onnx", [1e-2] * 4)
+    result = fused(model, "forgetful-norm", packs=(patterns(tmp_path, NORM),))
+    assert roots(result) == ["g0", "g1", "g2", "g3"]
+    assert result.unchanged and result.output is not None and result.output.read_bytes() == model.read_bytes()
+
+
+def test_a_guilty_site_of_a_later_opset_is_named_and_the_model_keeps_its_opset(tmp_path: Path) -> None:
+    """Nothing is left that the opset was raised for, so it is not raised."""
+    model = layers(tmp_path / "m.onnx", [1e-5] * 3)
+    packs = (patterns(tmp_path, LATE),)
+    result = fused(model, "late-gelu", "layer-normalization", packs=packs, target="standard")
+    assert roots(result) == ["u0", "u1", "u2"] and all(undone.rewrite.op == "Gelu" for undone in result.undone)
+    assert result.opset_after == 17 and [r.op for r in result.rewrites] == ["LayerNormalization"] * 3
+
+
+def test_of_a_later_opset_what_is_right_stays(tmp_path: Path) -> None:
+    model = layers(tmp_path / "m.onnx", [1e-5, 1e-2, 1e-5])
+    result = fused(model, "forgetful-norm", "gelu", packs=(patterns(tmp_path, NORM),), target="standard")
+    assert roots(result) == ["g1"]
+    assert result.opset_after == 20 and [r.op for r in result.rewrites].count("Gelu") == 3
+
+
+def test_strict_writes_nothing_and_still_names_the_guilty(tmp_path: Path) -> None:
+    model = layers(tmp_path / "m.onnx", [1e-5, 1e-2])
+    result = fused(model, "forgetful-norm", packs=(patterns(tmp_path, NORM),), strict=True)
+    assert roots(result) == ["g1"] and result.output is None
+    assert not model.with_name("out.onnx").exists()
+
+
+def test_a_model_that_stays_different_whatever_is_undone_blames_nobody() -> None:
+    rewrites = tuple(Rewrite("gelu", "Gelu", "", (), 1, place=place) for place in places(3))
+    settled = settle(Made(rewrites), lambda admits, record: Made(()), lambda made: DIFFERENT, lambda excerpts: [])
+    assert (settled.verdict, settled.undone, settled.fused.rewrites) == (DIFFERENT, (), rewrites)

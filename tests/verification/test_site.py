@@ -1,0 +1,103 @@
+"""Each rewrite by itself: what is wrong is seen, what is more accurate is not called wrong, and what can't be told says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnx_subgraph import FuseResult, Options, fuse, load_patterns
+from onnx_subgraph.verification import site
+from onnx_subgraph.verification.accuracy import accuracy
+from tests.verification.models import write
+from tests.verification.planted import BRANCH, GELU, NORM, SOFTPLUS, layers, patterns
+
+SAMPLES = Path(__file__).parents[2] / "sample_models"
+
+
+def held(model: Path, only: tuple[str, ...], *packs: Path) -> FuseResult:
+    return fuse(model, None, load_patterns(packs), Options(only=only, sites=True, dry_run=True))
+
+
+def test_a_more_accurate_fusion_is_never_wrong() -> None:
+    exact = np.linspace(-3, 3, 24)
+    unfused, fused = (exact * 1.01).astype(np.float32), exact.astype(np.float32)
+    assert accuracy(fused, unfused, exact).holds
+    assert not accuracy(unfused, fused, exact).holds
+
+
+def test_a_fusion_that_does_not_overflow_is_right_where_what_it_replaces_did(tmp_path: Path) -> None:
+    """e^100 is infinite in float32 and not in float64, and no kernel of Softplus computes it."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 8] x) => (float[n, 8] y) <float one = {1.0}, float hundred = {100.0}> {
+      far = Add (x, hundred)
+      power = Exp (far)
+      sum = Add (one, power)
+      y = Log (sum)
+    }
+    """
+    (undone,) = held(write(tmp_path / "m.onnx", text), ("steady-softplus",), patterns(tmp_path, SOFTPLUS)).undone
+    assert undone.found == "model", "its output is another one, so it is not the same model"
+    assert undone.site is not None and undone.site.holds, "and yet the fusion is not what is wrong"
+    assert undone.site.fused < undone.site.unfused
+
+
+@pytest.mark.parametrize("end", ["Identity", "Sign"])
+def test_a_wrong_fusion_is_seen_even_where_the_networks_end_hides_it(tmp_path: Path, end: str) -> None:
+    model = layers(tmp_path / "m.onnx", [1e-5, 1e-2, 1e-5], end)
+    pack = patterns(tmp_path, NORM)
+    assert bool(fuse(model, None, load_patterns([pack]), Options(only=("forgetful-norm",))).undone) == (end == "Identity")
+    result = held(model, ("forgetful-norm",), pack)
+    (undone,) = result.undone
+    assert (undone.rewrite.root, undone.found, undone.output) == ("g1", "site", "g1")
+    assert undone.original is not None and undone.original < undone.bound < undone.error
+    assert [check.rewrite.root for check in result.sites] == ["g0", "g2"]
+    assert all(check.accuracy is not None and check.accuracy.holds for check in result.sites)
+
+
+@pytest.mark.parametrize("name", ["bert_torchscript", "llama_float16_dynamo", "mobilenet_v3_dynamo"])
+def test_every_fusion_of_real_exports_can_be_held_against_the_truth_and_holds(name: str) -> None:
+    result = held(SAMPLES / f"{name}.onnx", ())
+    assert len(result.sites) == len(result.rewrites) > 5 and not result.undone
+    assert [check.unknown for check in result.sites if check.accuracy is None] == []
+
+
+def test_a_fusion_inside_a_body_is_not_looked_at_and_says_so(tmp_path: Path) -> None:
+    model = write(tmp_path / "m.onnx", BRANCH)
+    inside, outside = sorted(held(model, ("gelu",)).sites, key=lambda check: check.accuracy is not None)
+    assert inside.accuracy is None and "inside z.then_branch" in inside.unknown
+    assert outside.accuracy is not None and outside.accuracy.holds
+
+
+def test_a_replacement_that_does_not_run_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = site.open_session
+
+    def refuse(proto: bytes, provider: str, *, optimised: bool) -> object:
+        return site.Failure("no such kernel") if b"FastGelu" in proto else opened(proto, provider, optimised=optimised)
+
+    monkeypatch.setattr(site, "open_session", refuse)
+    result = held(layers(tmp_path / "m.onnx", [1e-5]), ("sloppy-gelu",), patterns(tmp_path, GELU))
+    (undone,) = result.undone
+    assert undone.problem == "does not run: no such kernel"
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    model = layers(tmp_path / "m.onnx", [1e-5] * 3)
+    once = held(model, ("layer-normalization", "gelu")).sites
+    monkeypatch.setattr(site, "FIRST_BATCH", size)
+    monkeypatch.setattr(site, "BATCH_BYTES", size * 1000)
+    assert held(model, ("layer-normalization", "gelu")).sites == once
+
+
+def test_weights_outside_the_model_are_found(tmp_path: Path) -> None:
+    import onnx
+
+    inside = layers(tmp_path / "m.onnx", [1e-5, 1e-2])
+    outside = tmp_path / "outside.onnx"
+    onnx.save(onnx.load(inside), outside, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    pack = patterns(tmp_path, NORM)
+    found, expected = (held(model, ("forgetful-norm", "gelu"), pack) for model in (outside, inside))
+    assert found.undone == expected.undone and found.sites == expected.sites and found.sites
