@@ -146,6 +146,8 @@ def test_json_has_the_documented_keys() -> None:
         "fusions",
         "near_misses",
         "skipped",
+        "undone",
+        "sites",
         "verification",
         "seconds",
     ]
