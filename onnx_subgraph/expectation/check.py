@@ -100,23 +100,33 @@ def _pattern(pattern: str, fusions: Fusions, result: FuseResult, told: Sequence[
     sites = [rewrite for rewrite in result.rewrites if rewrite.pattern == pattern]
     if fusions.count is not None:
         fewer = len(sites) < fusions.count.number
-        reasons = _why_fewer(pattern, result, told) if fewer else [f"fused at: {_listed([_place(site) for site in sites])}"]
+        reasons = (
+            _why_fewer(pattern, sites, result, told) if fewer else [f"fused at: {_listed([_place(site) for site in sites])}"]
+        )
         yield _limited(pattern, fusions.count, len(sites), tuple(reasons))
     for name, values in fusions.attributes.items():
         yield _attribute(pattern, name, values, sites)
 
 
-def _why_fewer(pattern: str, result: FuseResult, told: Sequence[NearMiss]) -> list[str]:
+def _why_fewer(pattern: str, sites: Sequence[Rewrite], result: FuseResult, told: Sequence[NearMiss]) -> list[str]:
     skips = [skip for skip in result.skipped if skip.pattern == pattern]
-    reasons = [f"matched, not replaced: {skip.reason}: node {skip.node or UNNAMED}" for skip in skips[:MOST_REASONS]]
+    reasons = [f"matched, not replaced: node {skip.node or UNNAMED}: {skip.reason}" for skip in skips[:MOST_REASONS]]
     gone = {node for rewrite in result.rewrites for node in rewrite.replaces if node}
     left = [miss for miss in result.near_misses if not {miss.anchor, miss.node} & gone]
-    near = places(told, pattern) or places(left, pattern)
-    reasons += [nearly(miss) for miss in near[:MOST_REASONS]]
+    near = list(dict.fromkeys(map(nearly, places(told, pattern) or places(left, pattern))))
+    reasons += near[:MOST_REASONS]
     more = max(0, len(skips) - MOST_REASONS) + max(0, len(near) - MOST_REASONS)
     if more:
         reasons.append(f"and {more} more: `onnx-subgraph explain {result.model} {pattern}`")
+    if before := _built_on(sites, result):
+        reasons.append(f"elsewhere it takes what {' or '.join(before)} made: it may be missing there, too")
     return reasons or [f"nothing that is left in the model is like {pattern}"]
+
+
+def _built_on(sites: Iterable[Rewrite], result: FuseResult) -> list[str]:
+    """The patterns whose operators `sites` took into their own."""
+    makers = {rewrite.node: rewrite.pattern for rewrite in result.rewrites if rewrite.node}
+    return list(dict.fromkeys(makers[name] for site in sites for name in site.replaces if name in makers))
 
 
 def nearly(miss: NearMiss) -> str:
@@ -191,7 +201,7 @@ def _tolerance(tolerance: Tolerance, result: FuseResult) -> Check:
     if worst is None:
         return Check("tolerance", expected, "none: nothing fused", True, tolerance.span)
     if worst.problem:
-        return Check("tolerance", expected, f"{worst.problem} in output {worst.output}", False, tolerance.span)
+        return Check("tolerance", expected, f"{worst.output}: {worst.problem}", False, tolerance.span)
     found = f"{worst.error:.2g} in output {worst.output}"
     return Check("tolerance", expected, found, worst.error <= tolerance.value, tolerance.span)
 

@@ -108,7 +108,14 @@ def test_a_near_miss_inside_another_fusion_explains_nothing(tmp_path: Path) -> N
 def test_a_match_that_could_not_be_replaced_is_a_reason(tmp_path: Path) -> None:
     result = replace(RESULT, skipped=(Skip("layer-normalization", "/9/LN", "needs opset 17", 17),))
     (missed,) = checks("fusions: {layer-normalization: 6}", result, folder=tmp_path)
-    assert missed.reasons == ("matched, not replaced: needs opset 17: node /9/LN",)
+    assert missed.reasons == ("matched, not replaced: node /9/LN: needs opset 17",)
+
+
+def test_a_miss_that_follows_from_another_says_so(tmp_path: Path) -> None:
+    """Where a Gelu was not found, there is none that a bias could be taken into."""
+    bias = Rewrite("mish", "com.microsoft.BiasGelu", "/0/BiasGelu", ("/0/Add", "/0/Gelu"), 1)
+    (missed,) = checks("fusions: {mish: 2}", replace(RESULT, rewrites=(*RESULT.rewrites, bias)), folder=tmp_path)
+    assert missed.reasons == ("elsewhere it takes what gelu made: it may be missing there, too",)
 
 
 def test_more_than_expected_says_where(tmp_path: Path) -> None:
@@ -143,7 +150,7 @@ def test_near_misses_are_bounded_for_named_patterns_and_for_the_others(tmp_path:
     ("verdict", "found"),
     [
         (Verdict("different", runs=(replace(RUN, error=1.0),)), ["different", "1 in output logits"]),
-        (Verdict("different", runs=(replace(RUN, problem="another shape"),)), ["different", "another shape in output logits"]),
+        (Verdict("different", runs=(replace(RUN, problem="another shape"),)), ["different", "logits: another shape"]),
         (Verdict("not-run", reason="no feeds"), ["not run", "not verified"]),
         (Verdict("equivalent", reason="nothing fused"), ["equivalent", "none: nothing fused"]),
     ],
