@@ -7,6 +7,7 @@ at its node, with what was expected and found there.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from onnx_subgraph.verification.verdict import Run
 MOST_REASONS = 3
 """Reasons of one kind that a miss lists; `explain` has all."""
 UNNAMED = "(a node without a name)"
+_INDEX = re.compile(r"(?<=[./])\d+(?=[./])")
+"""The index of a layer in a scope: `/encoder/layer.3/output`."""
 _SAME = 1e-6
 """The relative difference up to which two attributes are equal: they are float32."""
 
@@ -118,9 +121,27 @@ def _why_fewer(pattern: str, sites: Sequence[Rewrite], result: FuseResult, told:
     more = max(0, len(skips) - MOST_REASONS) + max(0, len(near) - MOST_REASONS)
     if more:
         reasons.append(f"and {more} more: `onnx-subgraph explain {result.model} {pattern}`")
+    if not reasons:
+        reasons += [f"not in {scope}, as in its neighbours" for scope in _gaps(sites)[:MOST_REASONS]]
     if before := _built_on(sites, result):
         reasons.append(f"elsewhere it takes what {' or '.join(before)} made: it may be missing there, too")
     return reasons or [f"nothing that is left in the model is like {pattern}"]
+
+
+def _gaps(sites: Iterable[Rewrite]) -> list[str]:
+    """The scopes that are missing in a row of layers: `/layer.1` where `sites` lie in `/layer.0`, `/layer.2` and `/layer.3`."""
+    rows: dict[tuple[str, str], set[int]] = {}
+    for site in sites:
+        scope = site.node.rpartition("/")[0] + "/"
+        for number in _INDEX.finditer(scope):
+            rows.setdefault((scope[: number.start()], scope[number.end() : -1]), set()).add(int(number.group()))
+    return [
+        f"{before}{index}{after}"
+        for (before, after), seen in rows.items()
+        if len(seen) > 1
+        for index in range(max(seen))
+        if index not in seen
+    ]
 
 
 def _built_on(sites: Iterable[Rewrite], result: FuseResult) -> list[str]:
@@ -182,8 +203,8 @@ def _provider(provider: str, span: Span, result: FuseResult) -> Check:
     if provider not in result.providers:
         hint = f"the run verified on {', '.join(result.providers)}; add --provider {provider}"
         return Check(what, "equivalent", "not run", False, span, (hint,))
-    if not runs and result.verdict.verdict != "equivalent":
-        return Check(what, "equivalent", result.verdict.verdict.replace("-", " "), False, span, (result.verdict.reason,))
+    if not runs and (result.verdict.runs or result.verdict.verdict != "equivalent"):
+        return Check(what, "equivalent", "not run", False, span, tuple(filter(None, [result.verdict.reason])))
     different = [run for run in runs if not run.equal]
     return Check(what, "equivalent", "different" if different else "equivalent", not different, span, _outputs(different))
 

@@ -111,6 +111,13 @@ def test_a_match_that_could_not_be_replaced_is_a_reason(tmp_path: Path) -> None:
     assert missed.reasons == ("matched, not replaced: node /9/LN: needs opset 17",)
 
 
+def test_a_layer_that_lacks_what_its_neighbours_have_is_named(tmp_path: Path) -> None:
+    """Where no candidate came far enough to be a near miss, the names of a row of layers still tell."""
+    sites = tuple(Rewrite("mish", "Mish", f"/net.1/layer.{i}/act/Mish", (f"/layer.{i}/Tanh",), 1) for i in (0, 1, 2, 4))
+    (missed,) = checks("fusions: {mish: 5}", replace(RESULT, rewrites=sites), folder=tmp_path)
+    assert missed.reasons == ("not in /net.1/layer.3/act, as in its neighbours",)
+
+
 def test_a_miss_that_follows_from_another_says_so(tmp_path: Path) -> None:
     """Where a Gelu was not found, there is none that a bias could be taken into."""
     bias = Rewrite("mish", "com.microsoft.BiasGelu", "/0/BiasGelu", ("/0/Add", "/0/Gelu"), 1)
@@ -159,6 +166,13 @@ def test_what_was_not_verified_is_not_as_expected(tmp_path: Path, verdict: Verdi
     held = checks(f"providers: [{CPU}], tolerance: 1e-4", replace(RESULT, verdict=verdict), folder=tmp_path)
     assert [one.found for one in held] == found
     assert {one.met for one in held} == {verdict.verdict == "equivalent"}
+
+
+def test_a_provider_that_nothing_ran_on_is_not_as_expected(tmp_path: Path) -> None:
+    """Others did, and the verdict over all is good."""
+    result = replace(RESULT, providers=(CPU, "CUDAExecutionProvider"))
+    held = checks(f"providers: [{CPU}, CUDAExecutionProvider]", result, folder=tmp_path)
+    assert [(one.met, one.found) for one in held] == [(True, "equivalent"), (False, "not run")]
 
 
 def test_a_run_meets_the_expectation_that_is_made_from_it(tmp_path: Path) -> None:
