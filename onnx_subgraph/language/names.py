@@ -134,7 +134,7 @@ def _check_sentence(expression: Expression, known: set[str]) -> None:
 def _check_replacement(pattern: Pattern, block: Block, names: Bound) -> None:
     rests = set(names.rests)
     known = {*names.all, *(name for name, _ in pattern.let)} - rests
-    for assignment in block:
+    for position, assignment in enumerate(block.assignments):
         for term in walk(assignment.term):
             if isinstance(term, Variable) and term.name != "_" and term.name not in known:
                 raise _undefined(term.name, known, term.span)
@@ -144,8 +144,12 @@ def _check_replacement(pattern: Pattern, block: Block, names: Bound) -> None:
                 )
         for name in assignment.names:
             if name != "_" and name not in names.assigned:
-                hint = spelling.hint(name, names.assigned, "nest the call where it is used")
-                raise PatternError(f"`{name}` is not assigned in `match`, so nothing takes it", span=assignment.span, hint=hint)
+                later = {n for line in block.assignments[position + 1 :] for n in _used(line.term)}
+                if name in known or name not in later:
+                    hint = spelling.hint(name, names.assigned, "assign what is matched, or use the name in a line below")
+                    message = f"`{name}` is not assigned in `match`, so nothing takes it"
+                    raise PatternError(message, span=assignment.span, hint=hint)
+                known.add(name)
         if all(n == "_" for n in assignment.names):
             raise PatternError("the line assigns no name", span=assignment.span, hint="name the matched value that it provides")
 

@@ -163,7 +163,7 @@ def _explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> NearM
 
 def consumers_of(matcher: Matcher) -> Consumers:
     """Who reads a value, as this matcher sees it."""
-    return _mixed_consumers(matcher.view) if matcher.mixed else matcher.view.consumers
+    return _distant_consumers(matcher) if matcher.mixed or matcher.finite else matcher.view.consumers
 
 
 def _largest(matches: list[Match]) -> Iterator[Match]:
@@ -198,15 +198,16 @@ def _is_cast(node: ir.Node) -> bool:
     return node.op_type == "Cast" and not node.domain and is_float_cast(node)
 
 
-def _mixed_consumers(view: View) -> Consumers:
-    """The consumers of a value, those behind casts between float types included."""
-    known: dict[ir.Value, tuple[ir.Node, ...]] = view.shared("mixed consumers", dict)
+def _distant_consumers(matcher: Matcher) -> Consumers:
+    """The consumers of a value, those behind the casts and guards that this pattern looks through included."""
+    known: dict[ir.Value, tuple[ir.Node, ...]] = matcher.view.shared(("consumers", matcher.mixed, matcher.finite), dict)
 
     def consumers(value: ir.Value) -> tuple[ir.Node, ...]:
         found = known.get(value)
         if found is None:
-            readers = view.consumers(value)
-            behind = (reader for cast in readers if _is_cast(cast) for reader in consumers(cast.outputs[0]))
+            readers = matcher.view.consumers(value)
+            veils = (node for node in readers if node.op_type in ("Cast", "Where") and node in matcher.through(node.outputs[0])[1])
+            behind = (reader for veil in veils for reader in consumers(veil.outputs[0]))
             found = known[value] = (*readers, *behind)
         return found
 
