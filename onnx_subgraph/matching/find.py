@@ -206,7 +206,9 @@ def _distant_consumers(matcher: Matcher) -> Consumers:
         found = known.get(value)
         if found is None:
             readers = matcher.view.consumers(value)
-            veils = (node for node in readers if node.op_type in ("Cast", "Where") and node in matcher.through(node.outputs[0])[1])
+            veils = (
+                node for node in readers if node.op_type in ("Cast", "Where") and node in matcher.through(node.outputs[0])[1]
+            )
             behind = (reader for veil in veils for reader in consumers(veil.outputs[0]))
             found = known[value] = (*readers, *behind)
         return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from math import prod
 from typing import Any
 
 import onnx_ir as ir
@@ -110,10 +109,29 @@ def _size(dim: Any, unknown: str) -> Size:
     text = dim.value
     if text is None:
         return Size(1, (unknown,))
-    factors = [part.strip() for part in text.split("*")]
-    if not all(part.isidentifier() or part.isdigit() for part in factors):
+    return Size(1, (text,)) if text.isidentifier() else _factored(text)
+
+
+@cache
+def _factored(text: str) -> Size:
+    """An expression as a monomial: `64*past + 64*seq` is 64 times the symbol `past + seq`."""
+    import sympy
+
+    try:
+        expression = ir.SymbolicDim(text) + 0
+        factors = sympy.factor_terms(sympy.sympify(expression._expr)).as_ordered_factors()
+        number, symbols = 1, []
+        for factor in factors:
+            base, power = factor.as_base_exp()
+            if base.is_Integer and power == 1:
+                number *= int(base)
+            elif power.is_Integer and power > 0:
+                symbols += [str(base)] * int(power)
+            else:
+                return Size(1, (text,))
+    except Exception:  # a name that is no expression is one symbol
         return Size(1, (text,))
-    return Size(prod(int(p) for p in factors if p.isdigit()), tuple(sorted(p for p in factors if not p.isdigit())))
+    return Size(number, tuple(sorted(symbols)))
 
 
 def chains(view: View, value: ir.Value) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:

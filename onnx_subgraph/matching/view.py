@@ -157,8 +157,9 @@ class View:
             current = pending[-1]
             node = self.producer(current)
             linear = node is not None and not node.domain and node.op_type in LINEAR
-            sources = (self.through(v)[0] for v in node.inputs if v is not None) if linear and node is not None else ()
-            unknown = [source for source in sources if source not in self._products]
+            unknown = (
+                [s for v in node.inputs if v is not None and (s := self._unexpanded(v))] if linear and node is not None else []
+            )
             if unknown:
                 pending += unknown
             else:
@@ -195,6 +196,30 @@ class View:
                     return Expansion((node,), ((a, _exact(power.number)),), 1.0, (), 0.0)
         return None
 
+    def _unexpanded(self, value: ir.Value) -> ir.Value | None:
+        """The first value on the way to what `value` scales whose product is not known yet."""
+        operand: ir.Value | Virtual = value
+        while isinstance(operand, ir.Value):
+            source = self.through(operand)[0]
+            if source not in self._products:
+                return source
+            step = self._products[source]
+            if step is None or not _is_scaling(step):
+                return None
+            operand = step.items[0][0]
+        return None
+
+    def _scalings(self, value: ir.Value) -> Iterator[tuple[tuple[ir.Node, ...], Expansion]]:
+        """The steps that only scale, from `value` inwards, each with the transparent nodes before it."""
+        operand: ir.Value | Virtual = value
+        while isinstance(operand, ir.Value):
+            source, passed = self.through(operand)
+            step = self.product(source)
+            if step is None or not _is_scaling(step):
+                return
+            yield passed, step
+            operand = step.items[0][0]
+
     def _pull_scalars(self, node: ir.Node) -> Expansion | None:
         """(s * a) @ (t * b) as s * t * (a @ b), and the same for the other linear operators."""
         inputs: list[ir.Value | Virtual] = []
@@ -204,15 +229,13 @@ class View:
                 if value is not None:
                     inputs.append(value)
                 continue
-            source, passed = self.through(value)
-            step = self.product(source)
-            if step is None or len(step.items) != 1 or step.items[0][1] != 1.0 or (not step.scalars and step.constant == 1.0):
-                inputs.append(value)
-                continue
-            constant *= step.constant
-            tolerance += step.tolerance
-            nodes += [*passed, *step.nodes]
-            inputs.append(step.items[0][0])
+            operand: ir.Value | Virtual = value
+            for passed, step in self._scalings(value):
+                constant *= step.constant
+                tolerance += step.tolerance
+                nodes += [*passed, *step.nodes]
+                operand = step.items[0][0]
+            inputs.append(operand)
         if len(nodes) == 1:
             return None
         return Expansion(tuple(nodes), ((Virtual(node.op_type, tuple(inputs), node), 1.0),), constant, (), tolerance)
@@ -319,6 +342,11 @@ class View:
                     pending.append(node.outputs[0])
                 else:
                     yield node
+
+
+def _is_scaling(step: Expansion) -> bool:
+    """Whether it is one item times a constant."""
+    return len(step.items) == 1 and step.items[0][1] == 1.0 and bool(step.scalars or step.constant != 1.0)
 
 
 def _exact(power: float) -> float:

@@ -138,10 +138,29 @@ def _size(shape: ir.Shape) -> int:
 
 
 def _with_numbers(shape: ir.Shape | None) -> ir.Shape | None:
-    """The shape with numbers where the library left an expression that is one (`SymbolicDim("3")`)."""
-    if shape is None or not any(isinstance(dim, ir.SymbolicDim) and (dim.value or "").isdecimal() for dim in shape):
+    """The shape with numbers where the library left an expression that is one (`SymbolicDim("3")`), quotients worked out."""
+    if shape is None or not any(isinstance(dim, ir.SymbolicDim) and not (dim.value or "x").isidentifier() for dim in shape):
         return shape
-    return ir.Shape([int(str(dim)) if str(dim).isdecimal() else dim for dim in shape])
+    return ir.Shape([_plain(dim) for dim in shape])
+
+
+def _plain(dim: Dim) -> Dim:
+    if isinstance(dim, int) or dim.value is None:
+        return dim
+    if dim.value.isdecimal():
+        return int(dim.value)
+    return _cancelled(dim.value) if dim.value.startswith("floor(") else dim
+
+
+@functools.cache
+def _cancelled(text: str) -> ir.SymbolicDim:
+    """floor(12*batch*seq/seq) as 12*batch: an exact quotient needs no rounding."""
+    dim = ir.SymbolicDim(text)
+    expression = _expression(dim)
+    if expression is None or expression.func is not sympy.floor:
+        return dim
+    quotient = sympy.cancel(expression.args[0])
+    return ir.SymbolicDim(quotient) if quotient.is_integer else dim
 
 
 def _merged(context: ShapeInferenceContext, inferred: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
