@@ -7,10 +7,12 @@ alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import onnx_ir as ir
 
+HANDING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that cost little and only hand on what they read: at the edge of a match they stay where somebody else reads them."""
 DEEPEST = 64
 """A bound on the arithmetic that is followed to see whether it dies with the match."""
 
@@ -24,17 +26,28 @@ def live_reader(
     """
     verdicts: dict[ir.Node, bool] = {n: False for v in read if (n := v.producer()) is not None}
     verdicts.update(dict.fromkeys(nodes, True))
+    inner = {value for node in nodes for value in node.outputs}
     for node in nodes:
-        for value in node.outputs:
-            if value in provided:
-                continue
-            if value.is_graph_output():
-                return value, None
-            for usage in value.uses():
-                reader = usage.node
-                if not _dies(reader, verdicts, DEEPEST) and reader.op_type not in ("Shape", "Size"):
-                    return value, reader
+        needed = [(v, reader) for v in node.outputs if v not in provided for reader in _readers(v, verdicts)]
+        if needed and is_edge(node, inner) and not any(v in provided for v in node.outputs):
+            inner.difference_update(node.outputs)
+        elif needed:
+            return needed[0]
     return None
+
+
+def is_edge(node: ir.Node, inner: Collection[ir.Value]) -> bool:
+    """Whether `node` hands on a value from outside the match, whose computed values are `inner`."""
+    return node.op_type in HANDING_ON and not node.domain and not any(v in inner for v in node.inputs)
+
+
+def _readers(value: ir.Value, verdicts: dict[ir.Node, bool]) -> Iterator[ir.Node | None]:
+    """Who needs `value` itself, and not its shape alone, when the match is gone; None is the graph, as its output."""
+    if value.is_graph_output():
+        yield None
+    for usage in value.uses():
+        if usage.node.op_type not in ("Shape", "Size") and not _dies(usage.node, verdicts, DEEPEST):
+            yield usage.node
 
 
 def _dies(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 from typing import Any
 
 import onnx_ir as ir
@@ -165,28 +166,95 @@ def unscaled(view: View, value: Virtual) -> Iterator[tuple[ir.Value, tuple[ir.No
 
 def normal_form(source: ir.Value, nodes: Iterable[ir.Node]) -> NormalForm | None:
     """The normal form of the chain `nodes` that starts at `source`; None where a shape can't be factored."""
-    start = sizes(source)
-    if start is None:
-        return None
-    atoms = [_Atom(size) for size in start]
-    axes: list[list[_Atom]] = [[a] for a in atoms]
+    start, steps = sizes(source), _steps(nodes)
+    return None if start is None or steps is None else _followed(start, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation:
+    """A Transpose, as a step of a chain; the other steps are the shapes that their axes are regrouped to."""
+
+    axes: tuple[int, ...]
+
+
+Step = Permutation | tuple[Size, ...]
+
+
+def _steps(nodes: Iterable[ir.Node]) -> list[Step] | None:
+    steps: list[Step] = []
     for node in nodes:
         result = sizes(node.outputs[0])
         if result is None:
             return None
         if node.op_type == "Transpose":
-            perm = node.attributes.get_ints("perm") or tuple(reversed(range(len(axes))))
-            if len(perm) != len(axes):
-                return None
-            axes = [axes[p] for p in perm]
+            steps.append(Permutation(tuple(node.attributes.get_ints("perm") or reversed(range(len(result))))))
         else:
-            regrouped = _regroup([leaf for axis in axes for atom in axis for leaf in atom.leaves()], result)
+            steps.append(result)
+    return steps
+
+
+def _followed(start: tuple[Size, ...], steps: Iterable[Step]) -> NormalForm | None:
+    atoms = [_Atom(size) for size in start]
+    axes: list[list[_Atom]] = [[a] for a in atoms]
+    for step in steps:
+        if isinstance(step, Permutation):
+            if len(step.axes) != len(axes):
+                return None
+            axes = [axes[axis] for axis in step.axes]
+        else:
+            regrouped = _regroup([leaf for axis in axes for atom in axis for leaf in atom.leaves()], step)
             if regrouped is None:
                 return None
             axes = regrouped
     return _canonical(
         [leaf for atom in atoms for leaf in atom.leaves()], [leaf for axis in axes for a in axis for leaf in a.leaves()]
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Rearrangement:
+    """What makes a value of `sizes` from `source`: its axes split into `atoms`, these in another `order`, and merged."""
+
+    source: ir.Value
+    atoms: tuple[Size, ...]
+    order: tuple[int, ...]
+    sizes: tuple[Size, ...]
+
+
+def source_sizes(way: Rearrangement) -> tuple[Size, ...]:
+    """The size of each axis of the source."""
+    found = sizes(way.source)
+    assert found is not None
+    return found
+
+
+def rearrangements(value: ir.Value, recipe: Recipe, known: Mapping[str, int | ir.SymbolicDim]) -> Iterator[Rearrangement]:
+    """What `recipe` makes of `value`, from `value` itself and from everything that `value` was rearranged from, nearest first."""
+    here = sizes(value)
+    if here is None or len(here) != len(recipe.left):
+        return
+    named = solve(zip(recipe.left, here, strict=True), {name: _as_size(size) for name, size in known.items()})
+    if isinstance(named, Mismatch) or not all(n in named for axis in recipe.right for n in axis):
+        return
+    apart = [n for axis in recipe.left for n in axis]
+    together = [n for axis in recipe.right for n in axis]
+    if set(apart) != set(together):
+        return
+    result = tuple(prod((named[n] for n in axis), start=ONE) for axis in recipe.right)
+    taken: list[Step] = [tuple(named[n] for n in apart), Permutation(tuple(apart.index(n) for n in together)), result]
+    nodes: list[ir.Node] = []
+    source: ir.Value | None = value
+    while source is not None and len(nodes) <= LONGEST:
+        start, steps = sizes(source), _steps(nodes)
+        form = None if start is None or steps is None else _followed(start, [*steps, *taken])
+        if form is None:
+            return
+        yield Rearrangement(source, *form, result)
+        node = source.producer()
+        if node is None or node.domain or node.op_type not in OPERATORS:
+            return
+        nodes.insert(0, node)
+        source = node.inputs[0]
 
 
 def _regroup(flat: list[_Atom], targets: tuple[Size, ...]) -> list[list[_Atom]] | None:
@@ -244,14 +312,12 @@ def recipe_form(recipe: Recipe, named: Mapping[str, Size]) -> NormalForm:
     return _canonical([atoms[n] for axis in recipe.left for n in axis], [atoms[n] for axis in recipe.right for n in axis])
 
 
-def solve(
-    recipe: Recipe, left: tuple[Size, ...], right: tuple[Size, ...], known: Mapping[str, Size]
-) -> dict[str, Size] | Mismatch:
-    """The size of each named axis, from the shapes on both sides and what is known already."""
+def solve(equations: Iterable[tuple[tuple[str, ...], Size]], known: Mapping[str, Size]) -> dict[str, Size] | Mismatch:
+    """The size of each named axis, from the sizes of the axes that they make up and what is known already."""
     found = dict(known)
-    equations = [*zip(recipe.left, left, strict=True), *zip(recipe.right, right, strict=True)]
-    for _ in range(len(equations) + 1):
-        for names, size in equations:
+    lines = list(equations)
+    for _ in range(len(lines) + 1):
+        for names, size in lines:
             unknown = [n for n in names if n not in found]
             rest: Size | None = size
             for name in names:
@@ -263,7 +329,7 @@ def solve(
                 found[unknown[0]] = rest
             elif not unknown and rest != ONE:
                 return Mismatch(f"an axis ({' '.join(names)})", f"an axis of size {size}")
-    missing = [n for axis in recipe.left for n in axis if n not in found]
+    missing = [n for names, _ in lines for n in names if n not in found]
     return Mismatch(f"a size for {', '.join(missing)}", "a shape that can't be factored") if missing else found
 
 
@@ -293,7 +359,7 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
         for name, given in term.term.sizes:
             if isinstance(given, syntax.Literal) and isinstance(given.value, int):
                 known[name] = Size(given.value)
-        named = solve(recipe, start, result, known)
+        named = solve([*zip(recipe.left, start, strict=True), *zip(recipe.right, result, strict=True)], known)
         if isinstance(named, Mismatch):
             yield named
             continue

@@ -33,7 +33,7 @@ from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.operators import Formal, Schema
 from onnx_subgraph.rewriting import layout
 from onnx_subgraph.rewriting.attribute import Lookup, attribute, plain, static
-from onnx_subgraph.rewriting.fragment import Fragment, Refused
+from onnx_subgraph.rewriting.fragment import Absent, Fragment, Refused
 
 _REARRANGING = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 """What these make of an absent value is absent."""
@@ -74,7 +74,12 @@ class Emitter:
             later = {n for other in block.assignments[position + 1 :] for n in self._names(other.term)}
             needed = [n != "_" and (n in later or self.is_read(n)) for n in line.names]
             if any(needed):
-                self._line(line, needed)
+                try:
+                    self._line(line, needed)
+                except Absent:
+                    if any(map(self.is_read, line.names)):
+                        raise
+                    self.results.update(dict.fromkeys(line.names))  # only lines below ask for it, and may do without
 
     def _line(self, line: Assignment, needed: list[bool]) -> None:
         term = self._chosen(line.term)
@@ -105,14 +110,15 @@ class Emitter:
                 raise Refused("`split` has several results")
             case Rearrange():
                 return layout.rearrange(self, term)
-            case Either():
-                raise Refused(f"which alternative of `{term}` matched is not known")
+            case Either(alternatives=alternatives):
+                present = next((t for t in alternatives if all(self._is_present(n) for n in self._names(t))), None)
+                return None if present is None else self.operand(present)
 
     def value(self, term: Term) -> ir.Value:
         """The value of a term that must be a tensor of the graph or a constant with a dtype of its own."""
         found = self.operand(term)
         if found is None:
-            raise Refused(f"`{term}` is absent here, and the replacement needs it")
+            raise Absent(f"`{term}` is absent here, and the replacement needs it")
         return self.settled(found, None)
 
     def value_of(self, name: str) -> ir.Value:
@@ -128,7 +134,7 @@ class Emitter:
         if isinstance(operand, ir.Value):
             return operand
         if operand is None:
-            raise Refused("an operand of the replacement is absent here")
+            raise Absent("an operand of the replacement is absent here")
         array = np.asarray(operand.value)
         if dtype is None:
             dtype = _plainest(array)
@@ -262,7 +268,7 @@ class Emitter:
         schema = schema or self.schema(operator, (), len(operands))
         for formal, operand in zip(schema.inputs, operands, strict=False):
             if operand is None and not formal.optional and not formal.variadic:
-                raise Refused(f"{operator} needs {formal.name}, which is absent here")
+                raise Absent(f"{operator} needs {formal.name}, which is absent here")
         if len(operands) < schema.min_inputs:
             raise Refused(f"{operator} needs {schema.min_inputs} inputs and has {len(operands)}")
         inputs = [self._settle(o, i, operands, schema) for i, o in enumerate(operands)]
@@ -312,6 +318,10 @@ class Emitter:
 
     def _is_absent(self, term: Term) -> bool:
         return isinstance(term, Variable) and term.name not in self.results and self.bindings.get(term.name) is None
+
+    def _is_present(self, name: str) -> bool:
+        """Whether the name stands for something here; a replacement takes the first alternative that is all present."""
+        return (self.results[name] if name in self.results else self.bindings.get(name)) is not None
 
     def _known(self, name: str) -> Static | np.ndarray | ir.Attr | None:
         result = self.results.get(name)

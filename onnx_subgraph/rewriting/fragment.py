@@ -36,6 +36,10 @@ class Refused(Exception):  # noqa: N818 - a verdict, not an error
         self.operator = operator
 
 
+class Absent(Refused):
+    """What the replacement needs is absent in this match."""
+
+
 @dataclass(slots=True, eq=False)
 class Fragment:
     """Detached nodes and what they read and provide.

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.term import Operator, Rearrange
+from onnx_subgraph.matching.layout import Rearrangement, Size, parse_recipe, rearrangements, source_sizes
 from onnx_subgraph.rewriting.attribute import plain, static
 from onnx_subgraph.rewriting.fragment import Refused
 
@@ -26,6 +27,9 @@ Axes = list[list[str]]
 def rearrange(emitter: Emitter, term: Rearrange) -> ir.Value:
     """The nodes of `rearrange(source, recipe)` or `repeat(source, recipe)`."""
     source = emitter.value(term.source)
+    shorter = _shorter(emitter, term, source)
+    if shorter is not None:
+        return _write(emitter, shorter)
     left, right = _recipe(term.recipe)
     sizes = _sizes(emitter, term, left, right, source)
     atoms = [a for group in left for a in group]
@@ -55,6 +59,74 @@ def rearrange(emitter: Emitter, term: Rearrange) -> ir.Value:
     if current != right:
         value = _reshape(emitter, value, current, right, sizes)
     return value
+
+
+def _shorter(emitter: Emitter, term: Rearrange, source: ir.Value) -> Rearrangement | None:
+    """The cheapest way to the result from something that `source` was rearranged from; None where that is `source`."""
+    value = emitter.fragment.read.get(source)
+    if value is None or term.word != "rearrange":
+        return None
+    recipe = parse_recipe(term.recipe)
+    axes = {name for side in (recipe.left, recipe.right) for axis in side for name in axis}
+    known = {n: b for n in axes if isinstance(b := emitter.bindings.get(n), int | ir.SymbolicDim)}
+    ways = [
+        (cost, -depth, way) for depth, way in enumerate(rearrangements(value, recipe, known)) if (cost := _cost(way)) is not None
+    ]
+    best = min(ways, default=None, key=lambda w: w[:2])
+    return None if best is None or best[1] == 0 else best[2]
+
+
+def _cost(way: Rearrangement) -> int | None:
+    """A Transpose moves memory, a Reshape moves nothing; None where a Reshape would need two sizes that are not known."""
+    shapes = _stages(way)
+    if any(_shape(before, after) is None for before, after in shapes):
+        return None
+    return len(shapes) + (0 if _in_order(way) else 4)
+
+
+def _in_order(way: Rearrangement) -> bool:
+    return way.order == tuple(range(len(way.order)))
+
+
+def _stages(way: Rearrangement) -> list[tuple[tuple[Size, ...], tuple[Size, ...]]]:
+    """The Reshapes, as (sizes before, sizes after): one where nothing moves, else those around the Transpose."""
+    start = source_sizes(way)
+    if _in_order(way):
+        return [] if start == way.sizes else [(start, way.sizes)]
+    moved = tuple(way.atoms[axis] for axis in way.order)
+    return [(a, b) for a, b in ((start, way.atoms), (moved, way.sizes)) if a != b]
+
+
+def _write(emitter: Emitter, way: Rearrangement) -> ir.Value:
+    value, start = emitter.fragment.stand_in(way.source), source_sizes(way)
+
+    def reshaped(value: ir.Value, before: tuple[Size, ...], after: tuple[Size, ...]) -> ir.Value:
+        if before == after:
+            return value
+        shape = _shape(before, after)
+        assert shape is not None
+        return emitter.fragment.node("Reshape", [value, emitter.fragment.constant(np.array(shape, np.int64))])[0]
+
+    if _in_order(way):
+        return reshaped(value, start, way.sizes)
+    value = reshaped(value, start, way.atoms)
+    value = emitter.fragment.node("Transpose", [value], [ir.AttrInt64s("perm", list(way.order))])[0]
+    return reshaped(value, tuple(way.atoms[axis] for axis in way.order), way.sizes)
+
+
+def _shape(before: tuple[Size, ...], after: tuple[Size, ...]) -> list[int] | None:
+    """The operand of a Reshape: numbers, 0 for a size copied from the same axis, at most one -1."""
+    shape: list[int] = []
+    for axis, size in enumerate(after):
+        if not size.symbols:
+            shape.append(size.number)
+        elif axis < len(before) and before[axis] == size:
+            shape.append(0)
+        elif -1 not in shape:
+            shape.append(-1)
+        else:
+            return None
+    return shape
 
 
 def split(emitter: Emitter, term: Rearrange, count: int) -> tuple[ir.Value, ...]:

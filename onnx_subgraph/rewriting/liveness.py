@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.interior import is_edge
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting.fragment import Refused, same_dimension, same_shape
 from onnx_subgraph.rewriting.outline import Outline
@@ -163,14 +164,11 @@ def staying_nodes(liveness: Liveness, matched: Iterable[ir.Node], provided: Coll
     staying: set[ir.Node] = set()
     inner = {o for n in matched for o in n.outputs}
     for node in matched:
-        handed_on = node.op_type in _HANDING_ON and not node.domain and not any(o in provided for o in node.outputs)
-        if handed_on and not any(v in inner for v in node.inputs) and any(liveness.is_needed(o) for o in node.outputs):
+        handed_on = is_edge(node, inner) and not any(o in provided for o in node.outputs)
+        if handed_on and any(liveness.is_needed(o) for o in node.outputs):
             staying.add(node)
             inner.difference_update(node.outputs)
     return staying
-
-
-_HANDING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant"})
 
 
 def _needed(liveness: Liveness, value: ir.Value, reader: ir.Node) -> str:
