@@ -1,13 +1,14 @@
 """The words of layout as nodes: rearrange and repeat as Reshape, Transpose and Expand, split as Split.
 
-Shapes are written as constants: a size that is known, 0 for one that is copied from the same position, and at most one -1. A
-recipe whose dynamic sizes need more than that is refused, with the axis that is in the way.
+Shapes are constants where they can be: a size that is known, 0 for one that is copied from the same axis, and at most one -1;
+else they are put together from the source's. A recipe whose dynamic sizes need more than that is refused, with the axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -20,6 +21,7 @@ from onnx_subgraph.rewriting.fragment import Refused
 if TYPE_CHECKING:
     from onnx_subgraph.rewriting.emit import Emitter
 
+Axis = TypeVar("Axis")
 Axes = list[list[str]]
 """One list for each dimension, outermost first: the atoms that it is made of; [] is a dimension of size 1."""
 
@@ -77,11 +79,15 @@ def _shorter(emitter: Emitter, term: Rearrange, source: ir.Value) -> Rearrangeme
 
 
 def _cost(way: Rearrangement) -> int | None:
-    """A Transpose moves memory, a Reshape moves nothing; None where a Reshape would need two sizes that are not known."""
-    shapes = _stages(way)
-    if any(_shape(before, after) is None for before, after in shapes):
+    """A Transpose moves memory, a Reshape moves nothing; None where the shape of a Reshape can't be written."""
+    stages = _stages(way)
+    if any(_target(before, after, _number) is None for before, after in stages):
         return None
-    return len(shapes) + (0 if _in_order(way) else 4)
+    return len(stages) + (0 if _in_order(way) else 4)
+
+
+def _number(size: Size) -> int | None:
+    return None if size.symbols else size.number
 
 
 def _in_order(way: Rearrangement) -> bool:
@@ -101,32 +107,13 @@ def _write(emitter: Emitter, way: Rearrangement) -> ir.Value:
     value, start = emitter.fragment.stand_in(way.source), source_sizes(way)
 
     def reshaped(value: ir.Value, before: tuple[Size, ...], after: tuple[Size, ...]) -> ir.Value:
-        if before == after:
-            return value
-        shape = _shape(before, after)
-        assert shape is not None
-        return emitter.fragment.node("Reshape", [value, emitter.fragment.constant(np.array(shape, np.int64))])[0]
+        return value if before == after else _reshaped(emitter, value, _target(before, after, _number))
 
     if _in_order(way):
         return reshaped(value, start, way.sizes)
     value = reshaped(value, start, way.atoms)
     value = emitter.fragment.node("Transpose", [value], [ir.AttrInt64s("perm", list(way.order))])[0]
     return reshaped(value, tuple(way.atoms[axis] for axis in way.order), way.sizes)
-
-
-def _shape(before: tuple[Size, ...], after: tuple[Size, ...]) -> list[int] | None:
-    """The operand of a Reshape: numbers, 0 for a size copied from the same axis, at most one -1."""
-    shape: list[int] = []
-    for axis, size in enumerate(after):
-        if not size.symbols:
-            shape.append(size.number)
-        elif axis < len(before) and before[axis] == size:
-            shape.append(0)
-        elif -1 not in shape:
-            shape.append(-1)
-        else:
-            return None
-    return shape
 
 
 def split(emitter: Emitter, term: Rearrange, count: int) -> tuple[ir.Value, ...]:
@@ -188,19 +175,57 @@ def _sizes(emitter: Emitter, term: Rearrange, left: Axes, right: Axes, source: i
 
 
 def _reshape(emitter: Emitter, value: ir.Value, before: Axes, after: Axes, sizes: dict[str, int | None]) -> ir.Value:
-    shape: list[int] = []
-    for position, group in enumerate(after):
-        size = _product(group, sizes)
+    target = _target(before, after, lambda group: _product(group, sizes))
+    if target is None:
+        unknown = next(group for group in after if _product(group, sizes) is None and group not in before)
+        raise Refused(f"the size of ({' '.join(unknown)}) is dynamic, and so is another one of the same Reshape")
+    return _reshaped(emitter, value, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """In the shape of a Reshape: the size of this axis of what is reshaped."""
+
+    axis: int
+
+
+def _target(before: Sequence[Axis], after: Sequence[Axis], number: Callable[[Axis], int | None]) -> list[int | Copied] | None:
+    """The shape of a Reshape: numbers, sizes copied from axes of the source, at most one -1; None where that is not enough."""
+    shape: list[int | Copied] = []
+    for position, axis in enumerate(after):
+        size = number(axis)
         if size is not None:
             shape.append(size)
-        elif position < len(before) and before[position] == group:
-            shape.append(0)
+        elif position < len(before) and before[position] == axis:
+            shape.append(Copied(position))
+        elif axis in before:
+            shape.append(Copied(before.index(axis)))
         elif -1 not in shape:
             shape.append(-1)
         else:
-            raise Refused(f"the size of ({' '.join(group)}) is dynamic, and so is another one of the same Reshape")
-    operand = emitter.fragment.constant(np.array(shape, np.int64))
-    return emitter.fragment.node("Reshape", [value, operand])[0]
+            return None
+    return shape
+
+
+def _reshaped(emitter: Emitter, value: ir.Value, target: list[int | Copied] | None) -> ir.Value:
+    """A Reshape to `target`, whose shape is a constant where it can be: 0 copies the same axis, -1 is what is left."""
+    assert target is not None
+    static = [0 if size == Copied(axis) else size for axis, size in enumerate(target)]
+    moved = [axis for axis, size in enumerate(static) if isinstance(size, Copied)]
+    if len(moved) == 1 and -1 not in static:
+        static[moved[0]] = -1
+    numbers = [size for size in static if isinstance(size, int)]
+    if len(numbers) == len(static):
+        return emitter.fragment.node("Reshape", [value, emitter.fragment.constant(np.array(numbers, np.int64))])[0]
+    emitter.schema(Operator("Shape"), ("start", "end"), 1)
+    parts = [
+        emitter.fragment.constant(np.array([size], np.int64))
+        if isinstance(size, int)
+        else emitter.fragment.node("Shape", [value], [ir.AttrInt64("start", size.axis), ir.AttrInt64("end", size.axis + 1)])[0]
+        for size in static
+    ]
+    shape = emitter.fragment.node("Concat", parts, [ir.AttrInt64("axis", 0)])[0]
+    return emitter.fragment.node("Reshape", [value, shape])[0]
 
 
 def _product(group: list[str], sizes: dict[str, int | None]) -> int | None:
