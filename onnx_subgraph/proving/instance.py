@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Example, Pattern
+from onnx_subgraph.matching.layout import parse_recipe
 from onnx_subgraph.operators import Schema, schema
 from onnx_subgraph.proving import layout
 from onnx_subgraph.proving.draw import draw
@@ -108,9 +109,16 @@ class Builder:
         dims: list[int | str] = list(array.shape)
         ranks = [a.ndim for a in self.feeds.values()]
         batch = next(a.shape[0] for a in self.feeds.values() if a.ndim == max(ranks)) if max(ranks) else 0
-        if self.spelling.symbolic and len(dims) > 1 and len(dims) == max(ranks) and dims[0] == batch:
+        if self.spelling.symbolic and len(dims) > 1 and len(dims) == max(ranks) and dims[0] == batch and not self.splits_batch():
             dims[0] = "N"
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), dims)
+
+    def splits_batch(self) -> bool:
+        """Whether the first axis of some value is taken apart: one symbol can't say that it is a multiple of anything."""
+        words = [t for a in self.pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Rearrange) and t.recipe]
+        return any(
+            len(side[0]) > 1 for w in words for side in (parse_recipe(w.recipe).left, parse_recipe(w.recipe).right) if side
+        )
 
     # Values
 
@@ -130,7 +138,8 @@ class Builder:
 
     def constant(self, value: Any, dtype: str) -> str:
         """A constant that the formula writes: stored as the spelling says when it is a scalar."""
-        array = np.asarray(value, np.dtype(dtype))
+        with np.errstate(over="ignore"):  # the lowest number is -inf in a narrower type
+            array = np.asarray(value, np.dtype(dtype))
         if array.dtype.kind == "f" and not np.allclose(array.astype(np.float64), value, rtol=2e-3, atol=0):
             raise UnbuildableError(f"{value} can't be written in {dtype}")
         if array.ndim == 0 and array.dtype.kind == "f" and self.spelling.storage == "rank one" and self.has_rank():
