@@ -223,6 +223,7 @@ class View:
     def _pull_scalars(self, node: ir.Node) -> Expansion | None:
         """(s * a) @ (t * b) as s * t * (a @ b), and the same for the other linear operators."""
         inputs: list[ir.Value | Virtual] = []
+        scalars: list[tuple[ir.Value, float]] = []
         nodes, constant, tolerance = [node], 1.0, 0.0
         for position, value in enumerate(node.inputs):
             if value is None or (position and node.op_type != "MatMul"):
@@ -233,12 +234,13 @@ class View:
             for passed, step in self._scalings(value):
                 constant *= step.constant
                 tolerance += step.tolerance
+                scalars += step.scalars
                 nodes += [*passed, *step.nodes]
                 operand = step.items[0][0]
             inputs.append(operand)
         if len(nodes) == 1:
             return None
-        return Expansion(tuple(nodes), ((Virtual(node.op_type, tuple(inputs), node), 1.0),), constant, (), tolerance)
+        return Expansion(tuple(nodes), ((Virtual(node.op_type, tuple(inputs), node), 1.0),), constant, tuple(scalars), tolerance)
 
     def _expand_sum(self, value: ir.Value) -> Expansion | None:
         node = self.producer(value)

@@ -247,10 +247,6 @@ class Constants:
         pads = self.array(node.inputs[1])
         return pads is not None and not pads.any()
 
-    def _is_times_one(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
-        factor = node.inputs[1]
-        return factor is not None and same_shape(source, value) and self.is_constant(factor) and self.scalar(factor) == 1
-
     def _is_only_input(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
         return len(node.inputs) == 1
 
@@ -269,7 +265,6 @@ _TRANSPARENT: dict[str, _Rule] = {
     "Transpose": Constants._is_same_order,
     "Slice": Constants._is_whole_slice,
     "Pad": Constants._pads_nothing,
-    **dict.fromkeys(("Mul", "Div"), Constants._is_times_one),
     **dict.fromkeys(("Reshape", "Expand", "Squeeze", "Unsqueeze", "Flatten", "Tile"), Constants._is_same_shape),
     **dict.fromkeys(("Concat", "Sum", "Mean", "Max", "Min"), Constants._is_only_input),
 }

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_subgraph.language.syntax import parse_assignments
+from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.attribute import lookup_in
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment, Refused
@@ -69,9 +70,36 @@ def test_dynamic_sizes_are_copied_and_one_is_left_open(draw: Callable[..., np.nd
         np.testing.assert_array_equal(run(model, {"x": x})[0], einops.rearrange(x, "b s (h d) -> b h s d", h=3))
 
 
-def test_two_dynamic_sizes_in_one_reshape_are_refused() -> None:
+def test_two_dynamic_sizes_in_one_reshape_are_read_from_the_source(draw: Callable[..., np.ndarray]) -> None:
+    model, operators = emitted('y = rearrange(x, "a b c d -> d (a b) c")', ["A", "B", "C", "D"])
+    assert operators.count("Reshape") == 1
+    x = draw(2, 3, 4, 5)
+    np.testing.assert_array_equal(run(model, {"x": x})[0], einops.rearrange(x, "a b c d -> d (a b) c"))
+
+
+def test_sizes_that_no_axis_has_are_refused() -> None:
     with pytest.raises(Refused, match="dynamic"):
-        emitted('y = rearrange(x, "a b c d -> d (a b) c")', ["A", "B", "C", "D"])
+        emitted('y = rearrange(x, "(a b) (c d) -> a b c d")', ["M", "N"])
+
+
+def test_a_rearrangement_that_is_taken_back_leads_to_its_source(draw: Callable[..., np.ndarray]) -> None:
+    """Written from wherever it is shortest: heads apart and together again are nothing."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (float[B, S, 12] query) => (float[B, S, 12] y) <int64[4] shape = {0, 0, 3, 4}> {
+        apart = Reshape(query, shape)
+        x = Transpose<perm=[0, 2, 1, 3]>(apart)
+        y = Neg(query)
+    }"""
+    model = ir.from_onnx_text(text)
+    infer_shapes(model)
+    heads = next(v for node in model.graph for v in node.outputs if v.name == "x")
+    fragment = Fragment({"": 18}, lambda _: None)
+    Emitter(fragment, {"x": heads}, {}, lookup_in({}, lambda _: None), lambda name: name == "y").block(
+        parse_assignments('y = rearrange(x, "b h s d -> b s (h d)")')
+    )
+    assert not fragment.nodes
+    assert "query" in [value.name for value in fragment.read.values()]
 
 
 def test_a_no_op_adds_no_nodes() -> None:
