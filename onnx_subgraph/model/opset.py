@@ -31,32 +31,38 @@ _FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 def raise_opset(model: ir.Model, opset: int) -> ir.Model:
     """A new model at `opset` of the default domain; the old one is untouched. Both share their weights.
 
-    Inputs, outputs, names, metadata, functions and unknown domains stay as they are. Shapes that were inferred are kept where
-    the value still exists. Raises ModelError where the converter cannot do it, with its reason.
+    Inputs, outputs, names, metadata and unknown domains stay as they are; functions are raised with the model, because onnx's
+    checker wants one meaning of an operator in all of it. Shapes that were inferred are kept where the value still exists.
+    Raises ModelError where the converter cannot do it, with its reason.
     """
     current = model.opset_imports.get("")
     if current is None or current > opset:
         raise ModelError(f"a model at opset {current} cannot be brought to opset {opset}", hint="only raising is possible")
     skeleton = _skeleton(model)
     if current < opset:
-        try:
-            converted = onnx.version_converter.convert_version(skeleton, opset)
-        except Exception as error:
-            reason = (str(error).splitlines() or [""])[0].split("failed: ")[-1]
-            raise ModelError(
-                f"the model cannot be raised from opset {current} to {opset}: {reason}", hint="keep its opset (--opset keep)"
-            ) from error
+        converted = _converted(skeleton, current, opset)
     else:
         converted = skeleton
     for node in _nodes(converted.graph):
         if node.domain == _KEPT:
             node.domain = ""
     del converted.functions[:]
-    converted.functions.extend(_functions(model))
+    converted.functions.extend(_raised_function(ir.to_proto(f), opset) for f in model.functions.values())
     raised = ir.from_proto(converted)
     _put_back(model, raised, opset)
     _check(model, raised)
     return raised
+
+
+def _converted(proto: onnx.ModelProto, current: int, opset: int) -> onnx.ModelProto:
+    """What onnx's converter makes of it. Raises ModelError with its reason."""
+    try:
+        return onnx.version_converter.convert_version(proto, opset)
+    except Exception as error:  # the converter raises what its adapters raise
+        reason = (str(error).splitlines() or [""])[0].split("failed: ")[-1]
+        raise ModelError(
+            f"the model cannot be raised from opset {current} to {opset}: {reason}", hint="keep its opset (--opset keep)"
+        ) from error
 
 
 def _skeleton(model: ir.Model) -> onnx.ModelProto:
@@ -97,12 +103,61 @@ def _agrees(node: ir.Node) -> bool:
     return number in (-1, len(value.shape) - 1)
 
 
-def _functions(model: ir.Model) -> Iterator[onnx.FunctionProto]:
-    for function in model.functions.values():
-        yield ir.to_proto(function)
+def _raised_function(function: onnx.FunctionProto, opset: int) -> onnx.FunctionProto:
+    """The function with its body at `opset`. Raises ModelError where an operator of it can't be converted."""
+    own = next((o for o in function.opset_import if not o.domain), None)
+    if own is None or own.version >= opset:
+        return function
+    body = onnx.helper.make_graph(
+        function.node,
+        function.name,
+        [onnx.helper.make_empty_tensor_value_info(name) for name in function.input],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in function.output],
+    )
+    for node in _nodes(body):
+        if not node.domain and (_is_same(node.op_type, own.version, opset) or any(a.ref_attr_name for a in node.attribute)):
+            _check_meaning(node, own.version, opset, function.name)
+            node.domain = _KEPT
+    imports = [*(o for o in function.opset_import), onnx.helper.make_opsetid(_KEPT, 1)]
+    converted = _converted(onnx.helper.make_model(body, opset_imports=imports), own.version, opset).graph
+    given = {n.output[0]: n for n in _nodes(function) if any(a.ref_attr_name for a in n.attribute)}
+    for node in _nodes(converted):
+        if node.domain == _KEPT:
+            node.domain = ""
+        if node.output and node.output[0] in given:  # the converter has no place for attributes of the caller
+            del node.attribute[:]
+            node.attribute.extend(given[node.output[0]].attribute)
+    constants = [onnx.helper.make_node("Constant", [], [t.name], value=t) for t in converted.initializer]
+    raised = onnx.FunctionProto()
+    raised.CopyFrom(function)
+    del raised.node[:]
+    raised.node.extend([*constants, *converted.node])
+    next(o for o in raised.opset_import if not o.domain).version = opset
+    return raised
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def _is_same(operator: str, before: int, after: int) -> bool:
+    """Whether the operator is the same one in both versions of the default domain, or is not in it at all."""
+    if not onnx.defs.has(operator):
+        return True
+    try:
+        old, new = (onnx.defs.get_schema(operator, version) for version in (before, after))
+    except onnx.defs.SchemaError:
+        return False
+    return bool(old.since_version == new.since_version)
+
+
+def _check_meaning(node: onnx.NodeProto, before: int, after: int, function: str) -> None:
+    """The converter can't read the attribute of a node that a caller of the function gives: its operator may not have changed."""
+    if not _is_same(node.op_type, before, after):
+        raise ModelError(
+            f"the model cannot be raised from opset {before} to {after}: "
+            f"{node.op_type} in function {function} takes an attribute of its caller, and changed",
+            hint="keep its opset (--opset keep)",
+        )
+
+
+def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     for node in graph.node:
         yield node
         for attribute in node.attribute:

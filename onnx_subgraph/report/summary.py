@@ -77,7 +77,7 @@ def _details(result: FuseResult) -> Iterator[str]:
     parts += [count(len(near), "kind") + " of near miss"] if near else []
     yield from ("", f"<details><summary>{_code(str(result.model))}: {', '.join(parts)}</summary>")
     if groups:
-        rows = ((_code(g.pattern), _into(g), str(len(g.sites)), f"{g.removed} → {g.added}") for g in groups)
+        rows = ((_code(g.pattern), _code(g.op or FOLDED), str(len(g.sites)), f"{g.removed} → {g.added}") for g in groups)
         yield from ("", *_table(("fused by", "into", "count", "nodes"), rows))
     if any(run.provider for run in result.verdict.runs):
         yield from ("", f"Verified on {', '.join(result.providers)}: {html.escape(tried(result.verdict.runs), quote=False)}.")
@@ -88,11 +88,6 @@ def _details(result: FuseResult) -> Iterator[str]:
         )
         yield from ("", *_table(("nearly matched", "count", "expected", "found", "first at"), shown))
     yield from ("", "</details>")
-
-
-def _into(group: grouping.Fusion) -> str:
-    how = " (function)" if group.body else ""
-    return _code(group.op or FOLDED) + how + (f" assuming {', '.join(sorted(group.assumes))}" if group.assumes else "")
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

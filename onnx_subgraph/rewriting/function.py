@@ -7,7 +7,7 @@ pattern gets a number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -31,10 +31,24 @@ def provided_names(match: Match) -> tuple[str, ...]:
     return tuple(n for n in names if n != "_" and n in match.roots)
 
 
-def call(match: Match, fragment: Fragment, lookup: Lookup, existing: Mapping[ir.OperatorIdentifier, ir.Function]) -> None:
+def check_body(nodes: Iterable[ir.Node]) -> None:
+    """Refuse what can't stand in a function: onnxruntime 1.31 crashes on its own operators of the default domain there."""
+    for node in nodes:
+        if not node.domain and not operators.is_standard(node.op_type):
+            raise Refused(f"the body of a function would hold {node.op_type}, which is no operator of the standard")
+
+
+def call(
+    match: Match,
+    fragment: Fragment,
+    lookup: Lookup,
+    existing: Mapping[ir.OperatorIdentifier, ir.Function],
+    check_loads: Callable[[Fragment], None],
+) -> None:
     """Write the fused node into `fragment`, with its definition: the one of `existing` that is equal, or a new one.
 
-    Raises Refused where the match has no canonical spelling.
+    check_loads: raises Refused where an operator of a body does not load; asked where the body computes in another precision
+    than the match. Raises Refused where the match has no canonical spelling.
     """
     names = provided_names(match)
     if not names:
@@ -44,10 +58,10 @@ def call(match: Match, fragment: Fragment, lookup: Lookup, existing: Mapping[ir.
     precision = _precision(match)
     emitter = Emitter(inner, match.bindings, match.rest, lookup, lambda n: n in names, match.chosen, precision)
     emitter.block(match.pattern.match)
-    for node in inner.nodes:
-        # onnxruntime 1.31 crashes on its own operators of the default domain inside a definition.
-        if not node.domain and not operators.is_standard(node.op_type):
-            raise Refused(f"the definition would hold {node.op_type}, which is no operator of the standard")
+    check_body(inner.nodes)
+    if precision is not None:
+        inner.infer()
+        check_loads(inner)
     results = [_narrowed(emitter, emitter.value_of(n), match.roots[n].dtype) for n in names]
     inputs = [v for v in inner.read if v.uses() or v in results]
     definition = _define(match, inner, inputs, results, names)
@@ -59,10 +73,10 @@ def call(match: Match, fragment: Fragment, lookup: Lookup, existing: Mapping[ir.
 
 
 def _precision(match: Match) -> ir.DataType | None:
-    """The widest floating dtype in a match that looks through casts: the definition must not compute in a narrower one."""
+    """The widest floating dtype that a match through casts computes in: its definition must not have a narrower one."""
     if not match.pattern.mixed_precision:
         return None
-    dtypes = [o.dtype for n in match.nodes for o in n.outputs]
+    dtypes = [o.dtype for n in match.nodes if n.op_type != "Cast" for o in n.outputs]
     floating = [d for d in dtypes if d is not None and d.is_floating_point()]
     return max(floating, key=lambda d: d.itemsize, default=None)
 

@@ -139,6 +139,8 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
     redirects(before, [match.roots[n] for n in names], _staying(match), match.nodes)
 
     fragment = _fragment(match, block, needed, site)
+    if site.outline.root(graph) is not site.outline.model.graph:
+        function.check_body(fragment.nodes)
     replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
     _check_reads(match, fragment)
     fragment.infer()
@@ -164,7 +166,8 @@ def _fragment(match: Match, block: Block | None, needed: Collection[str], site: 
     fragment = Fragment({MICROSOFT: 1, function.DOMAIN: 1, **versions}, site.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
     if block is None:
-        function.call(match, fragment, lookup, site.outline.model.functions)
+        existing = site.outline.model.functions
+        function.call(match, fragment, lookup, existing, lambda body: _check_loads(body, site.loadability))
         return fragment
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed)
     emitter.block(block)

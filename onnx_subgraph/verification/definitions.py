@@ -130,6 +130,17 @@ class BatchNormalization(OpRun):
         return results[: len(self.onnx_node.output)]
 
 
+class LpNormalization(OpRun):
+    """x / ‖x‖ₚ along an axis, 0 where the norm is 0. The evaluator's own adds x itself up, not |x|."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, axis: Any = None, p: Any = None) -> Any:
+        order, along = 2 if p is None else p, -1 if axis is None else axis
+        norm = np.sum(np.abs(x) ** order, axis=along, keepdims=True) ** (1 / order)
+        return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0),)
+
+
 class SimplifiedLayerNormalization(OpRun):
     """x / sqrt(mean(x²) + ε) · scale, over the axes from `axis` on."""
 
@@ -231,7 +242,7 @@ class FusedConv(OpRun):
 
 
 DEFINITIONS = (
-    *(BatchNormalization, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
+    *(BatchNormalization, LpNormalization, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
     *(SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization),
     *(FusedMatMul, FusedGemm, FusedConv),
 )

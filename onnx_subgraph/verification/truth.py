@@ -7,6 +7,7 @@ float64 Erf on the CPU). Operators of onnxruntime that occur in formulas are def
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,13 +23,20 @@ class UnknownError(Exception):
     """The reference evaluator can't compute this graph; the text says why."""
 
 
+class _Evaluator(ReferenceEvaluator):
+    """The reference evaluator with `DEFINITIONS`: in functions too, for which it makes evaluators of its own class."""
+
+    def __init__(self, proto: Any, *args: Any, **options: Any) -> None:
+        super().__init__(proto, *args, **{**options, "new_ops": list(DEFINITIONS)})
+
+
 def evaluate(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of the model with every float computed in float64. Raises UnknownError where that can't be done."""
     wide = widened(proto)
     given = {n: a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for n, a in feeds.items()}
     try:
         with np.errstate(all="ignore"):  # what is not finite is compared as such
-            results = ReferenceEvaluator(wide, new_ops=list(DEFINITIONS)).run(None, given)
+            results = _Evaluator(wide).run(None, given)
     except Exception as error:  # the evaluator raises what its operators raise
         raise UnknownError(f"{type(error).__name__}: {error}") from error
     return dict(zip((o.name for o in wide.graph.output), results, strict=True))

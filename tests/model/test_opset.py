@@ -90,6 +90,36 @@ def test_what_the_converter_does_not_know_is_kept_out_of_its_way() -> None:
     assert raised.opset_imports == {"": 21, "com.microsoft": 1, "my": 1}
 
 
+FUNCTION = """<ir_version: 8, opset_import: ["" : 13, "my" : 1]>
+g (float[2, 4] x) => (float[2, 4] y) { y = my.F <to = 1> (x) }
+<domain: "my", opset_import: ["" : 13]>
+F <to> (u) => (v) { two = Constant <value = float {2}> () m = ReduceMean <axes = [-1]> (u) s = Mul (m, two) v = Add (u, s) }"""
+
+
+def test_functions_are_raised_with_the_model() -> None:
+    """onnx's checker refuses a model whose functions mean another version of an operator than its graph."""
+    raised = ir.to_proto(raise_opset(model_of(FUNCTION), 21))
+    (function,) = raised.functions
+    assert [(o.domain, o.version) for o in function.opset_import] == [("", 21)]
+    assert (function.domain, function.name, list(function.attribute)) == ("my", "F", ["to"])
+    assert not next(n for n in function.node if n.op_type == "ReduceMean").attribute
+    onnx.checker.check_model(raised, full_check=True)
+
+
+@pytest.mark.parametrize(("opset", "kept"), [(17, True), (18, False)])
+def test_an_attribute_of_the_caller_is_kept_or_the_reason(opset: int, kept: bool) -> None:
+    """The converter can't read it; ReduceMean is the same up to 17, and takes its axes as an input from 18."""
+    model = model_of(FUNCTION.replace("F <to>", "F <along>").replace("<to = 1>", "<along = [1]>"))
+    node = next(n for n in next(iter(model.functions.values())) if n.op_type == "ReduceMean")
+    node.attributes["axes"] = ir.RefAttr("axes", "along", ir.AttributeType.INTS)
+    if kept:
+        (function,) = ir.to_proto(raise_opset(model, opset)).functions
+        assert [a.ref_attr_name for n in function.node for a in n.attribute if n.op_type == "ReduceMean"] == ["along"]
+    else:
+        with pytest.raises(ModelError, match="ReduceMean in function F takes an attribute of its caller"):
+            raise_opset(model, opset)
+
+
 def test_weights_are_shared_and_not_copied() -> None:
     model = model_of(TEXT)
     weight = ir.tensor(np.ones((512, 512), np.float32), name="large")

@@ -103,3 +103,40 @@ def test_the_operator_that_matched_is_the_one_defined(draw: Callable[..., np.nda
     stage = rewritten(text, EITHER, target="function")
     assert stage.operators == ["onnx_subgraph.Either", "onnx_subgraph.Either_2"]
     stage.agrees({"x": draw(3, 4), "b": draw(4)})
+
+
+def test_a_function_of_the_model_gets_no_operator_on_which_onnxruntime_crashes() -> None:
+    """SimplifiedLayerNormalization is onnxruntime's own, in the default domain: inside a function it ends the process."""
+    rms = pattern(
+        "y = x / Sqrt(ReduceMean(x ** 2, axes=[-1], keepdims=1) + eps) * scale",
+        example='{x: "float32[2, 8]", eps: 1e-5, scale: "float32[8]"}',
+        onnxruntime="y = SimplifiedLayerNormalization(x, scale, epsilon=eps)",
+    )
+    norm = "{ p = Mul(x, x) m = ReduceMean<axes = [-1]>(p) a = Add(m, e) r = Sqrt(a) n = Div(x, r) y = Mul(n, w) }"
+    header = '<ir_version: 8, opset_import: ["": 17, "local": 1]>\n'
+    plain = header + f"g (float[N, 8] x, float[8] w) => (float[N, 8] y) <float e = {{0.001}}> {norm}"
+    assert rewritten(plain, rms).operators == ["SimplifiedLayerNormalization"]
+    called = header + "g (float[N, 8] x, float[8] w) => (float[N, 8] y) { y = local.F(x, w) }"
+    body = f'<domain: "local", opset_import: ["": 17]> F (x, w) => (y) {norm}'
+    constant = body.replace("{ p", "{ e = Constant<value = float {0.001}>() p")
+    assert "the body of a function would hold SimplifiedLayerNormalization" in rewritten(f"{called}\n{constant}", rms).reason
+
+
+GELU = pattern("y = 0.5 * x * (1 + Erf(x / sqrt(2)))", example='{x: "float32[2, 8]"}', id_="gelu", extra="mixed-precision: true")
+
+
+def test_a_value_that_is_cast_there_and_back_does_not_set_the_precision(draw: Callable[..., np.ndarray]) -> None:
+    """There is no Erf in double, and nothing was computed in it."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x) => (float[N, 4] y) <float root = {1.4142135}, float one = {1}, float half = {0.5}>
+    { d = Div(x, root) e = Erf(d) t = Cast<to = 11>(e) f = Cast<to = 1>(t) s = Add(f, one) m = Mul(x, s) y = Mul(m, half) }"""
+    stage = rewritten(text, GELU, target="function")
+    assert stage.operators == ["onnx_subgraph.Gelu"]
+    stage.agrees({"x": draw(3, 4)})
+
+
+def test_a_definition_in_another_precision_has_to_load() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x) => (float[N, 4] y) <float root = {1.4142135}, double one = {1}, float half = {0.5}>
+    { d = Div(x, root) e = Erf(d) t = Cast<to = 11>(e) s = Add(t, one) f = Cast<to = 1>(s) m = Mul(x, f) y = Mul(m, half) }"""
+    assert "does not load Erf: no kernel for double" in rewritten(text, GELU, target="function").reason

@@ -27,6 +27,8 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
     ("com.microsoft.QuickGelu", [X], 1, {}),
     ("com.microsoft.QuickGelu", [X], 1, {"alpha": 1.0}),
     ("BatchNormalization", [IMAGE, (2,), (2,), (2,), (2,)], 1, {"epsilon": 1e-3}),
+    ("LpNormalization", [X], 1, {"axis": 1}),
+    ("LpNormalization", [X], 1, {"p": 1}),
     ("SimplifiedLayerNormalization", [X, ROW], 1, {"epsilon": 1e-3}),
     ("SimplifiedLayerNormalization", [X, (3, 8)], 1, {"axis": 1}),
     ("com.microsoft.SkipLayerNormalization", [X, SKIP, ROW], 1, {}),

@@ -1,0 +1,274 @@
+"""Whether two models compute the same, judged without the tool's own judge: plain onnxruntime, onnx's evaluator, and noise.
+
+Both models run with optimisation off. What the fused one may differ by is what the original itself moves by when every float
+result in it is multiplied by a few units in the last place more or less (Monte Carlo arithmetic), and some units of the largest
+value. Where the noise alone changes an integer or makes a number infinite, nothing is judged, and that is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnxruntime
+from onnx import TensorProto, helper
+
+from onnx_subgraph.verification.truth import UnknownError, evaluate
+from tests.soundness.growth import Array
+
+EPSILON = {TensorProto.FLOAT: 2.0**-23, TensorProto.FLOAT16: 2.0**-10, TensorProto.DOUBLE: 2.0**-24}
+"""A unit in the last place; of double only as much as is left once a number has become an attribute, which is a float."""
+DRAWS = 4
+"""Runs with noise."""
+SLACK = 4.0
+"""How many times the noise …"""
+FLOOR = {"float32": 32.0, "float16": 4.0, "float64": 8.0}
+"""… and how many units of the largest value are allowed: kernels approximate tanh and erf."""
+
+Arrays = dict[str, Array]
+
+onnxruntime.set_default_logger_severity(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Noisy:
+    """The model with a factor behind every float result. factors: the inputs that take them → their element type."""
+
+    model: onnx.ModelProto
+    factors: Mapping[str, int]
+
+    def draw(self, draw: np.random.Generator) -> Arrays:
+        """Factors around one."""
+        steps = {n: draw.integers(-2, 3) * EPSILON[t] for n, t in self.factors.items()}
+        return {n: np.asarray(1 + s, helper.tensor_dtype_to_np_dtype(self.factors[n])) for n, s in steps.items()}
+
+
+@dataclass(slots=True)
+class Judge:
+    """Holds fused models against one original. judged, left: elements of outputs that were compared, and that could not be."""
+
+    model: onnx.ModelProto
+    feeds: tuple[Mapping[str, Array], ...]
+    judged: int = 0
+    left: int = 0
+    ways: set[str] = field(default_factory=set)
+    _reference: Arrays | None = None
+    _noisy: Noisy | None = None
+
+    def difference(self, fused: onnx.ModelProto) -> str | None:
+        """What the fused model gets wrong, in words, or None. Raises nothing: a fused model that does not run is wrong."""
+        self._noisy = noisy(self.model)
+        return self._by_onnxruntime(fused) or self._by_evaluation(fused)
+
+    def _by_onnxruntime(self, fused: onnx.ModelProto) -> str | None:
+        original, moved = session(self.model), session(self._noise.model)
+        if isinstance(original, str):
+            return None
+        candidate = session(fused)
+        if isinstance(candidate, str):
+            return f"onnxruntime does not load it: {candidate}"
+        for number, feeds in enumerate(self.feeds):
+            expected = run(original, feeds)
+            if isinstance(expected, str):  # these sizes do not fit the model
+                continue
+            found = run(candidate, feeds)
+            if isinstance(found, str):
+                return f"onnxruntime does not run it on feeds {number}: {found}"
+            self.ways.add("onnxruntime")
+            self._reference = expected if number == 0 else self._reference
+            noise = [] if isinstance(moved, str) else [run(moved, f) for f in self._disturbed(feeds)]
+            problem = self._compare(found, expected, [n for n in noise if not isinstance(n, str)])
+            if problem is not None:
+                return f"by onnxruntime, on feeds {number}, {problem}"
+        return None
+
+    def _by_evaluation(self, fused: onnx.ModelProto) -> str | None:
+        """Once more in float64, where onnx's evaluator knows all the operators and agrees with onnxruntime on the original."""
+        if self._reference is None:
+            return None
+        try:
+            feeds = self.feeds[0]
+            expected = evaluate(self.model, feeds)
+            found = evaluate(fused, feeds)
+            noise = [evaluate(self._noise.model, f) for f in self._disturbed(feeds)]
+        except UnknownError:
+            return None
+        types = {o.name: o.type.tensor_type.elem_type for o in self.model.graph.output}
+        narrow = {n: np.dtype(helper.tensor_dtype_to_np_dtype(types[n])) for n in expected}
+        if self._compare(self._reference, expected, noise, narrow, widths=False) is not None:
+            self.ways.add("the evaluator is apart from onnxruntime")  # it has some early versions of operators wrong
+            return None
+        self.ways.add("float64")
+        problem = self._compare(found, expected, noise, narrow)
+        return None if problem is None else f"in float64, {problem}"
+
+    @property
+    def _noise(self) -> Noisy:
+        assert self._noisy is not None
+        return self._noisy
+
+    def _disturbed(self, feeds: Mapping[str, Array]) -> Iterator[Arrays]:
+        """The feeds with noise on their own floats, and factors."""
+        for number in range(DRAWS):
+            draw = np.random.default_rng(number)
+            moved = {n: _moved(a, draw) for n, a in feeds.items()}
+            yield {**moved, **self._noise.draw(draw)}
+
+    def _compare(
+        self,
+        found: Mapping[str, Array],
+        expected: Mapping[str, Array],
+        noise: list[Arrays],
+        narrow: Mapping[str, np.dtype[Any]] | None = None,
+        *,
+        widths: bool = True,
+    ) -> str | None:
+        for name, right in expected.items():
+            if name not in found:
+                return f"{name} is missing"
+            left, right = np.asarray(found[name]), np.asarray(right)
+            if left.shape != right.shape or (widths and left.dtype != right.dtype):
+                return f"{name} is {left.dtype}{list(left.shape)}, not {right.dtype}{list(right.shape)}"
+            moved = [np.asarray(n[name]) for n in noise]
+            moved = [m for m in moved if m.shape == right.shape]
+            problem = self._elements(left, right, moved, right.dtype if narrow is None else narrow[name])
+            if problem is not None:
+                return f"{name} {problem}"
+        return None
+
+    def _elements(self, found: Array, expected: Array, moved: list[Array], dtype: np.dtype[Any]) -> str | None:
+        if expected.dtype.kind != "f":
+            steady = np.logical_and.reduce([m == expected for m in moved]) if moved else np.ones(expected.shape, bool)
+            self._count(steady)
+            wrong = (found != expected) & steady
+            return f"has {int(wrong.sum())} other elements" if wrong.any() else None
+        a, b = found.astype(np.float64), expected.astype(np.float64)
+        with np.errstate(all="ignore"):
+            apart = [np.abs(m.astype(np.float64) - b) for m in moved]
+            noise = np.maximum.reduce(apart) if apart else np.zeros(b.shape)
+            steady = np.isfinite(b) & np.isfinite(noise)
+            scale = np.abs(b[steady]).max(initial=0.0)
+            unit = EPSILON[int(helper.np_dtype_to_tensor_dtype(dtype))]
+            bound = SLACK * noise + FLOOR[dtype.name] * unit * max(scale, 1e-3)
+            over = ~(np.abs(a - b) <= bound) & steady
+        self._count(steady)
+        if not over.any():
+            return None
+        error = np.where(over, np.nan_to_num(np.abs(a - b), nan=np.inf), -1)
+        at = np.unravel_index(int(np.argmax(error)), over.shape)
+        place = [int(i) for i in at]
+        return f"is {a[at]:.8g}, not {b[at]:.8g}, at {place}: {bound[at]:.3g} is allowed, {int(over.sum())} are off"
+
+    def _count(self, steady: Any) -> None:
+        self.judged += int(np.sum(steady))
+        self.left += int(np.size(steady) - np.sum(steady))
+
+
+def _moved(array: Array, draw: np.random.Generator) -> Array:
+    if array.dtype.kind != "f":
+        return array
+    unit = EPSILON[int(helper.np_dtype_to_tensor_dtype(array.dtype))]
+    return np.asarray(array * (1 + draw.integers(-1, 2, array.shape) * unit), array.dtype)
+
+
+def problem(model: onnx.ModelProto) -> str | None:
+    """What onnx's checker says of a model, or None.
+
+    It does not know SimplifiedLayerNormalization, which onnxruntime put into the default domain, nor follows types beyond the
+    operators of other domains; onnxruntime's session does.
+    """
+    checked = onnx.ModelProto()
+    checked.CopyFrom(model)
+    known = {o.domain for o in checked.opset_import} <= {"", "local", "onnx_subgraph"}
+    for node in _nodes(checked):
+        if node.op_type == "SimplifiedLayerNormalization" and not node.domain:
+            node.domain, known = "com.microsoft", False
+    for part in (checked, *checked.functions):
+        if not any(o.domain == "com.microsoft" for o in part.opset_import):
+            part.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    try:
+        onnx.checker.check_model(checked, full_check=known)
+    except Exception as error:  # the checker raises what its schemas raise
+        return str(error)[:500]
+    return None
+
+
+def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    stack = [*model.graph.node, *(n for f in model.functions for n in f.node)]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += [n for a in node.attribute for n in a.g.node]
+
+
+# onnxruntime
+
+
+def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession | str:
+    """A session without optimisation, or what onnxruntime says instead."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's exceptions share no class of their own
+        return _first_line(error)
+
+
+def run(opened: onnxruntime.InferenceSession, feeds: Mapping[str, Array]) -> Arrays | str:
+    """The outputs, or what onnxruntime says instead."""
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = 4
+    wanted = {i.name for i in (*opened.get_inputs(), *opened.get_overridable_initializers())}
+    names = [o.name for o in opened.get_outputs()]
+    try:
+        results = opened.run(names, {n: a for n, a in feeds.items() if n in wanted}, options)
+    except Exception as error:  # as above
+        return _first_line(error)
+    return {n: np.asarray(r) for n, r in zip(names, results, strict=True)}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+# Noise
+
+
+def noisy(model: onnx.ModelProto) -> Noisy:
+    """The model with a factor behind every float result of its graph, bodies and functions."""
+    made = onnx.shape_inference.infer_shapes(onnx.inliner.inline_local_functions(model))
+    factors: dict[str, int] = {}
+    _disturb(made.graph, factors)
+    infos = [helper.make_tensor_value_info(n, t, []) for n, t in factors.items()]
+    made.graph.input.extend(infos)
+    return Noisy(made, factors)
+
+
+def _disturb(graph: onnx.GraphProto, factors: dict[str, int]) -> None:
+    types = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output)}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        nodes.append(node)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _disturb(attribute.g, factors)
+        if node.op_type in ("Constant", "Identity"):
+            continue
+        for index, output in enumerate(node.output):
+            if types.get(output) in EPSILON:
+                factor, exact = f"factor_{len(factors)}", f"exact_{len(factors)}"
+                factors[factor] = types[output]
+                node.output[index] = exact
+                nodes.append(helper.make_node("Mul", [exact, factor], [output], name=f"{factor}_mul"))
+    copies = [onnx.NodeProto() for _ in nodes]
+    for copy, node in zip(copies, nodes, strict=True):
+        copy.CopyFrom(node)
+    del graph.node[:]
+    graph.node.extend(copies)
+    del graph.value_info[:]

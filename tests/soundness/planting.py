@@ -1,0 +1,230 @@
+"""Instances of the library's patterns, planted into a graph in the making: in the graph itself, in a body, or in a function.
+
+The instances are those that prove the patterns (`onnx_subgraph.proving`), with their free values tied to values that the graph
+already has wherever type and size allow, so that fusions meet, overlap and follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from random import Random
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from onnx_subgraph.language.library import Library, load_patterns
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.matching.find import find
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.proving.instance import Instance, build
+from onnx_subgraph.proving.spelling import STORAGES, Spelling, UnbuildableError, spellings
+from onnx_subgraph.rewriting.apply import apply
+from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.verification.truth import UnknownError, evaluate
+from tests.soundness import judge
+from tests.soundness.growth import DOMAIN, Growth, Scope, Value, renamed
+
+ATTEMPTS = 12
+DTYPES = ("float32", "float32", "float32", "float32", "float16", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What is planted: an instance, and every value of it as it was computed alone, from which types and sizes are known."""
+
+    pattern: str
+    instance: Instance
+    known: Mapping[str, np.ndarray[Any, Any]]
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        return self.instance.proto
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """Where an instance came to lie. names: its own names → those in the graph. place: "graph", "if", "loop" or "function"."""
+
+    seed: Seed
+    names: Mapping[str, str]
+    place: str
+
+
+@cache
+def library() -> Library:
+    """The patterns that come with the project."""
+    return load_patterns()
+
+
+@cache
+def _spellings(identifier: str) -> tuple[Spelling, ...]:
+    return tuple(spellings(library().get(identifier)))
+
+
+@cache
+def _loadability() -> Loadability:
+    return Loadability("CPUExecutionProvider")
+
+
+def draw_seed(random: Random, opset: int, target: str, *, alive: bool) -> Seed | None:
+    """Some spelling of some pattern. alive: one that fuses for this target when it stands alone, for traps to be set on."""
+    for _ in range(ATTEMPTS):
+        pattern = random.choice(library().patterns)
+        spelling = replace(
+            random.choice(_spellings(pattern.id)),
+            opset=opset,
+            seed=random.randrange(4),
+            storage=random.choice(STORAGES),
+            symbolic=random.random() < 0.3,
+        )
+        if not spelling.mixed:
+            spelling = replace(spelling, dtype=random.choice(DTYPES))
+        seed = sown(pattern, spelling)
+        if seed is not None and (not alive or fuses(seed, target)):
+            return seed
+    return None
+
+
+def sown(pattern: Pattern, spelling: Spelling) -> Seed | None:
+    """The instance in this spelling with its values, or None where it can't be built or computed."""
+    try:
+        instance = build(pattern, spelling)
+    except UnbuildableError:
+        return None
+    known = values(instance.proto, instance.feeds, instance.types) if valid(instance.proto, instance.feeds) else None
+    return None if known is None else Seed(pattern.id, instance, known)
+
+
+def valid(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray[Any, Any]]) -> bool:
+    """Whether onnx's checker takes the model and onnxruntime runs it."""
+    opened = judge.session(proto)
+    return judge.problem(proto) is None and not isinstance(opened, str) and not isinstance(judge.run(opened, feeds), str)
+
+
+def values(
+    proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray[Any, Any]], types: Mapping[str, int]
+) -> dict[str, np.ndarray[Any, Any]] | None:
+    """Every value of a flat model, in its declared type; None where the reference evaluator can't compute it."""
+    open_model = onnx.ModelProto()
+    open_model.CopyFrom(proto)
+    del open_model.graph.output[:]
+    made = [o for n in proto.graph.node for o in n.output if o]
+    open_model.graph.output.extend(helper.make_empty_tensor_value_info(n) for n in made)
+    try:
+        found = evaluate(open_model, feeds)
+    except UnknownError:
+        return None
+    return {n: np.asarray(a).astype(helper.tensor_dtype_to_np_dtype(types[n])) for n, a in found.items()}
+
+
+def fuses(seed: Seed, target: str) -> bool:
+    """Whether the seed's own pattern fuses where nothing else is."""
+    model = ir.from_proto(seed.proto)
+    infer_shapes(model)
+    constants = Constants(model)
+    found = find(model, [library().get(seed.pattern)], constants=constants)
+    return bool(apply(model, found.matches, target=target, loadability=[_loadability()], constants=constants)[0])
+
+
+def plant(growth: Growth, seed: Seed, place: str) -> Planted:
+    """Put the instance into the graph. Its results become values of the graph there."""
+    names = _tied(growth, seed)
+    growth.domains |= {o.domain for o in seed.proto.opset_import if o.domain}
+    if place == "function":
+        return Planted(seed, _as_function(growth, seed, names), place)
+    for tensor in seed.proto.graph.initializer:
+        names[tensor.name] = growth.fresh(tensor.name)
+    if place == "graph":
+        _lay(growth, seed, names, growth.here)
+        growth.here.values.extend(_results(seed, names))
+    else:
+        _in_body(growth, seed, names, place)
+    return Planted(seed, names, place)
+
+
+def _tied(growth: Growth, seed: Seed) -> dict[str, str]:
+    """Names for the free values: a value of the graph of the same type and shape, or a new input that is fed the same."""
+    names: dict[str, str] = {}
+    batch = growth.fresh("N")
+    examples = library().get(seed.pattern).example
+    for info in seed.proto.graph.input:
+        array = seed.instance.feeds[info.name]
+        example = examples.get(info.name)
+        free = example is not None and example.low is None and array.dtype.kind == "f"
+        tie = None
+        if free and growth.random.random() < 0.7:
+            tie = growth.pick(lambda v, a=array: (v.dtype, v.shape) == (a.dtype.name, a.shape))  # type: ignore[misc]
+        if tie is None:
+            dims = [batch if d.dim_param else d.dim_value for d in info.type.tensor_type.shape.dim]
+            tie = growth.input(array, dims, info.name)
+        names[info.name] = tie.name
+    return names
+
+
+def _results(seed: Seed, names: Mapping[str, str]) -> list[Value]:
+    """The outputs of the instance as values of the graph."""
+    return [Value(names[o.name], seed.known[o.name].dtype.name, seed.known[o.name].shape) for o in seed.proto.graph.output]
+
+
+def _lay(growth: Growth, seed: Seed, names: dict[str, str], scope: Scope) -> None:
+    """The nodes of the instance, in `scope`; its weights there, or in the graph around it."""
+    names.update({o: growth.fresh(o) for n in seed.proto.graph.node for o in n.output if o})
+    around = scope if growth.random.random() < 0.5 else growth.scopes[0]
+    for tensor in seed.proto.graph.initializer:
+        copy = around.weights
+        copy.append(onnx.TensorProto())
+        copy[-1].CopyFrom(tensor)
+        copy[-1].name = names[tensor.name]
+    for node in seed.proto.graph.node:
+        made = renamed(node, names)
+        made.name = growth.fresh(node.op_type)
+        scope.nodes.append(made)
+
+
+def _in_body(growth: Growth, seed: Seed, names: dict[str, str], place: str) -> None:
+    """The instance in the first body of an If, or in that of a Loop, where what it computes is added up."""
+    results = [(seed.known[o.name].dtype.name, seed.known[o.name].shape) for o in seed.proto.graph.output]
+
+    def instance() -> list[Value]:
+        _lay(growth, seed, names, growth.here)
+        return _results(seed, names)
+
+    def zeros() -> list[Value]:
+        return [growth.weight(np.zeros(shape, dtype)) for dtype, shape in results]
+
+    if place == "if":
+        condition = growth.input(np.array(True), stem="condition")
+        bodies = growth.body(instance), growth.body(zeros)
+        growth.node("If", [condition], *results, then_branch=bodies[0], else_branch=bodies[1])
+        return
+    turn, going = Value(growth.fresh("round"), "int64", ()), Value(growth.fresh("going"), "bool", ())
+    carried = [Value(growth.fresh("carried"), dtype, shape) for dtype, shape in results]
+
+    def rounds() -> list[Value]:
+        (on,) = growth.node("Identity", [going], ("bool", ()))
+        operator = [("Add", r, c) if r.dtype != "bool" else ("Or", r, c) for r, c in zip(instance(), carried, strict=True)]
+        return [on, *(growth.node(o, [r, c], (r.dtype, r.shape))[0] for o, r, c in operator)]
+
+    body = growth.body(rounds, [turn, going, *carried])
+    often, true = growth.weight(np.array(2, np.int64)), growth.weight(np.array(True))
+    growth.node("Loop", [often, true, *zeros()], *results, body=body)
+
+
+def _as_function(growth: Growth, seed: Seed, names: dict[str, str]) -> dict[str, str]:
+    """The instance as a function of the model's own, called once or twice. Inside, the names stay as they are."""
+    graph, name = seed.proto.graph, growth.fresh("Function")
+    constants = [helper.make_node("Constant", [], [t.name], name=f"{t.name}_constant", value=t) for t in graph.initializer]
+    imports = list(seed.proto.opset_import)
+    inputs, outputs = [i.name for i in graph.input], [o.name for o in graph.output]
+    growth.functions.append(helper.make_function(DOMAIN, name, inputs, outputs, [*constants, *graph.node], imports))
+    known = {v.name: v for v in growth.values}
+    results = [(seed.known[o].dtype.name, seed.known[o].shape) for o in outputs]
+    for _ in range(growth.random.choice([1, 1, 2])):
+        made = growth.node(name, [known[names[i]] for i in inputs], *results, domain=DOMAIN)
+    return {**names, **{o: v.name for o, v in zip(outputs, made, strict=True)}}

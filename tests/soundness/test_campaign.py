@@ -1,0 +1,132 @@
+"""The soundness campaign in small: random graphs stay what they compute, and a tool without its safeties is found out.
+
+`benchmarks/soundness.py` runs the same generator over thousands of graphs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.proving.test_mutation import (
+    Sabotage,
+    accept_another_constant,
+    drop_the_consumer_check,
+    let_a_constant_raise_the_rank,
+    lose_an_input,
+    take_an_overridable_initializer_for_a_constant,
+)
+from tests.soundness import judge, traps, trial
+from tests.soundness.graphs import Case, draw_case
+from tests.soundness.reduction import reduced
+
+ROOT = Path(__file__).parents[2]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
+@given(st.integers(0, 2**32))
+def test_a_random_graph_computes_after_fusing_what_it_computed(seed: int) -> None:
+    """For more of them, and smaller ones where something is found: benchmarks/soundness.py --seed SEED --graph 0."""
+    found = trial.attempt(trial.drawn(seed, 0), Random(seed)).finding
+    assert found is None, f"{found.kind}: {found.words}\npython benchmarks/soundness.py --seed {seed} --graph 0"
+
+
+@pytest.mark.parametrize("trap", traps.TRAPS)
+def test_each_trap_can_be_set_and_does_no_harm(trap: str) -> None:
+    cases = (draw_case(Random(f"{trap}/{n}"), trap) for n in range(20))
+    case = next(c for c in cases if c.trap == trap)
+    assert trial.attempt(case, Random(0)).finding is None
+
+
+SABOTAGES: list[tuple[Sabotage, str, set[str]]] = [
+    (drop_the_consumer_check, "second consumer", {"refused", "wrong", "invalid", "traceback"}),
+    (drop_the_consumer_check, "graph output", {"refused", "wrong", "invalid", "traceback"}),
+    (drop_the_consumer_check, "nested use", {"refused", "wrong", "invalid", "traceback"}),
+    (take_an_overridable_initializer_for_a_constant, "overridable initializer", {"wrong"}),
+    (accept_another_constant, "constant off by 1 %", {"wrong"}),
+    (let_a_constant_raise_the_rank, "rank-raising constant", {"wrong", "invalid"}),
+    (lose_an_input, "shared initializer", {"wrong", "invalid"}),
+]
+
+
+@pytest.mark.parametrize(("sabotage", "trap", "kinds"), SABOTAGES, ids=[f"{s.__name__}-{t}" for s, t, _ in SABOTAGES])
+def test_a_tool_without_a_safety_is_found_out(
+    sabotage: Sabotage, trap: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotage(monkeypatch)
+    for number in range(60):
+        case = draw_case(Random(f"sabotage/{number}"), trap)
+        found = trial.attempt(case, Random(number)).finding
+        if case.trap == trap and found is not None:
+            assert found.kind in kinds, found
+            return
+    pytest.fail("no graph of 60 shows it")
+
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 4] x, float[4] w) => (float[N, 4] y, float[N, 4] z) <float[4] k = {1, 2, 3, 4}>
+{ a = Mul(x, w) b = Tanh(a) c = Add(b, k) y = Exp(c) z = Neg(a) }"""
+
+
+def held(text: str = TEXT) -> judge.Judge:
+    draw = np.random.default_rng(0)
+    feeds = {"x": draw.standard_normal((3, 4)).astype(np.float32), "w": np.ones(4, np.float32)}
+    return judge.Judge(onnx.parser.parse_model(text), (feeds,))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{1, 2, 3, 4}", "{1, 2, 3, 4.0004}", "y is"),
+        ("Exp(c)", "Tanh(c)", "y is"),
+        ("Neg(a)", "Neg(b)", "z is"),
+        ("float[N, 4] z)", "float16[N, 4] z)", "onnxruntime does not load it"),
+        ("Neg(a)", "Neg(nothing)", "onnxruntime does not load it"),
+    ],
+)
+def test_the_judge_sees(old: str, new: str, said: str) -> None:
+    difference = held().difference(onnx.parser.parse_model(TEXT.replace(old, new)))
+    assert difference is not None and said in difference
+
+
+def test_the_judge_allows_another_order_of_rounding() -> None:
+    other = TEXT.replace("b = Tanh(a) c = Add(b, k) y = Exp(c)", "b = Tanh(a) e = Exp(b) f = Exp(k) y = Mul(f, e)")
+    assert held().difference(onnx.parser.parse_model(other)) is None
+
+
+def test_a_changed_interface_is_seen() -> None:
+    before = onnx.parser.parse_model(TEXT)
+    assert trial.interface(before, before) is None
+    for old, new in (("float[N, 4] x", "float[3, 4] x"), ("(float[N, 4] y, float[N, 4] z)", "(float[N, 4] z, float[N, 4] y)")):
+        assert trial.interface(before, onnx.parser.parse_model(TEXT.replace(old, new))) is not None
+
+
+def test_a_finding_is_reduced_to_what_shows_it() -> None:
+    feeds = held().feeds
+    case = Case(onnx.parser.parse_model(TEXT), feeds, "onnxruntime")
+    small = reduced(case, lambda c: any(n.op_type == "Add" for n in c.model.graph.node))
+    assert [n.op_type for n in small.model.graph.node if n.op_type != "Exp"] == ["Add"]
+    assert judge.problem(small.model) is None
+    opened = judge.session(small.model)
+    assert not isinstance(opened, str) and not isinstance(judge.run(opened, small.feeds[0]), str)
+
+
+def test_the_same_seed_gives_the_same_models() -> None:
+    for number in range(5):
+        first, second = (trial.drawn(7, number) for _ in range(2))
+        assert first.model.SerializeToString(deterministic=True) == second.model.SerializeToString(deterministic=True)
+
+
+def test_the_command_saves_what_it_finds_and_says_how_to_see_it_again(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "soundness.py"), "--graphs", "2", "--jobs", "1", "--seed", "3"]
+    done = subprocess.run([*command, "--findings", str(tmp_path / "found")], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| graphs | 2 |" in done.stdout and not (tmp_path / "found").exists()

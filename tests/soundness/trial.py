@@ -1,0 +1,162 @@
+"""One trial of the campaign: fuse a case as the library does it, and look at everything that a fusion promises.
+
+The model stays valid, keeps its interface and its results; fusing raises nothing but the project's own errors, repeats byte for
+byte and has nothing left to do the second time; and verification raises no false alarm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import onnx
+
+from onnx_subgraph.errors import OnnxSubgraphError
+from onnx_subgraph.pipeline import FuseResult, Options, fuse
+from tests.soundness import graphs, judge, traps
+from tests.soundness.graphs import Case
+from tests.soundness.planting import library
+
+VERIFIED = 10
+"""Every so many graphs are fused with verification, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What went wrong: "invalid", "wrong", "interface", "traceback", "refused", …, and in words."""
+
+    kind: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of one case. judged, left: elements compared and not comparable. ways: by what they were compared."""
+
+    case: Case
+    patterns: tuple[str, ...] = ()
+    finding: Finding | None = None
+    judged: int = 0
+    left: int = 0
+    ways: tuple[str, ...] = ()
+    verified: str = ""
+    digest: str = ""
+
+
+def drawn(seed: int, number: int) -> Case:
+    """The case of this number in the campaign with this seed."""
+    return graphs.draw_case(Random(f"{seed}/{number}"))
+
+
+def attempt(case: Case, random: Random, *, verified: bool = False) -> Trial:
+    """The trial of a case. random: for the trap that needs a fused model to be set. verified: fuse with verification, too."""
+    with TemporaryDirectory(prefix="onnx-subgraph-campaign-") as folder:
+        try:
+            if case.trap == traps.COLLISION:
+                case = _collided(case, random, Path(folder))
+        except OnnxSubgraphError as error:
+            return Trial(case, finding=Finding("refused", str(error)))
+        problem = judge.problem(case.model)
+        if problem is not None:  # a mistake of the generator's
+            return Trial(case, finding=Finding("no case", problem))
+        return _Attempt(case, Path(folder)).run(verified=verified)
+
+
+def _collided(case: Case, random: Random, folder: Path) -> Case:
+    """The case with names of its own that the rewriter would have given."""
+    result = _fuse(case, folder, "first")
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    if result.output is None or not traps.collide(random, model, onnx.load(result.output)):
+        return replace(case, trap="")
+    return replace(case, model=model)
+
+
+def _fuse(case: Case, folder: Path, name: str, source: Path | None = None, *, verify: bool = False) -> FuseResult:
+    if source is None:
+        source = folder / f"{name}.onnx"
+        source.write_bytes(case.model.SerializeToString(deterministic=True))
+    options = Options(target=case.target, opset=case.opset, verify=verify)
+    return fuse(source, folder / f"{name}.fused.onnx", library(), options)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    case: Case
+    folder: Path
+
+    def run(self, *, verified: bool) -> Trial:
+        trial = Trial(self.case)
+        try:
+            result = _fuse(self.case, self.folder, "model")
+        except OnnxSubgraphError as error:
+            return replace(trial, finding=Finding("refused", str(error)))
+        except Exception:
+            return replace(trial, finding=Finding("traceback", traceback.format_exc(limit=-12)))
+        assert result.output is not None
+        content = result.output.read_bytes()
+        trial = replace(
+            trial, patterns=tuple(r.pattern for r in result.rewrites), digest=hashlib.sha256(content).hexdigest()[:16]
+        )
+        finding = self.again(content) or self.promises(result)
+        if finding is not None or (not result.rewrites and result.opset_before == result.opset_after):
+            return replace(trial, finding=finding)
+        fused = onnx.load(result.output)
+        problem = judge.problem(fused)
+        finding = Finding("invalid", problem) if problem is not None else interface(self.case.model, fused)
+        held = judge.Judge(self.case.model, self.case.feeds)
+        if finding is None:
+            difference = held.difference(fused)
+            finding = None if difference is None else Finding("wrong", difference)
+        trial = replace(trial, finding=finding, judged=held.judged, left=held.left, ways=tuple(sorted(held.ways)))
+        return self.verified(trial) if verified else trial
+
+    def again(self, content: bytes) -> Finding | None:
+        """The same input gives the same bytes, and a fused model has nothing left to fuse."""
+        repeated = _fuse(self.case, self.folder, "model")
+        assert repeated.output is not None
+        if repeated.output.read_bytes() != content:
+            return Finding("not repeatable", "a second run wrote other bytes")
+        if not repeated.rewrites:
+            return None
+        try:
+            twice = _fuse(self.case, self.folder, "twice", repeated.output)
+        except OnnxSubgraphError as error:
+            return Finding("refused", f"the fused model: {error}")
+        if twice.rewrites:
+            return Finding("not idempotent", "fusing again: " + ", ".join(r.pattern for r in twice.rewrites))
+        return None
+
+    def promises(self, result: FuseResult) -> Finding | None:
+        """Where nothing fused the file is the original, byte for byte."""
+        if result.unchanged and result.output is not None and result.output.read_bytes() != result.model.read_bytes():
+            return Finding("changed", "nothing fused, and the file is another one")
+        return None
+
+    def verified(self, trial: Trial) -> Trial:
+        try:
+            verdict = _fuse(self.case, self.folder, "verified", verify=True).verdict
+        except OnnxSubgraphError as error:
+            return replace(trial, finding=Finding("refused", f"with verification: {error}"))
+        except Exception:
+            return replace(trial, finding=Finding("traceback", traceback.format_exc(limit=-12)))
+        if verdict.verdict == "different" and trial.finding is None:
+            return replace(trial, verified=verdict.verdict, finding=Finding("false alarm", str(verdict)[:600]))
+        return replace(trial, verified=verdict.verdict)
+
+
+def interface(before: onnx.ModelProto, after: onnx.ModelProto) -> Finding | None:
+    """Inputs and outputs, with their names, order, types and dimensions, and which inputs have a value of their own."""
+    for part in ("input", "output"):
+        old, new = ([(v.name, v.type.SerializeToString()) for v in getattr(m.graph, part)] for m in (before, after))
+        if old != new:
+            return Finding("interface", f"the {part}s are {[n for n, _ in new]} of other types than {[n for n, _ in old]}")
+    inputs = {v.name for v in before.graph.input}
+    old_values, new_values = ({t.name for t in m.graph.initializer if t.name in inputs} for m in (before, after))
+    if old_values != new_values:
+        return Finding("interface", f"of the inputs {sorted(old_values)} only {sorted(new_values)} have a value of their own")
+    return None
