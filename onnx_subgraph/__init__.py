@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from onnx_subgraph.matching.find import find
     from onnx_subgraph.pipeline import FuseResult, Options, explain, fuse
     from onnx_subgraph.session.inference import InferenceSession
+    from onnx_subgraph.session.schedules import Limits
     from onnx_subgraph.session.settings import SessionSettings
+    from onnx_subgraph.session.static import StaticSession
     from onnx_subgraph.verification.verify import verify
 
 __version__ = "0.1.0"
@@ -30,6 +32,7 @@ __version__ = "0.1.0"
 __all__ = [
     "FuseResult",
     "InferenceSession",
+    "Limits",
     "ModelError",
     "OnnxSubgraphError",
     "OnnxSubgraphWarning",
@@ -37,6 +40,7 @@ __all__ = [
     "PatternError",
     "SessionError",
     "SessionSettings",
+    "StaticSession",
     "UsageError",
     "__version__",
     "explain",
@@ -49,6 +53,7 @@ __all__ = [
 _HOMES = {
     "FuseResult": "pipeline",
     "InferenceSession": "session.inference",
+    "Limits": "session.schedules",
     "ModelError": "errors",
     "OnnxSubgraphError": "errors",
     "OnnxSubgraphWarning": "errors",
@@ -56,6 +61,7 @@ _HOMES = {
     "PatternError": "errors",
     "SessionError": "errors",
     "SessionSettings": "session.settings",
+    "StaticSession": "session.static",
     "UsageError": "errors",
     "explain": "pipeline",
     "find": "matching.find",

@@ -21,6 +21,7 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size, write_temporary
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
@@ -38,6 +39,7 @@ class Options:
 
     target: "onnxruntime", "standard" or "function". providers: execution providers, each verified by itself.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
+    fixed: input name → shape that the model is specialised to first; the result takes no other.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
     strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself against the truth, too.
     excerpts: whether each rewrite notes down the nodes that it removed and added, for a report to draw.
@@ -58,6 +60,7 @@ class Options:
     opset: str = "auto"
     dry_run: bool = False
     excerpts: bool = False
+    fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class FuseResult:
     sites: tuple[SiteCheck, ...] = ()
     operators_before: Mapping[str, int] = field(default_factory=dict)
     operators_after: Mapping[str, int] = field(default_factory=dict)
+    fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 Accepts = Callable[[FuseResult], bool]
@@ -123,12 +127,16 @@ def fuse(
         atol=options.atol,
         shapes=options.shapes,
         inputs=options.inputs,
+        fixed=options.fixed,
         progress=clock.progress,
     )
     with clock.stage("load"):
         original = load(model)
         infer_shapes(original)
         before, opset_before = _operators(original), original.opset_imports.get("", 0)
+    if options.fixed:
+        with clock.stage("specialize"):
+            specialize(original, options.fixed)
     notes: dict[int, str] = {}
     undone: dict[Place, Undone] = {}
     rewriter = Rewriter(
@@ -144,7 +152,7 @@ def fuse(
     for rewrite in fused.rewrites:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
     skips = tuple(_explained(s, notes) for s in fused.skips)
-    unchanged = not fused.rewrites and fused.opset == opset_before
+    unchanged = not fused.rewrites and not options.fixed and fused.opset == opset_before
     after = _operators(fused.model)
     result = FuseResult(
         model=model,
@@ -161,6 +169,7 @@ def fuse(
         verdict=verdict,
         seconds=clock.seconds,
         unchanged=unchanged,
+        fixed=options.fixed,
         size=None if accepts is None else size(fused.model, model if unchanged else None),
         undone=tuple(undone.values()),
         sites=settled.sites,
@@ -244,7 +253,7 @@ def _settled(
     first, model = attempt.fused, reference.path
     if not options.verify:
         return Settled(first, Verdict("not-run", reason="verification was not asked for"))
-    if not first.rewrites and first.opset == opset:
+    if not first.rewrites and not options.fixed and first.opset == opset:
         return Settled(first, Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte"))
 
     def verdict(fused: Fused) -> Verdict:

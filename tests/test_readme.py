@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+SESSIONS = ROOT / "docs" / "sessions.md"
 LANGUAGE = ROOT / "docs" / "language.md"
 CATALOGUE = ROOT / "docs" / "catalogue.py"
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md")
@@ -78,7 +79,9 @@ def test_a_console_block_gives_what_it_shows(block: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "block", PYTHON.findall(README.read_text(encoding="utf-8")), ids=lambda b: b.split("import ")[1].split()[0]
+    "block",
+    [b for page in (README, SESSIONS) for b in PYTHON.findall(page.read_text(encoding="utf-8"))],
+    ids=lambda b: b.split("import ")[1].split()[0],
 )
 def test_the_python_runs(block: str, tmp_path: Path) -> None:
     environment = visit(tmp_path)

@@ -25,6 +25,7 @@ from onnx_subgraph.cli.options import (
     patterns_option,
     provider_option,
     shapes,
+    target_option,
 )
 from onnx_subgraph.cli.page import check_folder, plan_pages, report_option, write_page
 from onnx_subgraph.errors import UsageError
@@ -57,12 +58,7 @@ if TYPE_CHECKING:
     "--only", type=identifiers, multiple=True, metavar="ID,…", help="Use these patterns and no others. May be repeated."
 )
 @click.option("--skip", type=identifiers, multiple=True, metavar="ID,…", help="Do not use these patterns. May be repeated.")
-@click.option(
-    "--target",
-    type=click.Choice(["onnxruntime", "standard", "function"]),
-    default="onnxruntime",
-    help="What to fuse into: onnxruntime's own operators, operators of the ONNX standard, or functions that the model carries.",
-)
+@target_option
 @provider_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
@@ -207,7 +203,7 @@ def exit_code(outcome: FuseResult | Failure, verify: bool, strict: bool = False)
             return 1
         case "equivalent" if strict and outcome.undone:
             return 1
-        case "not-run" if verify and outcome.rewrites:
+        case "not-run" if verify and not outcome.unchanged:
             return 2
         case _:
             return 0

@@ -101,6 +101,16 @@ def provider_option(command: Command) -> Command:
     )(command)
 
 
+def target_option(command: Command) -> Command:
+    """`--target`: what a fusion becomes."""
+    return click.option(
+        "--target",
+        type=click.Choice(["onnxruntime", "standard", "function"]),
+        default="onnxruntime",
+        help="What to fuse into: operators of onnxruntime or of the ONNX standard, or functions that the model carries.",
+    )(command)
+
+
 def feeds_options(command: Command) -> Command:
     """`--rtol`, `--atol`, `--seed`, `--shape` and `--inputs`: with what, and how strictly, two models are compared."""
     for option in reversed(

@@ -36,6 +36,7 @@ def fusion(result: FuseResult) -> Object:
         "opset": {"before": result.opset_before, "after": result.opset_after},
         "target": result.target,
         "providers": list(result.providers),
+        **({"fixed": {name: list(shape) for name, shape in result.fixed.items()}} if result.fixed else {}),
         **_found(result),
         "undone": [_undone(undone) for undone in result.undone],
         "sites": [_site(check) for check in result.sites],

@@ -180,6 +180,8 @@ def _facts(result: FuseResult, fused: int) -> Table:
     fewer = f" ({(before - after) / before:.0%} fewer)" if after < before else ""
     fusions = f", {count(fused, 'fusion')}" if fused else ""
     facts.add_row("nodes", f"{before} → {after}{fewer}{fusions}")
+    if result.fixed:
+        facts.add_row("fixed", ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in result.fixed.items()))
     opset = str(result.opset_before)
     facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
     facts.add_row("target", f"{result.target} on {', '.join(result.providers)}")

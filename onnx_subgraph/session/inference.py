@@ -49,6 +49,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._source = path_or_bytes
         self._given = sess_options, settings, kwargs
         self._strict = settings.strict if settings is not None else is_strict()
+        self._settings: SessionSettings | None = None  # those by which the model was prepared, once it was
         self.prepared = self._prepare(sess_options, providers, settings)
         if self.prepared.path is not None and self._load_prepared(sess_options, providers, provider_options, kwargs):
             return
@@ -74,14 +75,14 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
                 return Prepared(None, reason="there is no such file")  # onnxruntime says it in its own words
             if _is_other_format(source, options):
                 raise SessionError(_OTHER_FORMAT)
-            folder = _entry(options, _FOLDER)
             names = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
             recipe = fusing(settings, names or ["CPUExecutionProvider"])
-            prepared = prepare(source, recipe, settings, weights=Path(folder) if folder else None)
+            prepared = prepare(source, recipe, settings, weights=weights_folder(options))
             if prepared.refused:
                 raise SessionError(prepared.reason)
         except Exception as error:
             return self._give_up(error)
+        self._settings = settings
         return prepared
 
     def _load_prepared(self, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any]) -> bool:
@@ -114,6 +115,12 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             raise SessionError(message, hint=hint) from error
         warnings.warn(message + (f" ({hint})" if hint else ""), OnnxSubgraphWarning, stacklevel=_users_frame())
         return Prepared(None, reason=said)
+
+
+def weights_folder(options: Any) -> Path | None:
+    """Where session options say that external data lies; None where they say nothing."""
+    folder = _entry(options, _FOLDER)
+    return Path(folder) if folder else None
 
 
 def _entry(options: Any, key: str) -> str:

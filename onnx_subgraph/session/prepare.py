@@ -11,7 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from onnx_subgraph.session.cache import MODEL, Cache, Entry, NoCache
 from onnx_subgraph.session.digest import PACKAGE, digest_of, versions
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
+LOOK_SECONDS = 0.05
+"""How often a preparation looks whether it is still wanted."""
 FORMAT = "1"
 """Changes whenever what a cache entry means changes."""
 
@@ -50,14 +54,23 @@ class Prepared:
 
 def fusing(settings: SessionSettings, providers: Sequence[str]) -> Recipe:
     """The recipe of a general model for these providers."""
-    fuse = ["fuse", "--target", settings.target]
+    return Recipe((("fuse", *_options(settings, providers)), *partitioning(settings)))
+
+
+def specializing(settings: SessionSettings, providers: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> Recipe:
+    """The recipe of a model for these shapes of its inputs alone."""
+    fixed = [part for name, shape in shapes.items() for part in ("--shape", f"{name}={'x'.join(map(str, shape))}")]
+    return Recipe((("specialize", *fixed, *_options(settings, providers)), *partitioning(settings)))
+
+
+def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, ...]:
+    options = ["--target", settings.target]
     for provider in dict.fromkeys(providers):
-        fuse += ["--provider", provider]
+        options += ["--provider", provider]
     if settings.skip:
-        fuse += ["--skip", ",".join(settings.skip)]
-    fuse += [part for path in settings.patterns for part in ("--patterns", str(path.absolute()))]
-    fuse += [] if settings.verify else ["--no-verify"]
-    return Recipe((tuple(fuse), *partitioning(settings)))
+        options += ["--skip", ",".join(settings.skip)]
+    options += [part for path in settings.patterns for part in ("--patterns", str(path.absolute()))]
+    return (*options, *([] if settings.verify else ["--no-verify"]))
 
 
 def partitioning(settings: SessionSettings) -> tuple[tuple[str, ...], ...]:
@@ -65,10 +78,17 @@ def partitioning(settings: SessionSettings) -> tuple[tuple[str, ...], ...]:
     return () if settings.backend is None else (("partition", "--backend", settings.backend),)
 
 
-def prepare(source: Path | bytes, recipe: Recipe, settings: SessionSettings, *, weights: Path | None = None) -> Prepared:
+def prepare(
+    source: Path | bytes,
+    recipe: Recipe,
+    settings: SessionSettings,
+    *,
+    weights: Path | None = None,
+    stop: threading.Event | None = None,
+) -> Prepared:
     """The model that `recipe` makes of `source`, from the cache where it was made before.
 
-    source: a model file, or a serialized model, whose external data lies in `weights`.
+    source: a model file, or a serialized model, whose external data lies in `weights`. stop: ends it early when it is set.
     Raises SessionError where it can't be made; OnnxSubgraphError and OSError where the model or the cache can't be read.
     """
     cache = NoCache() if settings.cache is None else Cache(settings.cache, settings.cache_bytes)
@@ -80,7 +100,7 @@ def prepare(source: Path | bytes, recipe: Recipe, settings: SessionSettings, *, 
         staging.mkdir()
         try:
             given = _staged(source, cache.memory.locations(source), staging, weights)
-            return _follow(recipe, given, staging, folder, settings.timeout)
+            return _follow(recipe, given, staging, folder, _Patience(settings.timeout, stop or threading.Event()))
         finally:
             shutil.rmtree(staging)
 
@@ -100,14 +120,22 @@ def _prepared(entry: Entry, *, temporary: bool) -> Prepared:
     )
 
 
-def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, timeout: float) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Patience:
+    """How long a command may run: so many seconds, and until `stop` is set."""
+
+    seconds: float
+    stop: threading.Event
+
+
+def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience: _Patience) -> dict[str, Any]:
     """Run the commands on `source`; leaves the model in `folder`, or no model where none of them changed anything."""
     model = source
     changed, fusions = False, 0
     for number, command in enumerate(recipe.commands):
         output = staging / f"step{number}" / MODEL
         output.parent.mkdir()
-        told = _run(command, model, output, timeout)
+        told = _run(command, model, output, patience)
         verdict = told.get("verification", {})
         if verdict.get("verdict") == "different":
             return {"refused": True, "reason": f"`onnx-subgraph {command[0]}` made a model that is not equivalent"}
@@ -136,36 +164,52 @@ def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weigh
     return path
 
 
-def _run(command: tuple[str, ...], model: Path, output: Path, timeout: float) -> dict[str, Any]:
+def _run(command: tuple[str, ...], model: Path, output: Path, patience: _Patience) -> dict[str, Any]:
     """What the command says in JSON. Raises SessionError with its message where it fails."""
     call = [_python(), "-P", "-m", "onnx_subgraph", command[0], str(model), "-o", str(output), "--json", *command[1:]]
     try:
-        done = subprocess.run(
+        with subprocess.Popen(
             call,
-            check=False,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             env=_environment(),
-            timeout=timeout,
-        )
-    except subprocess.TimeoutExpired:
-        raise SessionError(
-            f"`onnx-subgraph {command[0]}` took longer than {timeout:g} s",
-            hint=f"give it more with {PREFIX}TIMEOUT, or prepare the model ahead with `onnx-subgraph {command[0]}`",
-        ) from None
+        ) as child:
+            out, err = _communicate(child, command[0], patience)
     except OSError as error:
         raise SessionError(f"{call[0]} can't be run: {error.strerror or error}", hint=_PYTHON_HINT) from error
     try:
-        told = json.loads(done.stdout)
+        told = json.loads(out)
     except ValueError:
         told = None
-    if not isinstance(told, dict) or done.returncode not in (0, 1, 2):
-        raise SessionError(_last_words(done, command[0]))
+    if not isinstance(told, dict) or child.returncode not in (0, 1, 2):
+        raise SessionError(_last_words(child.returncode, err, command[0]))
     if "error" in told:
         raise SessionError(str(told["error"]))
     return told
+
+
+def _communicate(child: subprocess.Popen[str], command: str, patience: _Patience) -> tuple[str, str]:
+    """What the child writes to its two streams. It does not outlive this call, whatever ends it."""
+    begun = time.monotonic()
+    try:
+        while True:
+            try:
+                return child.communicate(timeout=LOOK_SECONDS)
+            except subprocess.TimeoutExpired:
+                if patience.stop.is_set():
+                    raise SessionError("it was not waited for") from None
+                if time.monotonic() - begun > patience.seconds:
+                    raise SessionError(
+                        f"`onnx-subgraph {command}` took longer than {patience.seconds:g} s",
+                        hint=f"give it more with {PREFIX}TIMEOUT, or run `onnx-subgraph {command}` ahead of time",
+                    ) from None
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
 
 
 _PYTHON_HINT = "in a program that embeds Python, say with multiprocessing.set_executable which Python to run"
@@ -190,8 +234,8 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(places), f"{PREFIX}SESSION": "0"}
 
 
-def _last_words(done: subprocess.CompletedProcess[str], command: str) -> str:
-    lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
-    how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-    message = " ".join(line.strip() for line in lines[-3:]).removeprefix("Error: ")
+def _last_words(code: int, said: str, command: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    message = " ".join(lines[-3:]).removeprefix("Error: ")
     return f"`onnx-subgraph {command}` ended with {how}{': ' + message if message else ''}"

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.model.specialize import fix_dimensions
 from onnx_subgraph.verification.cases import Case, Drawing
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.judge import compare_all
@@ -39,6 +40,7 @@ def verify(
     inputs: Path | None = None,
     custom_op_libraries: Sequence[Path] = (),
     weights: Path | None = None,
+    fixed: Mapping[str, tuple[int, ...]] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Holds the candidate against the reference. Both are model files; neither is written to.
@@ -46,6 +48,7 @@ def verify(
     seed: of the first feeds. rtol, atol: instead of the measured bound, atol + rtol * |reference|. shapes: input → shape.
     inputs: an .npz of feeds, then the only ones. custom_op_libraries: loaded into every session, and none besides.
     weights: the folder of the candidate's external data, where that is not its own folder.
+    fixed: input → shape that the candidate is specialised to: it is then compared at these shapes, and may declare no others.
     Raises UsageError for a provider that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
     """
     return Reference(
@@ -57,6 +60,7 @@ def verify(
         shapes=shapes,
         inputs=inputs,
         custom_op_libraries=custom_op_libraries,
+        fixed=fixed,
         progress=progress,
     ).verdict(candidate, weights)
 
@@ -78,13 +82,14 @@ class Reference:
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         inputs: Path | None = None,
         custom_op_libraries: Sequence[Path] = (),
+        fixed: Mapping[str, tuple[int, ...]] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         check_providers(providers)
         self.path = path
         self.providers = tuple(providers)
         self._seed, self._rtol, self._atol = seed, rtol, atol
-        self._shapes, self._inputs = shapes or {}, inputs
+        self._shapes, self._inputs, self._fixed = shapes or {}, inputs, fixed or {}
         self._libraries = tuple(custom_op_libraries)
         self._tell = progress or (lambda stage: None)
         self._cases: dict[str, list[Case] | Failure] = {}
@@ -92,7 +97,9 @@ class Reference:
 
     @cached_property
     def _model(self) -> ir.Model:
-        return load(self.path)
+        model = load(self.path)
+        fix_dimensions(model, self._fixed)
+        return model
 
     @cached_property
     def _inferred(self) -> ir.Model:

@@ -1,0 +1,105 @@
+"""`onnx-subgraph specialize`: makes a model static, fuses what can be fused then, verifies it, and writes it.
+
+What a `StaticSession` does at run time for the shapes that it sees, ahead of time and for the shapes that a user names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnx_subgraph.cli.options import (
+    check_ids,
+    feeds_options,
+    flat,
+    identifiers,
+    json_option,
+    opset_choice,
+    patterns_option,
+    provider_option,
+    shapes,
+    target_option,
+)
+from onnx_subgraph.errors import UsageError
+
+
+@click.command(short_help="Fix a model's input shapes, fold, fuse, verify, and write it.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    show_default="MODEL.1x128.onnx beside MODEL.onnx",
+    help="The file to write.",
+)
+@patterns_option
+@click.option("--skip", type=identifiers, multiple=True, metavar="ID,…", help="Do not use these patterns. May be repeated.")
+@target_option
+@provider_option
+@click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
+@feeds_options
+@click.option(
+    "--opset",
+    type=opset_choice,
+    default="auto",
+    metavar="auto|keep|N",
+    help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
+)
+@json_option
+def specialize(
+    model: Path,
+    output: Path | None,
+    patterns: tuple[Path, ...],
+    skip: tuple[tuple[str, ...], ...],
+    target: str,
+    providers: tuple[str, ...],
+    no_verify: bool,
+    opset: str,
+    as_json: bool,
+    shape: tuple[tuple[str, tuple[int, ...]], ...],
+    **feeds: Any,
+) -> int:
+    """Fix the shapes of MODEL's inputs with --shape, compute what is constant then, fuse, verify, and write the result.
+
+    Dimensions of one name are fixed together; those that no --shape fixes stay free. The result computes what MODEL computes on
+    inputs of these shapes, and takes no others. It is an ordinary model: any runtime that has its operators runs it.
+    """
+    fixed = shapes(shape)
+    if not fixed:
+        raise UsageError("no shape was given to specialize the model to", hint="give one, for example --shape input_ids=1x128")
+    if output is None:
+        name = "_".join(dict.fromkeys("x".join(map(str, sizes)) or "scalar" for sizes in fixed.values()))
+        output = model.with_name(f"{model.stem}.{name}{model.suffix or '.onnx'}")
+
+    from onnx_subgraph.cli.fuse import exit_code
+    from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.language.library import load_patterns
+    from onnx_subgraph.model.atomic import check_target
+    from onnx_subgraph.pipeline import Options, fuse
+    from onnx_subgraph.report import json, text
+    from onnx_subgraph.report.relevance import telling
+
+    check_target(output, never=(model,))
+    library = load_patterns(patterns)
+    check_ids(flat(skip), library)
+    options = Options(
+        target=target,
+        providers=providers,
+        skip=flat(skip),
+        verify=not no_verify,
+        shapes=fixed,
+        fixed=fixed,
+        opset=opset,
+        **feeds,
+    )
+    with progress() as say:
+        result = fuse(model, output, library, options, lambda stage: say(f"{model}: {stage}"))
+    told = telling(result, library)
+    if as_json:
+        show_json(json.fusion(told))
+    else:
+        show(text.fusion(told, hidden=len(result.near_misses) - len(told.near_misses)))
+    return exit_code(result, options.verify)

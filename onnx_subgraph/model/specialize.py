@@ -1,0 +1,141 @@
+"""Making a model static: the free dimensions of its inputs are fixed, and everything that then is constant is computed.
+
+Exporters write arithmetic on shapes into the graph (Shape, Gather, Concat, Reshape) because a size may change; once it may not,
+that arithmetic is a few constants, and patterns that need to know sizes can match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import DECLARED, Dim, infer_shapes, values
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Input → shape."""
+
+
+def specialize(model: ir.Model, shapes: Shapes) -> None:
+    """Fix the free dimensions that `shapes` fixes, and fold what is constant then. Changes `model`; raises as `fix_dimensions`.
+
+    Inputs, outputs, their names and order stay. A dimension that no given shape names stays free.
+    """
+    fix_dimensions(model, shapes)
+    infer_shapes(model)
+    fold(model)
+    infer_shapes(model)
+
+
+def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
+    """Declare the inputs of `model` with these shapes, and give the names of their dimensions these sizes everywhere.
+
+    Raises UsageError for an input that is not there, a shape that does not fit its input, or a name with two sizes.
+    """
+    inputs = {str(value.name): value for value in model.graph.inputs}
+    sizes: dict[str, int] = {}
+    fixed_by: dict[str, str] = {}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise UsageError(f"the model has no input {name!r}", hint=f"its inputs are {', '.join(inputs)}")
+        declared = inputs[name].shape
+        if declared is not None and not _fits(declared, shape):
+            raise UsageError(f"the input {name!r} is declared {declared}, which {_spelled(shape)} does not fit")
+        for dim, size in zip(declared or (), shape, strict=False):
+            if isinstance(dim, int) or dim.value is None:
+                continue
+            if sizes.setdefault(dim.value, size) != size:
+                raise UsageError(
+                    f"{fixed_by[dim.value]!r} makes the dimension {dim.value} {sizes[dim.value]}, and {name!r} makes it {size}",
+                    hint="dimensions of one name have one size",
+                )
+            fixed_by.setdefault(dim.value, name)
+    for value in values(model):
+        _fix(value, sizes)
+    outputs = model.meta.get(DECLARED, {})
+    for output, (type_, shape_) in outputs.items():
+        outputs[output] = (type_, _sized(shape_, sizes))
+    for name, shape in shapes.items():
+        inputs[name].shape = ir.Shape(shape)
+        if DECLARED in inputs[name].meta:
+            inputs[name].meta[DECLARED] = (inputs[name].meta[DECLARED][0], ir.Shape(shape))
+
+
+def fold(model: ir.Model) -> int:
+    """Replace what is constant by `Constant` nodes, and remove what nobody reads any more. How many values were replaced.
+
+    Only small values are computed (a MiB); weights stay as they are.
+    """
+    constants = Constants(model)
+    folded = 0
+    for graph in (model.graph, *(g for g in model.graphs() if g is not model.graph)):
+        for node in tuple(graph):
+            folded += _fold(node, constants)
+    for function in model.functions.values():
+        for node in tuple(function.all_nodes()):
+            folded += _fold(node, constants)
+    RemoveUnusedNodesPass()(model)
+    return folded
+
+
+def _fold(node: ir.Node, constants: Constants) -> int:
+    """Compute the node's results where all that are read can be computed. How many they are."""
+    if node.op_type == "Constant" and not node.domain:
+        return 0
+    wanted = [output for output in node.outputs if output.uses() or output.is_graph_output()]
+    arrays = [constants.array(output) for output in wanted]
+    if not wanted or any(array is None for array in arrays):
+        return 0
+    graph = node.graph
+    assert graph is not None
+    for output, array in zip(wanted, arrays, strict=True):
+        assert array is not None
+        tensor = ir.tensor(array, dtype=output.dtype, name=output.name)
+        constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], name=f"{node.name or output.name}_folded")
+        made = constant.outputs[0]
+        made.type, made.shape = ir.TensorType(tensor.dtype), ir.Shape(array.shape)
+        made.meta.update(output.meta)
+        graph.insert_before(node, constant)
+        name, output.name = output.name, None
+        made.name = name
+        output.replace_all_uses_with(made, replace_graph_outputs=True)
+    return len(wanted)
+
+
+def _fits(declared: ir.Shape, shape: tuple[int, ...]) -> bool:
+    return len(declared) == len(shape) and all(
+        not isinstance(dim, int) or dim < 0 or dim == size for dim, size in zip(declared, shape, strict=True)
+    )
+
+
+def _fix(value: ir.Value, sizes: Mapping[str, int]) -> None:
+    value.shape = _sized(value.shape, sizes)
+    if DECLARED in value.meta:
+        type_, shape = value.meta[DECLARED]
+        value.meta[DECLARED] = (type_, _sized(shape, sizes))
+
+
+def _sized(shape: ir.Shape | None, sizes: Mapping[str, int]) -> ir.Shape | None:
+    if shape is None or all(isinstance(dim, int) for dim in shape):
+        return shape
+    return ir.Shape([_size(dim, sizes) for dim in shape])
+
+
+def _size(dim: Dim, sizes: Mapping[str, int]) -> Dim:
+    """A dimension under its sizes: a number, where its name or the expression that its name is has one."""
+    if isinstance(dim, int) or dim.value is None:
+        return dim
+    if dim.value in sizes:
+        return sizes[dim.value]
+    try:
+        size = dim.evaluate(sizes)
+    except Exception:  # a name that is no expression ("batch size")
+        return dim
+    return size if isinstance(size, int) else dim
+
+
+def _spelled(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "a scalar"

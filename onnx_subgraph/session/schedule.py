@@ -1,0 +1,115 @@
+"""A static schedule: a session of a model that is specialised to one signature, the shapes and dtypes of the feeds.
+
+A run is a run of that session, whose outputs belong to the caller. Where buffers are reused, inputs and outputs have been
+allocated and bound once, and a run only copies in and replays.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Signature = tuple[tuple[str, str, tuple[int, ...]], ...]
+"""(input, dtype, shape) of each feed, by the name of the input."""
+
+_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int16)": np.int16,
+    "tensor(int8)": np.int8,
+    "tensor(uint64)": np.uint64,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint16)": np.uint16,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
+"""The types of onnxruntime that a numpy array can be bound for."""
+
+
+def signature_of(feeds: Mapping[str, Any]) -> Signature | None:
+    """The signature of feeds; None where one of them is no array (an OrtValue, a list, a sequence) or holds no numbers."""
+    try:
+        parts = [(name, feed.dtype.char, feed.shape) for name, feed in feeds.items()]
+    except AttributeError:
+        return None
+    if any(char in "OSUV" for _, char, _ in parts) or not all(isinstance(feed, np.ndarray) for feed in feeds.values()):
+        return None
+    parts.sort()
+    return tuple(parts)
+
+
+def spelled(signature: Signature) -> str:
+    """A signature for a person: `input_ids=int64[1, 128]`."""
+    return ", ".join(f"{name}={np.dtype(char).name}{list(shape)}" for name, char, shape in signature)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Arrays that stay where they are, bound to a session by name."""
+
+    binding: Any
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+
+    @classmethod
+    def bound(cls, session: Any, signature: Signature) -> Buffers | None:
+        """Buffers for a session; None where it has an output whose shape or type is not known before it runs."""
+        outputs = {}
+        for argument in session.get_outputs():
+            dtype = _DTYPES.get(argument.type)
+            if dtype is None or not all(isinstance(size, int) for size in argument.shape):
+                return None
+            outputs[argument.name] = np.empty(argument.shape, dtype)
+        inputs = {name: np.zeros(shape, np.dtype(char)) for name, char, shape in signature}
+        binding = session.io_binding()
+        for name, array in inputs.items():
+            binding.bind_cpu_input(name, array)
+        for name, array in outputs.items():
+            binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        return cls(binding, inputs, outputs)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all arrays."""
+        return sum(array.nbytes for array in (*self.inputs.values(), *self.outputs.values()))
+
+
+@dataclass(slots=True, eq=False)
+class Schedule:
+    """One schedule, ready to run.
+
+    model: its file. nbytes: what it is taken to need, its weights and its buffers. buffers: only where they are reused.
+    """
+
+    signature: Signature
+    session: Any
+    model: Path | None
+    nbytes: int
+    buffers: Buffers | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array], run_options: Any = None) -> Any:
+        """The outputs, as onnxruntime's `run` gives them; from the bound buffers where these are reused and free."""
+        if self.buffers is not None and self._lock.acquire(blocking=False):
+            try:
+                return self._replay(self.buffers, output_names, feeds, run_options)
+            finally:
+                self._lock.release()
+        return self.session.run(output_names, feeds, run_options)
+
+    def _replay(self, buffers: Buffers, output_names: Sequence[str] | None, feeds: Mapping[str, Array], options: Any) -> Any:
+        for name, array in feeds.items():
+            if array is not buffers.inputs[name]:
+                np.copyto(buffers.inputs[name], array)
+        self.session.run_with_iobinding(buffers.binding, options)
+        return [buffers.outputs[name] for name in output_names or buffers.outputs]

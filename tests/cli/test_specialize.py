@@ -1,0 +1,47 @@
+"""`specialize` at the command line: what is written, what is said, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.cli.conftest import ROOT, Run
+
+BERT = ROOT / "sample_models" / "bert_torchscript.onnx"
+
+
+def test_a_static_model_is_verified_and_written(run: Run, tmp_path: Path) -> None:
+    result = run("specialize", BERT, "--shape", "input_ids=1x8", "-o", tmp_path / "static.onnx", "--json")
+    assert result.code == 0, result.err
+    answer = result.json
+    assert answer["verification"]["verdict"] == "equivalent" and answer["fixed"] == {"input_ids": [1, 8]}
+    assert answer["nodes"]["after"] < answer["nodes"]["before"] / 2 and answer["unchanged"] is False
+    written = onnx.load(tmp_path / "static.onnx")
+    assert [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in written.graph.input] == [[1, 8], [1, 8]]
+
+
+def test_it_is_written_beside_the_model_under_the_name_of_its_shape(run: Run, plain: Path) -> None:
+    result = run("specialize", plain, "--shape", "x=2x8")
+    assert result.code == 0 and "fixed    x=2x8" in result.out and "equivalent" in result.out
+    assert (plain.parent / "plain.2x8.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "no shape was given"),
+        (("--shape", "z=1x8"), "no input 'z'"),
+        (("--shape", "x=1x9"), "declared"),
+        (("--shape", "x=1x8", "-o", "plain.onnx"), "never overwritten"),
+    ],
+)
+def test_a_mistake_is_said_and_nothing_is_written(
+    run: Run, plain: Path, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(plain.parent)
+    before = plain.read_bytes()
+    result = run("specialize", plain, *arguments)
+    assert result.code == 2 and said in result.err and "Traceback" not in result.err
+    assert [path.name for path in plain.parent.iterdir()] == ["plain.onnx"] and plain.read_bytes() == before

@@ -1,0 +1,295 @@
+"""Static schedules compute what the model computes, whatever comes when; they are bounded, and their story can be read."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from onnx_subgraph import Limits, OnnxSubgraphWarning, SessionError, SessionSettings, StaticSession, UsageError
+from onnx_subgraph.model.files import load, save
+from onnx_subgraph.model.specialize import specialize
+from onnx_subgraph.session import inference, schedule, static
+from onnx_subgraph.session.prepare import Prepared
+from tests.session.conftest import save as save_text
+
+# Exporters' shape arithmetic: the rows are counted, halved and put into a Reshape.
+ARITHMETIC = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, seq, 8] x) => (float[rows, 8] y, float[batch, seq, 8] z)
+<int64[1] eight = {8}>
+{
+  shape = Shape (x)
+  zero = Constant <value_ints: ints = [0]> ()
+  one = Constant <value_ints: ints = [1]> ()
+  b = Gather (shape, zero)
+  s = Gather (shape, one)
+  rows = Mul (b, s)
+  target = Concat <axis = 0> (rows, eight)
+  flat = Reshape (x, target)
+  y = MatMul (flat, w)
+  z = Relu (x)
+}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = save_text(ARITHMETIC, tmp_path / "arithmetic.onnx")
+    proto = onnx.load(path)
+    weights = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    onnx.save(proto, path)
+    return path
+
+
+def feeds(batch: int, seq: int, seed: int = 0) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(seed).standard_normal((batch, seq, 8)).astype(np.float32)}
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[dict[str, tuple[int, ...]]]]:
+    """Prepares in this process and without comparing, which takes milliseconds; gives the shapes that were asked for."""
+    asked: list[dict[str, tuple[int, ...]]] = []
+    numbers = itertools.count()
+
+    def prepare(source: Path, recipe: Any, settings: SessionSettings, **_: Any) -> Prepared:
+        if recipe.commands[0][0] == "fuse":
+            return Prepared(None, reason="nothing in it can be fused")
+        given = recipe.commands[0]
+        shapes = dict(given[i + 1].split("=") for i, part in enumerate(given) if part == "--shape")
+        asked.append({name: tuple(map(int, sizes.split("x"))) for name, sizes in shapes.items()})
+        model, path = load(source), tmp_path / f"special{next(numbers)}.onnx"
+        specialize(model, asked[-1])
+        save(model, path, None)
+        return Prepared(path, nbytes=path.stat().st_size)
+
+    monkeypatch.setattr(static, "prepare", prepare)
+    monkeypatch.setattr(inference, "prepare", prepare)
+    yield asked
+
+
+def made(path: Path, **options: Any) -> StaticSession:
+    return StaticSession(path, settings=SessionSettings(cache=None, strict=True), **options)
+
+
+def test_an_unseen_signature_is_answered_at_once_and_then_by_its_schedule(model: Path, here: list[Any]) -> None:
+    session, plain = made(model), onnxruntime.InferenceSession(model)
+    for number in range(3):
+        given = feeds(2, 3, number)
+        for ours, theirs in zip(session.run(None, given), plain.run(None, given), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        assert session.wait(60)
+    (story,) = session.schedules()
+    assert (story.state, story.hits, story.misses, story.reason) == ("ready", 2, 1, "1 run by the general model")
+    assert story.nbytes > 0 and schedule.spelled(story.signature) == "x=float32[2, 3, 8]"
+    assert here == [{"x": (2, 3, 8)}]
+    assert [n.op_type for n in onnx.load(session._schedule(feeds(2, 3)).model).graph.node if n.op_type == "Shape"] == []
+
+
+def test_two_threads_and_many_signatures_lose_nothing_and_leak_nothing(
+    model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 signatures under a bound of 8, each seen again and again by two threads."""
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Counted(onnxruntime.InferenceSession):  # type: ignore[misc]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            alive.add(self)
+
+    monkeypatch.setattr(static, "plain_session_class", lambda: Counted)
+    one_thread = onnxruntime.SessionOptions()
+    one_thread.intra_op_num_threads = 1
+    session = made(model, limits=Limits(schedules=8), sess_options=one_thread)
+    plain = onnxruntime.InferenceSession(model, one_thread)
+    signatures = [(1 + n % 20, 1 + n // 20) for n in range(200)]
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        order = np.random.default_rng(seed).permutation(len(signatures))
+        for number in order:
+            for again in range(3):
+                given = feeds(*signatures[number], seed + again)
+                try:
+                    if not all(map(np.array_equal, session.run(None, given), plain.run(None, given))):
+                        wrong.append(signatures[number])
+                except Exception as error:
+                    wrong.append(error)
+                if again == 0 and number % 8 == 0:
+                    session.wait(60)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert session.wait(60) and not wrong
+    stories = session.schedules()
+    assert sum(story.hits + story.misses for story in stories) == 2 * 3 * len(signatures)
+    assert len(stories) == len(signatures) and sum(story.hits for story in stories) > 0
+    assert sum(story.state == "ready" for story in stories) == 8
+    gc.collect()
+    assert len(alive) == 8, "a schedule that is gone frees its session"
+    session.close()
+    gc.collect()
+    assert len(alive) == 0
+
+
+def test_a_session_that_ends_ends_its_thread(model: Path, here: list[Any]) -> None:
+    session = made(model)
+    session.run(None, feeds(1, 1))
+    session.wait(60)
+    thread = session._schedules._thread
+    assert thread is not None and thread.is_alive()
+    del session
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_outputs_belong_to_the_caller_unless_buffers_are_reused(model: Path, here: list[Any]) -> None:
+    for reuse in (False, True):
+        session = made(model, reuse_buffers=reuse)
+        assert session.warm(feeds(2, 3))
+        first = session.run(None, feeds(2, 3, 1))
+        kept = [array.copy() for array in first]
+        second = session.run(None, feeds(2, 3, 2))
+        assert all(map(np.array_equal, first, kept)) is not reuse
+        assert (first[0] is second[0]) is reuse
+
+
+def test_inputs_can_be_filled_in_place(model: Path, here: list[Any]) -> None:
+    session = made(model, reuse_buffers=True)
+    session.warm(feeds(2, 3))
+    buffers = session.buffers(feeds(2, 3))
+    buffers["x"][...] = feeds(2, 3, 5)["x"]
+    (z,) = session.run(["z"], buffers)
+    np.testing.assert_array_equal(z, np.maximum(feeds(2, 3, 5)["x"], 0))
+    with pytest.raises(UsageError, match="reuse_buffers"):
+        plain = made(model)
+        plain.warm(feeds(1, 1))
+        plain.buffers(feeds(1, 1))
+
+
+def test_a_schedule_that_is_busy_is_not_waited_for(model: Path, here: list[Any]) -> None:
+    session = made(model, reuse_buffers=True)
+    session.warm(feeds(2, 3))
+    busy = session._schedule(feeds(2, 3))
+    with busy._lock:
+        outputs = session.run(None, feeds(2, 3, 1))
+    assert busy.buffers is not None and outputs[0] is not busy.buffers.outputs["y"]
+    np.testing.assert_array_equal(outputs[0], session.run(None, feeds(2, 3, 1))[0])
+
+
+def test_the_bounds_are_told_where_they_are_met(model: Path, here: list[Any]) -> None:
+    session = made(model, limits=Limits(schedules=2))
+    for batch in (1, 2, 3):
+        session.warm(feeds(batch, 2))
+    states = {schedule.spelled(s.signature): (s.state, s.reason) for s in session.schedules()}
+    assert states["x=float32[1, 2, 8]"] == ("evicted", "it was the least recently used, over 2 schedules")
+    session.run(None, feeds(1, 2))
+    session.wait(60)
+    story = next(s for s in session.schedules() if s.signature[0][2] == (1, 2, 8))
+    assert story.state == "ready" and "evicted before" in story.reason
+    small = made(model, limits=Limits(nbytes=10))
+    assert not small.warm(feeds(1, 2))
+    assert small.schedules()[0].state == "refused" and "10" in small.schedules()[0].reason
+
+
+def test_a_signature_may_have_to_be_seen_often(model: Path, here: list[Any]) -> None:
+    session = made(model, limits=Limits(after=3))
+    for runs in range(1, 4):
+        session.run(None, feeds(2, 2))
+        session.wait(60)
+        assert session.schedules()[0].state == ("ready" if runs == 3 else "seen")
+    nothing = made(model, limits=Limits(schedules=0))
+    nothing.run(None, feeds(2, 2))
+    assert nothing.schedules()[0].state == "seen"
+
+
+def test_a_schedule_is_saved_as_a_model_that_runs_anywhere(model: Path, here: list[Any], tmp_path: Path) -> None:
+    session = made(model)
+    with pytest.raises(UsageError, match="`warm` prepares it"):
+        session.save(feeds(2, 3), tmp_path / "saved.onnx")
+    session.warm(feeds(2, 3))
+    session.save(feeds(2, 3), tmp_path / "saved.onnx")
+    saved = onnxruntime.InferenceSession(tmp_path / "saved.onnx")
+    assert saved.get_inputs()[0].shape == [2, 3, 8]
+    np.testing.assert_array_equal(saved.run(None, feeds(2, 3))[0], session.run(None, feeds(2, 3))[0])
+
+
+def test_a_schedule_that_can_not_be_made_is_a_warning_and_a_story(
+    model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = made(model)
+
+    def fail(*_: Any, **__: Any) -> Prepared:
+        raise SessionError("no luck")
+
+    monkeypatch.setattr(static, "prepare", fail)
+    with pytest.warns(OnnxSubgraphWarning, match=r"no static schedule for x=float32\[2, 3, 8\]: no luck"):
+        assert not session.warm(feeds(2, 3))
+    assert session.schedules()[0].state == "refused" and session.schedules()[0].reason == "no luck"
+    assert len(session.run(None, feeds(2, 3))) == 2
+
+
+def test_a_schedule_that_fails_is_left_for_the_general_model(
+    model: Path, here: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = made(model)
+    session.warm(feeds(2, 3))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(schedule.Schedule, "run", fail)
+    with pytest.warns(OnnxSubgraphWarning, match="broken"):
+        assert len(session.run(None, feeds(2, 3))) == 2
+    assert session.schedules()[0].state == "refused"
+    with pytest.raises(Exception, match="nonsense"):
+        session.run(["nonsense"], feeds(2, 3))
+
+
+@pytest.mark.parametrize("given", [{"x": np.zeros((0, 3, 8), np.float32)}, {"x": [[[1.0] * 8]]}], ids=["empty", "a list"])
+def test_what_has_no_static_form_is_run_by_the_general_model(model: Path, here: list[Any], given: dict[str, Any]) -> None:
+    session, plain = made(model), onnxruntime.InferenceSession(model)
+
+    def answer(some: Any) -> object:
+        try:
+            return [np.shape(array) for array in some.run(None, given)]
+        except Exception as error:
+            return type(error)
+
+    with pytest.warns(OnnxSubgraphWarning, match="an input is empty") if isinstance(given["x"], np.ndarray) else nullcontext():
+        assert answer(session) == answer(plain)
+        session.wait(60)
+    assert here == []
+
+
+def test_it_works_by_the_command_and_its_cache(model: Path, settings: SessionSettings) -> None:
+    """Without anything in the place of anything: `onnx-subgraph specialize` in a process of its own, verified."""
+    for _ in range(2):
+        session = StaticSession(model, settings=settings)
+        assert session.warm(feeds(2, 3), 120)
+        np.testing.assert_allclose(
+            session.run(None, feeds(2, 3, 4))[0],
+            onnxruntime.InferenceSession(model).run(None, feeds(2, 3, 4))[0],
+            rtol=1e-5,
+        )
+    assert session.schedules()[0].hits == 1
+
+
+def test_where_the_settings_leave_models_alone_there_are_no_schedules(model: Path) -> None:
+    session = StaticSession(model, settings=SessionSettings(enabled=False, cache=None, strict=True))
+    assert not session.warm(feeds(2, 3), 10) and len(session.run(None, feeds(2, 3))) == 2
