@@ -1,0 +1,128 @@
+"""The latency of static schedules beside plain onnxruntime, as ratios.
+
+    python benchmarks/static.py MODEL... [--runs 40] [--threads 1] [--page benchmarks/static.md]
+
+One process, all variants in turn in each round, inputs as `fuse` draws them: *fused* is the general model of
+`onnx_subgraph.InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with `reuse_buffers=True` and its
+input arrays filled in place. A ratio below 1 is faster than onnxruntime with all its own optimisation. All outputs are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from onnx_subgraph import InferenceSession, SessionSettings, StaticSession
+from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
+from onnx_subgraph.verification.sizes import assignments
+
+VARIANTS = ("fused", "static", "replay")
+
+
+def feeds_of(path: Path) -> dict[str, np.ndarray]:
+    """Inputs that fit, at the first sizes that the model runs with."""
+    model = load(path)
+    infer_shapes(model)
+    plain = onnxruntime.InferenceSession(path)
+    for sizes in assignments(required_inputs(model), {}):
+        feeds = draw_feeds(model, sizes, 0)
+        try:
+            plain.run(None, feeds)
+        except Exception:  # sizes that this model does not take; the next may do
+            continue
+        return feeds
+    raise SystemExit(f"{path}: no feeds were found that it runs on")
+
+
+def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...]) -> str:
+    """One line of the table."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    settings = SessionSettings(cache=cache, strict=True, verify=False, skip=skip)
+    feeds = feeds_of(path)
+    plain = onnxruntime.InferenceSession(path, options)
+    fused = InferenceSession(path, options, settings=settings)
+    static = StaticSession(path, options, settings=settings)
+    replay = StaticSession(path, options, settings=settings, reuse_buffers=True)
+    for session in (static, replay):
+        assert session.warm(feeds), session.schedules()
+    try:
+        buffers = replay.buffers(feeds)
+        for name, array in feeds.items():
+            buffers[name][...] = array
+    except Exception:  # an output whose shape is not known before the run
+        buffers = feeds
+    variants: dict[str, Callable[[], list[np.ndarray]]] = {
+        "plain": lambda: plain.run(None, feeds),
+        "fused": lambda: fused.run(None, feeds),
+        "static": lambda: static.run(None, feeds),
+        "replay": lambda: replay.run(None, buffers),
+    }
+    expected = [np.asarray(array, np.float64) for array in variants["plain"]()]
+    for name, run in variants.items():
+        for ours, theirs in zip(run(), expected, strict=True):
+            scale = max(1.0, float(np.abs(theirs).max()))
+            assert np.abs(ours - theirs).max() <= 2e-3 * scale, f"{path.stem}: {name} computes something else"
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(runs):
+        for name, run in variants.items():
+            begun = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - begun)
+    cells = []
+    for name in VARIANTS:
+        ratios = [one / other for one, other in zip(seconds[name], seconds["plain"], strict=True)]
+        low, *_, high = statistics.quantiles(ratios, n=10)
+        cells.append(f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})")
+    shapes = ", ".join(sorted({f"{array.dtype}{list(array.shape)}" for array in feeds.values()}))
+    return f"| {path.stem} | {shapes} | {statistics.median(seconds['plain']) * 1e3:.3g} | {' | '.join(cells)} |"
+
+
+HEAD = """# Static schedules beside plain onnxruntime
+
+`python benchmarks/static.py MODEL…`: seconds of a run as a ratio to plain onnxruntime {version} with all its optimisation: the
+median of {runs} rounds in which all take turns (with the first and the ninth decile), {threads} thread. *fused* is the
+general model of `InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with reused buffers. Below 1 is
+faster.{skipped}
+
+| model | inputs | plain ms | fused | static | replay |
+|---|---|---:|---:|---:|---:|
+"""
+
+
+def main() -> None:
+    """Measure, print, and write the page where one is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--skip", default="", help="patterns to leave out, separated by commas")
+    parser.add_argument("--page", type=Path)
+    arguments = parser.parse_args()
+    skip = tuple(filter(None, arguments.skip.split(",")))
+    skipped = f" Without the patterns {', '.join(skip)}." if skip else ""
+    page = HEAD.format(runs=arguments.runs, threads=arguments.threads, version=onnxruntime.__version__, skipped=skipped)
+    print(page, end="")
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(os.environ.get("ONNX_SUBGRAPH_CACHE", folder))
+        for model in arguments.models:
+            line = row(model, arguments.runs, arguments.threads, cache, skip)
+            print(line, flush=True)
+            page += line + "\n"
+    if arguments.page is not None:
+        arguments.page.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
