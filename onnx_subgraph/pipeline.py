@@ -22,6 +22,7 @@ from onnx_subgraph.model.files import hand_on, load, save, size, write_temporary
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import specialize
+from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
@@ -37,7 +38,8 @@ from onnx_subgraph.verification.verify import Reference
 class Options:
     """How to fuse. The command line's options, one for one; the defaults are the command line's defaults.
 
-    target: "onnxruntime", "standard" or "function". providers: execution providers, each verified by itself.
+    target: "onnxruntime", "standard" or "function". prefer: "speed" leaves apart what was measured to be slower fused on one of
+    the providers, "fusion" fuses it. providers: execution providers, each verified by itself.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
@@ -46,6 +48,7 @@ class Options:
     """
 
     target: str = "onnxruntime"
+    prefer: str = "speed"
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
@@ -140,7 +143,12 @@ def fuse(
     notes: dict[int, str] = {}
     undone: dict[Place, Undone] = {}
     rewriter = Rewriter(
-        selected(library, options), options.target, [Loadability(p) for p in options.providers], clock.stage, options.excerpts
+        selected(library, options),
+        options.target,
+        [Loadability(p) for p in options.providers],
+        clock.stage,
+        options.excerpts,
+        costs.measured() if options.prefer == "speed" and options.target == "onnxruntime" else costs.Costs(()),
     )
     for attempt in _attempts(original, rewriter, options.opset, clock, notes):
         settled = _settled(attempt, rewriter, reference, options, clock, opset_before)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnx_subgraph.cli.options import check_ids, json_option, patterns_option
+from onnx_subgraph.cli.options import check_ids, json_option, patterns_option, prefer_option
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 @click.argument("pattern", required=False)
 @click.option("--node", metavar="NAME", help="Only what has to do with the node of this name.")
 @patterns_option
+@prefer_option
 @json_option
-def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[Path, ...], as_json: bool) -> int:
+def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[Path, ...], prefer: str, as_json: bool) -> int:
     """Say what matched in MODEL, what nearly did, and why it did not; for all patterns or for PATTERN."""
     from onnx_subgraph import pipeline
     from onnx_subgraph.cli.terminal import progress, show, show_json
@@ -35,7 +36,7 @@ def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[
     library = load_patterns(patterns)
     if pattern is not None:
         check_ids([pattern], library)
-    options = pipeline.Options(only=(pattern,) if pattern else (), dry_run=True, verify=False)
+    options = pipeline.Options(prefer=prefer, only=(pattern,) if pattern else (), dry_run=True, verify=False)
     with progress() as say:
         say(f"{model}: find")
         result = pipeline.explain(model, library, options)

@@ -23,6 +23,7 @@ from onnx_subgraph.cli.options import (
     json_option,
     opset_choice,
     patterns_option,
+    prefer_option,
     provider_option,
     shapes,
     target_option,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 @click.option("--skip", type=identifiers, multiple=True, metavar="ID,…", help="Do not use these patterns. May be repeated.")
 @target_option
 @provider_option
+@prefer_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
 @click.option(
@@ -87,6 +89,7 @@ def fuse(
     skip: tuple[tuple[str, ...], ...],
     target: str,
     providers: tuple[str, ...],
+    prefer: str,
     no_verify: bool,
     strict: bool,
     sites: bool,
@@ -132,6 +135,7 @@ def fuse(
     options = Options(
         target=target,
         providers=providers,
+        prefer=prefer,
         only=flat(only),
         skip=flat(skip),
         verify=not no_verify,

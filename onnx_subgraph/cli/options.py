@@ -111,6 +111,16 @@ def target_option(command: Command) -> Command:
     )(command)
 
 
+def prefer_option(command: Command) -> Command:
+    """`--prefer`: what decides where a fusion was measured to be slower than the unfused graph."""
+    return click.option(
+        "--prefer",
+        type=click.Choice(["speed", "fusion"]),
+        default="speed",
+        help="Leave apart what was measured to be slower fused on a provider (speed), or fuse all that can be (fusion).",
+    )(command)
+
+
 def feeds_options(command: Command) -> Command:
     """`--rtol`, `--atol`, `--seed`, `--shape` and `--inputs`: with what, and how strictly, two models are compared."""
     for option in reversed(

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting import function
+from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting, cut
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
@@ -46,16 +47,18 @@ def apply(
     excerpts: bool = False,
     admits: Admits = lambda _: True,
     record: Record | None = None,
+    costs: Costs | None = None,
 ) -> tuple[tuple[Rewrite, ...], tuple[Skip, ...]]:
     """Replace as many of `matches` as do not overlap and pass every check. Changes `model` in place.
 
     target: "onnxruntime", "standard" or "function". loadability: one for each provider that must load the result.
-    constants: the constants of `model`. excerpts: whether each rewrite notes down what it removed and added. admits: whether a
-    place may be touched at all. record: is given each rewrite by itself. Never raises for a valid match: one that can't be
-    replaced leaves the graph as it was, and a `Skip` that says why.
+    constants: the constants of `model`. costs: what replacements cost on these providers; None to make every one, whatever it
+    costs. excerpts: whether each rewrite notes down what it removed and added. admits: whether a place may be touched at all.
+    record: is given each rewrite by itself. Never raises for a valid match: one that can't be replaced leaves the graph as it
+    was, and a `Skip` that says why.
     """
     outline = Outline(model)
-    site = Site(outline, constants, loadability)
+    site = Site(outline, constants, loadability, costs)
     rewrites: list[Rewrite] = []
     skips: list[Skip] = []
     renewed: dict[ir.Value, ir.Value] = {}

@@ -2,7 +2,7 @@
 
 The target chooses among a pattern's replacements; the first one that passes every check is planned. The checks: nothing that the
 match takes away is still needed, the replacement can be written at this opset, its results have the same dtype and a shape that
-is provably the same, every provider loads it, and the new graph has no cycle.
+is provably the same, every provider loads it and was not measured to be slower with it, and the new graph has no cycle.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.nested import operands
 from onnx_subgraph.rewriting import function
 from onnx_subgraph.rewriting.attribute import lookup_in
+from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects, staying_nodes
@@ -46,11 +47,15 @@ class ConstantArrays(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
-    """What planning is done against: the model's outline, its constants, and the providers that must load the result."""
+    """What planning is done against: the model's outline, its constants, and the providers that must load the result.
+
+    costs: what replacements cost there, or None where that does not matter.
+    """
 
     outline: Outline
     constants: ConstantArrays
     loadability: Sequence[Loadability]
+    costs: Costs | None = None
 
     def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
         """The constant that a value of the graph holds, unread where that can be; None where it is not constant."""
@@ -152,6 +157,8 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
     _check_loads(fragment, site.loadability)
     if is_fallback:
         _check_kernels(match, fragment, site.loadability)
+    if block is not None and site.costs is not None:
+        _check_costs(match, fragment, site.costs, site.loadability)
 
     after = Liveness.of(site.outline, graph, match.nodes, fragment.read.values())
     redirected = redirects(after, replaced, _staying(match), match.nodes)
@@ -238,6 +245,18 @@ def _check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loada
         for provider in loadability:
             if provider.inlines(node.op_type, fragment.opset_imports.get("", 1), inputs):
                 raise _inlined(node.op_type, provider)
+
+
+def _check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]) -> None:
+    """Refuse a replacement that was measured to be slower, and one that saves no node and was not measured to be faster."""
+    found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
+    for provider, cost in found.items():
+        if cost is not None and cost.is_slower:
+            raise Refused(f"slower than the unfused graph on {provider} (×{cost.most:.2g}, such as at {cost.place})")
+    saves = len(fragment.nodes) < len(match.nodes) or any(n.domain for n in fragment.nodes)
+    unproved = next((p for p, cost in found.items() if cost is None or not cost.is_faster), None)
+    if not saves and unproved is not None:
+        raise Refused(f"it saves no node, and was not measured to be faster on {unproved}")
 
 
 def _operand(value: ir.Value, node: ir.Node, *, sized: bool = False) -> Operand:

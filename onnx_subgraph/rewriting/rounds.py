@@ -13,6 +13,7 @@ from onnx_subgraph.matching.find import Found, find
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.rewriting.apply import Admits, Record, apply
+from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 
@@ -46,7 +47,8 @@ class Fused:
 class Rewriter:
     """What a model is rewritten with: the patterns, what they become, and the providers that must load it.
 
-    stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws.
+    stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws. costs: what
+    replacements cost on these providers.
     """
 
     patterns: Sequence[Pattern]
@@ -54,6 +56,7 @@ class Rewriter:
     loadability: Sequence[Loadability]
     stage: Stage = lambda _: nullcontext()
     excerpts: bool = False
+    costs: Costs | None = None
 
     def __call__(self, base: ir.Model, admits: Admits | None = None, record: Record | None = None) -> Fused:
         """`base` rewritten, itself left as it is. admits: whether a place may be touched. record: see `apply`."""
@@ -71,6 +74,7 @@ class Rewriter:
                     target=self.target,
                     loadability=self.loadability,
                     constants=constants,
+                    costs=self.costs,
                     excerpts=self.excerpts,
                     admits=admits or _everywhere,
                     record=record,

@@ -63,7 +63,7 @@ def test_a_layer_norm_with_another_epsilon_is_named(run: Run, tmp_path: Path) ->
     missed = {one["what"]: one["found"] for one in result.json["expectations"] if not one["met"]}
     assert missed == {
         "epsilon of layer-normalization": "0.001 at /model/encoder/layer.0/output/LayerNorm/LayerNormalization",
-        "epsilon of skip-layer-normalization": "0.001 at /model/encoder/layer.0/output/SkipLayerNormalization",
+        "epsilon of sum-layer-normalization": "0.001 at /model/encoder/layer.0/output/LayerNormalization",
     }
     assert "epsilon of layer-normalization: expected 1e-12, found 0.001 at /model/encoder/layer.0/output/" in result.err
 

@@ -17,6 +17,7 @@ from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.apply import apply
+from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.loadability import CPU, Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 
@@ -80,7 +81,13 @@ def pattern(match: str, *, example: str = "{}", id_: str = "fused", extra: str =
     return parse_pattern("\n".join(line for line in lines if line), f"patterns/test/{id_.replace('-', '_')}.yaml")
 
 
-def rewritten(model: str | onnx.ModelProto, *patterns: Pattern, target: str = "onnxruntime", rounds: int = 1) -> Stage:
+def rewritten(
+    model: str | onnx.ModelProto,
+    *patterns: Pattern,
+    target: str = "onnxruntime",
+    rounds: int = 1,
+    costs: Costs | None = None,
+) -> Stage:
     """The model after `rounds` of finding and rewriting."""
     before = onnx.parser.parse_model(model) if isinstance(model, str) else model
     after = ir.from_proto(before)
@@ -91,7 +98,7 @@ def rewritten(model: str | onnx.ModelProto, *patterns: Pattern, target: str = "o
     for _ in range(rounds):
         constants = Constants(after)
         matches = find(after, patterns, constants=constants).matches
-        made, skips = apply(after, matches, target=target, loadability=[LOADABILITY], constants=constants)
+        made, skips = apply(after, matches, target=target, loadability=[LOADABILITY], constants=constants, costs=costs)
         rewrites += made
         infer_shapes(after)
     return Stage(before, after, tuple(rewrites), skips, matches)

@@ -1,0 +1,237 @@
+"""The graphs that `operator_costs.py` measures: what an exporter writes, for each operator that a pattern emits.
+
+A graph is ONNX's text form with `$b` and the like for the sizes. Sizes in lower case stay symbols of the model and are those of
+the feeds; those in capitals are written into it. Inputs in capitals become initializers, because kernels prepare constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A site to measure.
+
+    patterns: the ids that fuse it; the last one is what the measurement is of. graph: unfused, `$T` is the dtype.
+    sizes: at which it is measured. fused: a graph to hold against it in place of the patterns' work.
+    """
+
+    patterns: tuple[str, ...]
+    graph: str
+    sizes: tuple[Sizes, ...]
+    dtypes: tuple[str, ...] = ("float", "float16")
+    opset: int = 17
+    fused: str = ""
+
+    @property
+    def name(self) -> str:
+        """The pattern that is measured."""
+        return self.patterns[-1]
+
+
+def grid(lengths: tuple[int, ...], **fixed: tuple[int, ...]) -> tuple[Sizes, ...]:
+    """Batch 1 at each length, and batch 8 at a middle one, for each set of the fixed sizes (given as columns)."""
+    columns = [dict(zip(fixed, values, strict=True)) for values in zip(*fixed.values(), strict=True)]
+    return tuple(
+        {"b": b, "s": s, **sizes} for sizes in columns for b, s in (*((1, s) for s in lengths), (8, lengths[len(lengths) // 2]))
+    )
+
+
+HIDDEN = grid((16, 128, 512), H=(384, 768))
+WIDE = grid((16, 128, 512), H=(1536, 3072))
+
+ADDED = "($T[$b,$s,$H] x, $T[$b,$s,$H] z, $T[$H] G, $T[$H] B) => ($T[$b,$s,$H] y)"
+ADDED_AND_KEPT = ADDED.replace(" y)", " y, $T[$b,$s,$H] t)")
+BIASED = ADDED.replace("$T[$H] G", "$T[$H] C, $T[$H] G")
+BEHIND = "($T[$b,$s,$H] x, $T[$H,$F] W, $T[$F] B) => ($T[$b,$s,$F] y)"
+FEED_FORWARD = grid((16, 128), H=(384, 768), F=(1536, 3072))
+ONE = "($T[$b,$s,$H] x) => ($T[$b,$s,$H] y)"
+
+NORMALIZATION = (
+    Case(
+        ("skip-layer-normalization",),
+        f"{ADDED} {{ t = Add(x, z) y = LayerNormalization <epsilon = 1e-5> (t, G, B) }}",
+        HIDDEN,
+    ),
+    Case(
+        ("skip-layer-normalization",),
+        f"{ADDED_AND_KEPT} {{ t = Add(x, z) y = LayerNormalization <epsilon = 1e-5> (t, G, B) }}",
+        HIDDEN,
+    ),
+    Case(
+        ("skip-layer-normalization",),
+        f"{BIASED} {{ p = Add(x, C) t = Add(p, z) y = LayerNormalization <epsilon = 1e-5> (t, G, B) }}",
+        HIDDEN,
+    ),
+    Case(
+        ("bias-skip-layer-normalization",),
+        f"{BIASED} {{ p = Add(x, C) y = com.microsoft.SkipLayerNormalization <epsilon = 1e-5> (p, z, G, B) }}",
+        HIDDEN,
+    ),
+    Case(
+        ("sum-layer-normalization",),
+        f"{ADDED} {{ t = Add(x, z) y = LayerNormalization <epsilon = 1e-5> (t, G, B) }}",
+        HIDDEN,
+    ),
+    Case(
+        ("rms-normalization",),
+        """($T[$b,$s,$H] x, $T[$H] G) => ($T[$b,$s,$H] y) <float two = {2.0}, float e = {1e-6}> {
+            p = Pow(x, two) m = ReduceMean <axes = [-1]> (p) q = Add(m, e) r = Sqrt(q) d = Div(x, r) y = Mul(d, G) }""",
+        HIDDEN,
+        dtypes=("float",),
+    ),
+    Case(
+        ("skip-rms-normalization",),
+        ADDED_AND_KEPT.replace(", $T[$H] B", "") + " { t = Add(x, z) y = SimplifiedLayerNormalization <epsilon = 1e-6> (t, G) }",
+        HIDDEN,
+        dtypes=("float",),
+    ),
+    Case(
+        ("embed-layer-normalization",),
+        """(int64[$b,$s] ids, int64[$b,$s] kinds, $T[1000,$H] W, $T[512,$H] P, $T[2,$H] S, $T[$H] G, $T[$H] B)
+            => ($T[$b,$s,$H] y) <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1,512] I = {$I}> {
+            n = Shape(ids) l = Gather <axis = 0> (n, one) places = Slice(I, zero, l, one)
+            w = Gather(W, ids) k = Gather(S, kinds) a = Add(w, k) p = Gather(P, places) t = Add(a, p)
+            y = LayerNormalization <epsilon = 1e-12> (t, G, B) }""",
+        HIDDEN,
+    ),
+)
+
+ACTIVATION = (
+    Case(
+        ("gelu",),
+        f"""{ONE} <float a = {{1.41421356}}, float o = {{1.0}}, float h = {{0.5}}> {{
+            d = Div(x, a) e = Erf(d) p = Add(e, o) m = Mul(x, p) y = Mul(m, h) }}""",
+        WIDE,
+    ),
+    Case(
+        ("fast-gelu",),
+        f"""{ONE} <float n = {{3.0}}, float a = {{0.044715}}, float c = {{0.79788456}}, float o = {{1.0}}, float h = {{0.5}}> {{
+            p = Pow(x, n) q = Mul(p, a) r = Add(x, q) u = Mul(r, c) v = Tanh(u) w = Add(v, o) m = Mul(x, h) y = Mul(m, w) }}""",
+        WIDE,
+    ),
+    Case(("silu",), f"{ONE} {{ g = Sigmoid(x) y = Mul(x, g) }}", WIDE),
+    Case(("quick-gelu",), f"{ONE} <float a = {{1.702}}> {{ m = Mul(x, a) g = Sigmoid(m) y = Mul(x, g) }}", WIDE),
+    Case(("bias-gelu",), f"{BEHIND} {{ m = MatMul(x, W) a = Add(m, B) y = com.microsoft.Gelu(a) }}", FEED_FORWARD),
+    Case(("bias-fast-gelu",), f"{BEHIND} {{ m = MatMul(x, W) a = Add(m, B) y = com.microsoft.FastGelu(a) }}", FEED_FORWARD),
+)
+
+LINEAR = (
+    Case(
+        ("fused-matmul",),
+        """($T[$b,$N,$s,64] x, $T[$b,$N,$s,64] z) => ($T[$b,$N,$s,$s] y) {
+            t = Transpose <perm = [0, 1, 3, 2]> (z) y = MatMul(x, t) }""",
+        grid((16, 128, 512), N=(12,)),
+    ),
+    Case(
+        ("fused-matmul",),
+        """($T[$b,$N,$s,64] x, $T[$b,$N,$s,64] z) => ($T[$b,$N,$s,$s] y) <float c = {0.125}> {
+            t = Transpose <perm = [0, 1, 3, 2]> (z) m = MatMul(x, t) y = Mul(m, c) }""",
+        grid((16, 128, 512), N=(12,)),
+    ),
+    Case(
+        ("fused-matmul",),
+        """($T[$b,$N,$s,64] x, $T[$b,$N,64,$s] z) => ($T[$b,$N,$s,$s] y) <float c = {0.125}> {
+            m = MatMul(x, z) y = Mul(m, c) }""",
+        grid((16, 128, 512), N=(12,)),
+    ),
+    Case(
+        ("matmul-add",),
+        "($T[$b,$H] x, $T[$H,$F] W, $T[$F] B) => ($T[$b,$F] y) { m = MatMul(x, W) y = Add(m, B) }",
+        tuple({"b": b, "H": h, "F": f} for b in (1, 128) for h, f in ((768, 768), (768, 3072), (2048, 1000))),
+    ),
+    Case(
+        ("gemm-activation",),
+        "($T[$b,$H] x, $T[$H,$F] W, $T[$F] B) => ($T[$b,$F] y) { m = Gemm(x, W, B) y = Relu(m) }",
+        tuple({"b": b, "H": h, "F": f} for b in (1, 128) for h, f in ((768, 768), (768, 3072))),
+        dtypes=("float",),
+    ),
+    Case(
+        ("gemm-activation",),
+        "($T[$b,$H] x, $T[$H,$F] W, $T[$F] B) => ($T[$b,$F] y) { m = Gemm(x, W, B) y = Tanh(m) }",
+        tuple({"b": b, "H": h, "F": f} for b in (1, 128) for h, f in ((768, 768), (768, 3072))),
+        dtypes=("float",),
+    ),
+)
+
+IMAGES = tuple({"b": b, "C": c, "s": s} for b, c, s in ((1, 32, 112), (1, 64, 56), (1, 256, 14), (4, 128, 28)))
+
+CONVOLUTION = (
+    *(
+        Case(
+            ("conv-activation",),
+            f"""($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B, $T[$C,$C,1,1] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {{
+            c = Conv <pads = [1, 1, 1, 1]> (x, W, B) r = {activation}(c) d = Conv(r, V, D) y = {activation}(d) }}""",
+            IMAGES,
+            dtypes=("float",),
+        )
+        for activation in ("Relu", "Sigmoid", "Tanh")
+    ),
+    Case(
+        ("conv-activation", "conv-residual"),
+        """($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B, $T[$C,$C,3,3] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, W, B) r = Relu(c) d = Conv <pads = [1, 1, 1, 1]> (r, V, D) e = Add(d, x)
+            y = Relu(e) }""",
+        IMAGES,
+        dtypes=("float",),
+    ),
+    Case(
+        ("conv-residual",),
+        """($T[$b,$C,$s,$s] x, $T[$C,$C,1,1] W, $T[$C] B) => ($T[$b,$C,$s,$s] y) { c = Conv(x, W, B) y = Add(c, x) }""",
+        IMAGES,
+        dtypes=("float",),
+    ),
+    Case(
+        ("conv-residual",),
+        """($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B, $T[$C,$C,3,3] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, W, B) r = Relu(c) d = Conv <pads = [1, 1, 1, 1]> (r, V, D) e = Add(d, x)
+            y = Relu(e) }""",
+        IMAGES,
+        dtypes=("float",),
+        fused="""($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B, $T[$C,$C,3,3] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
+            r = com.microsoft.FusedConv <pads = [1, 1, 1, 1], activation = "Relu"> (x, W, B)
+            e = com.microsoft.FusedConv <pads = [1, 1, 1, 1]> (r, V, D, x) y = Relu(e) }""",
+    ),
+    Case(
+        ("conv-clip",),
+        """($T[$b,$C,$s,$s] x, $T[$C,$C,1,1] W, $T[$C] B, $T[$C,1,3,3] V, $T[$C] D) => ($T[$b,$C,$s,$s] y)
+            <$T low = {0.0}, $T high = {6.0}> {
+            c = Conv(x, W, B) r = Clip(c, low, high) d = Conv <pads = [1, 1, 1, 1], group = $C> (r, V, D)
+            y = Clip(d, low, high) }""",
+        IMAGES,
+        dtypes=("float",),
+    ),
+    Case(
+        ("conv-hard-sigmoid",),
+        """($T[$b,$C,$s,$s] x, $T[$C,$C,1,1] W, $T[$C] B) => ($T[$b,$C,$s,$s] y) {
+            c = Conv(x, W, B) y = HardSigmoid <alpha = 0.16666667, beta = 0.5> (c) }""",
+        IMAGES,
+        dtypes=("float",),
+    ),
+    Case(
+        ("conv-leaky-relu",),
+        """($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B) => ($T[$b,$C,$s,$s] y) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, W, B) y = LeakyRelu <alpha = 0.1> (c) }""",
+        IMAGES,
+        dtypes=("float",),
+    ),
+    Case(
+        ("conv-pad",),
+        """($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B) => ($T[$b,$C,$s,$s] y) <int64[8] p = {0, 0, 1, 1, 0, 0, 1, 1}> {
+            c = Pad(x, p) y = Conv(c, W, B) }""",
+        IMAGES,
+        dtypes=("float",),
+    ),
+    Case(
+        ("global-average-pool",),
+        "($T[$b,$C,$s,$s] x) => ($T[$b,$C,1,1] y) { y = ReduceMean <axes = [2, 3]> (x) }",
+        IMAGES,
+        dtypes=("float",),
+    ),
+)
+
+CASES = NORMALIZATION + ACTIVATION + LINEAR + CONVOLUTION

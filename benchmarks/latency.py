@@ -1,0 +1,250 @@
+"""Times models as they are, as two other fusers make them, and as `fuse` makes them, and writes `benchmarks/latency.md`.
+
+    python benchmarks/latency.py CORPUS [--models 'bert*'] [--budget 20] [--rows DIR] [--cache DIR] [--threads N] [--write]
+    python benchmarks/latency.py MODEL.onnx… [--shape INPUT=1x128]…
+
+All four run in turn in one process, each in onnxruntime with all its optimisations and the same number of threads, on feeds that
+verification draws; with one thread it is processor time, which other processes do not add to. The peers want packages that are
+no dependencies of the project, `pip install onnxscript torch`; without them their columns are empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import workers
+from latency_page import Row, Timing, page, told
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from onnx_subgraph.cli.options import input_shape  # noqa: E402
+from onnx_subgraph.language.library import load_patterns  # noqa: E402
+from onnx_subgraph.model.files import load  # noqa: E402
+from onnx_subgraph.pipeline import Options, fuse  # noqa: E402
+from onnx_subgraph.verification.feeds import draw_feeds, required_inputs  # noqa: E402
+from onnx_subgraph.verification.sizes import assignments  # noqa: E402
+
+CORES = len(os.sched_getaffinity(0))
+BLOCKS = 5
+"""The runs are cut into so many parts, so that a ratio has a least and a most."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One model. entry: what the corpus says of it, sizes and what the transformers optimizer has to be told; budget: seconds."""
+
+    name: str
+    model: Path
+    budget: float
+    threads: int
+    entry: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    corpus: Path | None = None
+
+
+def measure(task: Task) -> Row:
+    """Make the four models, and time them in turn."""
+    logging.disable(logging.CRITICAL)  # the optimizer and onnxscript say a lot
+    with tempfile.TemporaryDirectory() as folder:
+        original = _runnable(task, Path(folder))
+        paths: dict[str, Path] = {}
+        failures: dict[str, str] = {}
+        for name, make in MAKERS.items():
+            try:
+                paths[name] = make(original, Path(folder) / f"{name}.onnx", task)
+            except Exception as error:  # whatever another tool raises is its row
+                failures[name] = _said(error)
+        feeds = _feeds(original, task)
+        sessions = {"original": _session(original, task.threads)}
+        expected = sessions["original"].run(None, feeds)
+        for name, path in paths.items():
+            try:
+                candidate = _session(path, task.threads)
+                found = candidate.run(None, feeds)
+            except Exception as error:
+                failures[name] = _said(error)
+                continue
+            failures |= {name: problem} if (problem := _difference(found, expected)) else {}
+            sessions[name] = candidate
+        clock = time.thread_time if task.threads == 1 else time.perf_counter
+        times = _times(sessions, feeds, task.budget, clock)
+    return Row(
+        name=task.name,
+        transformer=bool(task.entry.get("transformer", True)),
+        milliseconds=float(np.median(times["original"])) * 1e3,
+        timings={name: _timing(times["original"], times[name]) for name in times if name != "original"},
+        failures=failures,
+        runs=len(times["original"]),
+        threads=task.threads,
+    )
+
+
+def _ours(original: Path, output: Path, task: Task) -> Path:
+    result = fuse(original, output, load_patterns(), Options(verify=False))
+    assert result.output is not None
+    return result.output
+
+
+def _transformers_optimizer(original: Path, output: Path, task: Task) -> Path:
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    known = task.entry.get("opt") or {}
+    made = optimize_model(
+        str(original),
+        model_type=known.get("model_type", "bert"),
+        num_heads=known.get("num_heads", 0),
+        hidden_size=known.get("hidden_size", 0),
+    )
+    made.save_model_to_file(str(output), use_external_data_format=False)
+    return output
+
+
+def _onnxscript(original: Path, output: Path, task: Task) -> Path:
+    import onnx_ir as ir
+    from onnxscript.rewriter.ort_fusions import optimize_for_ort
+
+    made = optimize_for_ort(ir.load(original))
+    ir.save(made[0] if isinstance(made, tuple) else made, output)
+    return output
+
+
+MAKERS: Mapping[str, Callable[[Path, Path, Task], Path]] = {
+    "optimizer": _transformers_optimizer,
+    "onnxscript": _onnxscript,
+    "ours": _ours,
+}
+
+
+def _runnable(task: Task, folder: Path) -> Path:
+    """The model with its weights; those of a corpus are made, where its cache lacks them."""
+    if task.model.exists() or task.corpus is None:
+        return task.model
+    from reach import _module
+
+    materialize = _module(task.corpus / "materialize.py")
+    path = (task.model.parent if task.model.parent.is_dir() else folder) / task.model.name
+    model, size = materialize.materialize(str(task.corpus / task.model.name))
+    materialize.save(model, size, str(path))
+    return path
+
+
+def _feeds(path: Path, task: Task) -> Mapping[str, Any]:
+    """Feeds at the sizes that the corpus names, or at the first that verification would take."""
+    model = load(path)
+    sizes = dict(next(iter(assignments(required_inputs(model), task.shapes))))
+    sizes |= {name: int(size) for name, size in task.entry.get("run_dims", {}).items()}
+    return draw_feeds(model, sizes)
+
+
+def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _times(
+    sessions: Mapping[str, onnxruntime.InferenceSession],
+    feeds: Mapping[str, Any],
+    budget: float,
+    clock: Callable[[], float],
+) -> dict[str, list[float]]:
+    """Seconds of each run, all sessions in turn, until the budget is spent; the order is turned round each time."""
+    times: dict[str, list[float]] = {name: [] for name in sessions}
+    ends, order = time.perf_counter() + budget, list(sessions)
+    while time.perf_counter() < ends or len(times["original"]) < 2 * BLOCKS:
+        for name in order:
+            begun = clock()
+            sessions[name].run(None, feeds)
+            times[name].append(clock() - begun)
+        order.reverse()
+    return times
+
+
+def _timing(original: Sequence[float], other: Sequence[float]) -> Timing:
+    """How many times as fast: the ratio of the medians, and its least and most in parts of the run."""
+    pairs = zip(np.array_split(original, BLOCKS), np.array_split(other, BLOCKS), strict=True)
+    blocks = [float(np.median(a) / np.median(b)) for a, b in pairs]
+    return Timing(float(np.median(original) / np.median(other)), min(blocks), max(blocks))
+
+
+def _difference(found: Sequence[Any], expected: Sequence[Any]) -> str:
+    """What is wrong with the outputs, roughly: the benchmark times models that compute the same."""
+    for a, b in zip(found, expected, strict=True):
+        if not isinstance(b, np.ndarray) or b.dtype.kind != "f":
+            continue
+        if a.shape != b.shape:
+            return f"an output is {a.shape}, not {b.shape}"
+        finite = np.isfinite(a) & np.isfinite(b)
+        largest = np.abs(b[finite].astype("f8")).max(initial=0.0)
+        error = np.abs(a[finite].astype("f8") - b[finite].astype("f8")).max(initial=0.0) / max(largest, 1e-6)
+        if error > 0.05:
+            return f"an output is off by {error:.2g} of its largest"
+    return ""
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:160]}"
+
+
+def tasks(given: argparse.Namespace) -> list[Task]:
+    """What is asked for: the models of a corpus, or files."""
+    found = []
+    for path in given.models_or_corpus:
+        if not (path / "manifest.json").exists():
+            found.append(Task(path.stem, path, given.budget, given.threads, shapes=dict(given.shape)))
+            continue
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        truth = json.loads((path / "truth.json").read_text(encoding="utf-8"))
+        for name in fnmatch.filter(sorted(manifest), given.models):
+            units = truth.get(manifest[name]["base"].removesuffix("_fp16conv"), {})
+            entry = {**manifest[name], "transformer": bool(units.get("attention") or units.get("softmax"))}
+            file = (given.cache or path / "runnable") / f"{name}.onnx"
+            found.append(Task(name, file, given.budget, given.threads, entry, corpus=path.resolve()))
+    return found
+
+
+def main() -> None:
+    """Time the models; exit 1 where one of ours failed."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("models_or_corpus", type=Path, nargs="+", metavar="MODEL.onnx|CORPUS")
+    arguments.add_argument("--models", default="*", help="a glob over the names of the corpus")
+    arguments.add_argument("--shape", type=input_shape, action="append", default=[], help="INPUT=1x128, for files")
+    arguments.add_argument("--budget", type=float, default=20, help="seconds of timing for one model")
+    arguments.add_argument("--limit", type=float, default=900, help="seconds for one model, everything included")
+    arguments.add_argument("--threads", type=int, default=CORES)
+    arguments.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed; needs some 15 GB")
+    arguments.add_argument("--rows", type=Path, help="a folder that keeps what was measured; what it has is not run again")
+    arguments.add_argument("--write", action="store_true", help="write the page, of all rows that there are")
+    given = arguments.parse_args()
+    kept = {p.stem: Row.read(p) for p in sorted(given.rows.glob("*.json"))} if given.rows else {}
+    waiting = [task for task in tasks(given) if task.name not in kept]
+    for outcome in workers.run(measure, waiting, limit=given.limit, fresh=True):
+        name = outcome.task.name
+        row = outcome.result or Row(name, True, float("nan"), {}, {"ours": outcome.failure.strip().splitlines()[-1]})
+        kept[name] = row
+        if given.rows is not None and outcome.result is not None:
+            given.rows.mkdir(parents=True, exist_ok=True)
+            (given.rows / f"{name}.json").write_text(json.dumps(asdict(row), indent=1), encoding="utf-8")
+        print(told(row), flush=True)
+    if given.write:
+        (HERE / "latency.md").write_text(page(list(kept.values()), onnxruntime.__version__), encoding="utf-8")
+    sys.exit(any("ours" in row.failures for row in kept.values()))
+
+
+if __name__ == "__main__":
+    main()

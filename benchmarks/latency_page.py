@@ -1,0 +1,114 @@
+"""What `latency.py` measured, as a page: a row for each model, and how far that is from what is wanted.
+
+A number is how many times as fast as the original a model runs, so that more is better; the original is 1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+COLUMNS = {"optimizer": "onnxruntime.transformers", "onnxscript": "onnxscript", "ours": "onnx-subgraph"}
+NOISE = 0.98
+"""Two runs of the same model differ by so much."""
+PREFACE = """\
+# Latency
+
+Made by `python benchmarks/latency.py CORPUS --write` with onnxruntime {version} on the CPU, {threads} threads. How many times
+as fast as the original a model is, all run in turn by onnxruntime with all its own optimisations: the ratio of the medians, in
+brackets its least and most in five parts of the run. *onnxruntime.transformers* is its `optimizer.optimize_model` with the
+model's type, *onnxscript* is `onnxscript.rewriter.ort_fusions.optimize_for_ort`. A dash is a peer that failed: why is below.
+"""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How many times as fast as the original: by the medians of all runs, and the least and most of parts of them."""
+
+    ratio: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model. milliseconds: of the original. timings, failures: by column; a model may have both, if its outputs are off."""
+
+    name: str
+    transformer: bool
+    milliseconds: float
+    timings: Mapping[str, Timing]
+    failures: Mapping[str, str]
+    runs: int = 0
+    threads: int = 1
+
+    @classmethod
+    def read(cls, path: Path) -> Row:
+        """A row from the JSON that `dataclasses.asdict` makes of one."""
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{**data, "timings": {name: Timing(**timing) for name, timing in data["timings"].items()}})
+
+    @property
+    def ours(self) -> float:
+        """Our ratio; NaN where there is none."""
+        return self.timings["ours"].ratio if "ours" in self.timings else math.nan
+
+    @property
+    def peer(self) -> float:
+        """The ratio of the best peer whose model computes the same; the original is one, too."""
+        return max([1.0, *(t.ratio for name, t in self.timings.items() if name != "ours" and name not in self.failures)])
+
+
+def told(row: Row) -> str:
+    """A row as a line of progress."""
+    cells = [f"{name} {_cell(row, name)}" for name in COLUMNS]
+    failures = [f"{name}: {why}" for name, why in row.failures.items()]
+    return "  ".join([f"{row.name:32} {row.milliseconds:8.2f} ms", *cells, *failures])
+
+
+def page(rows: Sequence[Row], version: str) -> str:
+    """The page."""
+    ordered = sorted(rows, key=lambda r: r.name)
+    transformers = [r for r in ordered if r.transformer]
+    threads = max((r.threads for r in ordered), default=1)
+    lines = [PREFACE.format(version=version, threads=threads)]
+    for title, chosen in (("Transformers", transformers), ("Others", [r for r in ordered if not r.transformer])):
+        if chosen:
+            lines += [f"## {title} ({len(chosen)})", "", *_summary(chosen), "", *_table(chosen), ""]
+    lines += ["## Where we are slower than the original or, on a transformer, than the best peer", "", *_short(ordered), ""]
+    failures = [f"* {r.name}, {COLUMNS[c]}: {why}" for r in ordered for c, why in r.failures.items()]
+    return "\n".join([*lines, "## Failures", "", *(failures or ["None."])]) + "\n"
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    head = ["| model | original, ms | " + " | ".join(COLUMNS.values()) + " |", "|---|---:|" + "---|" * len(COLUMNS)]
+    return head + [f"| {r.name} | {r.milliseconds:.2f} | {' | '.join(_cell(r, c) for c in COLUMNS)} |" for r in rows]
+
+
+def _summary(rows: Sequence[Row]) -> list[str]:
+    means = []
+    for column, title in COLUMNS.items():
+        ratios = [r.timings[column].ratio if column in r.timings and column not in r.failures else 1.0 for r in rows]
+        means.append(f"{title} **{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3f}**")
+    return [f"Geometric mean (a failure counts as the original): {', '.join(means)}."]
+
+
+def _short(rows: Sequence[Row]) -> list[str]:
+    found = []
+    for row in rows:
+        if not row.ours >= NOISE:
+            found.append(f"* {row.name}: {row.ours:.3f} of the original")
+        elif row.transformer and row.ours < NOISE * row.peer:
+            found.append(f"* {row.name}: {row.ours:.3f}, the best peer {row.peer:.3f}")
+    return found or ["Nowhere."]
+
+
+def _cell(row: Row, column: str) -> str:
+    timing = row.timings.get(column)
+    if timing is None:
+        return "–"
+    mark = " (outputs off)" if column in row.failures else ""
+    return f"{timing.ratio:.2f} ({timing.least:.2f} to {timing.most:.2f}){mark}"

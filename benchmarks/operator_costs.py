@@ -1,0 +1,286 @@
+"""Measures what each fused operator costs: `onnx_subgraph/rewriting/operator_costs.json`, by which `fuse` chooses, and a page.
+
+    python benchmarks/operator_costs.py [--only ID-GLOB…] [--provider EP] [--threads 1 4] [--seconds 0.2]
+
+The fused graph runs in turn with the unfused one, that once with all of onnxruntime's own fusions and once without: which of them
+it makes at a site depends on what is around. Ratios are of the quickest of several rounds, beside them the least and the most,
+because what else the machine does can only lengthen a run. With one thread it is processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import math
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+from cost_cases import CASES, Case
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from onnx_subgraph.language.library import load_patterns  # noqa: E402
+from onnx_subgraph.matching.find import find  # noqa: E402
+from onnx_subgraph.model.constants import Constants  # noqa: E402
+from onnx_subgraph.model.files import load, save  # noqa: E402
+from onnx_subgraph.model.shapes import infer_shapes  # noqa: E402
+from onnx_subgraph.rewriting import costs  # noqa: E402
+from onnx_subgraph.rewriting.apply import PATTERN, apply  # noqa: E402
+from onnx_subgraph.rewriting.loadability import Loadability  # noqa: E402
+
+ROUNDS, MOST_ROUNDS = 4, 16
+"""Rounds in a row in which nothing got quicker, after which it is believed; and at which a busy machine is given up."""
+LEAST = 1e-3
+"""Seconds below which a clock is not to be trusted: shorter runs are timed several at a time."""
+SIZES = ("num_heads", "kv_num_heads", "q_num_heads", "axis", "group")
+"""Attributes that are no kinds of an operator."""
+PREFACE = """\
+# What fused operators cost
+
+Made by `python benchmarks/operator_costs.py` with onnxruntime {onnxruntime} on {machine}. A ratio is the time of the fused
+operator by that of the unfused graph, so that below 1 the fused one is faster: *by onnxruntime*, where that makes what fusions
+it has of the unfused graph, and *apart*, where it does not, since what is around forbids it. Each is the geometric mean over the
+sites (sizes and numbers of threads), with the least and the most. What is slower than either is not emitted unless
+`--prefer fusion` asks for it.
+"""
+CORES = len(os.sched_getaffinity(0))
+LIBRARY = load_patterns()
+Row = dict[str, Any]
+
+
+def measured(case: Case, dtype: str, provider: str, counts: Sequence[int], seconds: float) -> Iterator[Row]:
+    """One row for each of the sizes and numbers of threads."""
+    for sizes in case.sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            unfused = Path(folder) / "unfused.onnx"
+            onnx.save(model(case, case.graph, dtype, sizes, symbolic=True), unfused)
+            fused = fused_file(case, dtype, sizes, unfused, provider)
+            feeds = draw(unfused, sizes)
+            signature = signature_of(case, dtype, sizes, Path(folder), provider)
+            for threads in counts:
+                sessions = [
+                    session(fused, threads, provider),
+                    session(unfused, threads, provider),
+                    session(unfused, threads, provider, own_fusions=False),
+                ]
+                ratio, apart = compare(sessions, feeds, seconds, time.thread_time if threads == 1 else time.perf_counter)
+                yield {
+                    "provider": provider,
+                    "pattern": case.name,
+                    "operator": signature.operator,
+                    "dtype": signature.dtype,
+                    "operands": [None if o is None else list(o) for o in signature.operands],
+                    "attributes": dict(signature.attributes),
+                    "threads": threads,
+                    "ratio": ratio,
+                    "apart": apart,
+                }
+
+
+def model(case: Case, graph: str, dtype: str, sizes: Mapping[str, int], *, symbolic: bool) -> onnx.ModelProto:
+    """The model of a graph. Inputs in capitals become initializers; symbolic: sizes in lower case stay open."""
+    values: dict[str, object] = {n: n if symbolic and n.islower() else v for n, v in sizes.items()}
+    text = Template(graph).substitute(values, T=dtype, I=",".join(map(str, range(512))))
+    head = f'<ir_version: 8, opset_import: ["" : {case.opset}, "com.microsoft" : 1]> g'
+    made = onnx.parser.parse_model(f"{head} {text}")
+    for number in [t for t in made.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]:
+        array = onnx.numpy_helper.to_array(number)
+        number.CopyFrom(onnx.numpy_helper.from_array(array.astype({"float": "f4", "float16": "f2"}[dtype]), number.name))
+    generator = np.random.default_rng(1)
+    for value in [v for v in made.graph.input if v.name.isupper()]:
+        array = generator.standard_normal([d.dim_value for d in value.type.tensor_type.shape.dim]) * 0.05
+        kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(kind), value.name))
+        made.graph.input.remove(value)
+    return made
+
+
+def fused_file(case: Case, dtype: str, sizes: Mapping[str, int], unfused: Path, provider: str) -> Path:
+    """The fused model beside the unfused one: what the patterns make, whatever it costs."""
+    fused = unfused.with_suffix(".fused.onnx")
+    if case.fused:
+        onnx.save(model(case, case.fused, dtype, sizes, symbolic=True), fused)
+        return fused
+    written, patterns, done = load(unfused), [LIBRARY.get(name) for name in case.patterns], set[str]()
+    infer_shapes(written)
+    while True:
+        constants = Constants(written)
+        found = find(written, patterns, constants=constants)
+        made, skips = apply(
+            written, found.matches, target="onnxruntime", loadability=[Loadability(provider)], constants=constants
+        )
+        done |= {r.pattern for r in made}
+        if not made:
+            break
+    if case.name not in done:
+        raise SystemExit(f"{case.name} does not fuse its case: {skips or found.near_misses}\n{case.graph}")
+    save(written, fused, unfused)
+    return fused
+
+
+def signature_of(case: Case, dtype: str, sizes: Mapping[str, int], folder: Path, provider: str) -> costs.Signature:
+    """What the table is asked by at this site, all sizes known."""
+    unfused = folder / "static.onnx"
+    onnx.save(model(case, case.graph, dtype, sizes, symbolic=False), unfused)
+    if case.fused:
+        made = folder / "static.fused.onnx"
+        onnx.save(model(case, case.fused, dtype, sizes, symbolic=False), made)
+    else:
+        made = fused_file(case, dtype, sizes, unfused, provider)
+    written = load(made)
+    infer_shapes(written)
+    nodes = [n for n in written.graph if case.fused or n.metadata_props.get(PATTERN) == case.name]
+    node = costs.head(nodes)
+    assert node is not None
+    return costs.signature_of(node)
+
+
+def draw(path: Path, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Feeds for a model: indices are small, since tables are."""
+    generator = np.random.default_rng(0)
+    feeds = {}
+    for value in onnx.load(path).graph.input:
+        shape = [d.dim_value or sizes[d.dim_param] for d in value.type.tensor_type.shape.dim]
+        kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        if np.issubdtype(kind, np.integer) or kind == np.bool_:
+            feeds[value.name] = generator.integers(0, 2, shape).astype(kind)
+        else:
+            feeds[value.name] = (generator.standard_normal(shape) * 0.5).astype(kind)
+    return feeds
+
+
+def session(path: Path, threads: int, provider: str, *, own_fusions: bool = True) -> onnxruntime.InferenceSession:
+    """A session with all of onnxruntime's optimisations, or without its fusions."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    if not own_fusions:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    return onnxruntime.InferenceSession(str(path), options, providers=[provider])
+
+
+def compare(
+    sessions: Sequence[onnxruntime.InferenceSession],
+    feeds: Mapping[str, np.ndarray],
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[list[float]]:
+    """The ratios of the first session's time to that of each of the others: the least, that of the quickest rounds, the most.
+
+    clock: with one thread its processor time, which other processes on the machine do not add to.
+    """
+    begun = time.perf_counter()
+    for made in sessions:
+        made.run(None, feeds)
+    repeats = 1 + int(LEAST / (time.perf_counter() - begun))
+    rounds: list[list[float]] = []
+    quickest, idle, order = [math.inf] * len(sessions), 0, list(range(len(sessions)))
+    while len(rounds) < MOST_ROUNDS and idle < ROUNDS:
+        times: list[list[float]] = [[] for _ in sessions]
+        ends = time.perf_counter() + seconds / ROUNDS
+        while len(times[0]) < 4 or time.perf_counter() < ends:
+            for index in order:
+                begun = clock()
+                for _ in range(repeats):
+                    sessions[index].run(None, feeds)
+                times[index].append(clock() - begun)
+            order.reverse()
+        best = [float(np.quantile(t, 0.25)) for t in times]
+        rounds.append(best)
+        idle = idle + 1 if all(b > 0.99 * q for b, q in zip(best, quickest, strict=True)) else 0
+        quickest = [min(both) for both in zip(best, quickest, strict=True)]
+    found = []
+    for other in range(1, len(sessions)):
+        ratios = [each[0] / each[other] for each in (*rounds, quickest)]
+        found.append([round(ratio, 3) for ratio in (min(ratios), ratios[-1], max(ratios))])
+    return found
+
+
+def machine() -> str:
+    """The kind of processor, its cores in use and its vector instructions."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    found = re.search(r"model name\s*: (.*)", text)
+    flags = [f for f in ("avx512f", "avx512_fp16", "avx2") if re.search(rf"\b{f}\b", text)]
+    return f"{found.group(1) if found else platform.machine()}, {CORES} cores, {' '.join(flags)}".rstrip(", ")
+
+
+def write(kept: Sequence[Row]) -> None:
+    """The table, one measurement a line, and the page."""
+    head = {"onnxruntime": onnxruntime.__version__, "machine": machine()}
+    ordered = sorted(kept, key=lambda r: (r["provider"], r["pattern"], r["dtype"], json.dumps(r["attributes"]), r["threads"]))
+    lines = ",\n  ".join(json.dumps(row) for row in ordered)
+    inside = ",\n ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in head.items())
+    costs.TABLE.write_text(f'{{\n {inside},\n "measurements": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+    (HERE / "operator_costs.md").write_text(page(head, ordered), encoding="utf-8")
+
+
+def page(head: Mapping[str, str], ordered: Sequence[Row]) -> str:
+    """What a person wants to know of the table: one line for each operator as each pattern emits it."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in ordered:
+        flags = "".join(f" {k}={v}" for k, v in row["attributes"].items() if k not in SIZES and v)
+        given = sum(o is not None for o in row["operands"])
+        key = (
+            row["pattern"],
+            f"{row['operator']} of {given}{flags}",
+            row["dtype"],
+            row["provider"].removesuffix("ExecutionProvider"),
+        )
+        groups.setdefault(key, []).append(row)
+    lines = [
+        PREFACE.format(**head),
+        "| pattern | operator, and of how many inputs | dtype | provider | sites | by onnxruntime | apart |",
+        "|---" * 7 + "|",
+    ]
+    for key, rows in groups.items():
+        lines.append(f"| {' | '.join(key)} | {len(rows)} | {summary(rows, 'ratio')} | {summary(rows, 'apart')} |")
+    return "\n".join(lines) + "\n"
+
+
+def summary(rows: Sequence[Row], kind: str) -> str:
+    """The geometric mean of a kind of ratio, its least and its most."""
+    ratios = [row[kind][1] for row in rows]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    return f"{mean:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def main() -> None:
+    """Measure, and write the table after each case: a run that is broken off leaves the old rows of what it has not come to."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--only", nargs="+", default=["*"], metavar="GLOB", help="the patterns that are measured")
+    arguments.add_argument("--provider", default="CPUExecutionProvider")
+    arguments.add_argument("--threads", type=int, nargs="+", default=[1], metavar="N", help="numbers of threads")
+    arguments.add_argument("--seconds", type=float, default=0.2, help="for one comparison")
+    given = arguments.parse_args()
+    cases = [c for c in CASES if any(fnmatch.fnmatch(c.name, glob) for glob in given.only)]
+    old = json.loads(costs.TABLE.read_text(encoding="utf-8"))["measurements"] if costs.TABLE.exists() else []
+    known = {c.name for c in CASES}
+    kept = [r for r in old if r["pattern"] in known]
+    begun = set[str]()
+    for case in cases:
+        if case.name not in begun:
+            kept = [r for r in kept if (r["pattern"], r["provider"]) != (case.name, given.provider)]
+            begun.add(case.name)
+        for dtype in case.dtypes:
+            made = list(measured(case, dtype, given.provider, given.threads, given.seconds))
+            kept += made
+            print(f"{case.name:32} {dtype:8} {summary(made, 'ratio')}, apart {summary(made, 'apart')}", flush=True)
+            write(kept)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""Whether a replacement is faster than what it replaces: looked up in measurements, not assumed.
+
+`benchmarks/operator_costs.py` measures fused operators against the unfused graph as onnxruntime runs it, with and without
+fusions of its own, and writes `operator_costs.json`. What was not measured (another provider, another dtype) has no cost here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+TABLE = Path(__file__).with_name("operator_costs.json")
+NOISE = 0.05
+"""What two runs of the same graph may differ by, as a part of its time."""
+OTHER_KIND = 64.0
+"""How far an operand that one has and the other lacks, or a flag that differs, puts two nodes apart, in doublings of a size."""
+
+Sizes = tuple[int | None, ...]
+"""A shape; None for a size that is known only when the model runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What the time of a node depends on.
+
+    operator: with its domain. dtype: of its first operand. operands: the shape of each input, None where it is omitted or its
+    rank is unknown. attributes: its integers and strings.
+    """
+
+    operator: str
+    dtype: str
+    operands: tuple[Sizes | None, ...]
+    attributes: Mapping[str, int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measured site.
+
+    ratio: the time of the fused operator by that of the unfused graph, of which onnxruntime makes what it can. apart: by that of
+    the unfused graph as it stands.
+    """
+
+    provider: str
+    pattern: str
+    signature: Signature
+    threads: int
+    ratio: float
+    apart: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a replacement costs at a site, by the time of the unfused graph.
+
+    ratio: where onnxruntime makes what it can of that. most: where it makes that or leaves it, whichever is faster. place: a
+    measured shape, for a reader.
+    """
+
+    ratio: float
+    most: float
+    place: str
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the unfused graph is, or may be, faster by more than noise."""
+        return self.most > 1 + NOISE
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the replacement is faster, by more than noise."""
+        return self.ratio < 1 - NOISE
+
+
+class Costs:
+    """A table of measurements."""
+
+    def __init__(self, measurements: Iterable[Measurement]) -> None:
+        self._by_operator: dict[tuple[str, str, str], list[Measurement]] = {}
+        for measured in measurements:
+            key = (measured.provider, measured.signature.operator, measured.signature.dtype)
+            self._by_operator.setdefault(key, []).append(measured)
+
+    def of(self, provider: str, pattern: str, nodes: Sequence[ir.Node]) -> Cost | None:
+        """The cost on `provider` of replacing a match of `pattern` by `nodes`; None where nothing like it was measured.
+
+        Where sizes are open, all that were measured count alike (geometric mean); else the nearest.
+        """
+        node = head(nodes)
+        if node is None:
+            return None
+        signature = signature_of(node)
+        known = self._by_operator.get((provider, signature.operator, signature.dtype), ())
+        # An operator of onnxruntime's own has one meaning, whichever pattern emits it; a standard one is in many replacements.
+        same = [m for m in known if m.pattern == pattern] or [m for m in known if node.domain]
+        far = [(_distance(signature, m.signature), m) for m in same]
+        least = min((d for d, _ in far), default=math.inf)
+        if math.isinf(least):
+            return None
+        nearest = [m for d, m in far if d <= least + 1e-6]
+        worst = max(nearest, key=lambda m: max(m.ratio, m.apart))
+        return Cost(
+            ratio=_mean([m.ratio for m in nearest]),
+            most=_mean([max(m.ratio, m.apart) for m in nearest]),
+            place="×".join(map(str, worst.signature.operands[0] or ())),
+        )
+
+
+def head(nodes: Sequence[ir.Node]) -> ir.Node | None:
+    """The node by which a replacement is known: the last of onnxruntime's own operators, or the last at all."""
+    return next((n for n in reversed(nodes) if n.domain), nodes[-1] if nodes else None)
+
+
+def signature_of(node: ir.Node) -> Signature:
+    """The signature of a node, as far as the types and shapes of its operands are known."""
+    first = next((v for v in node.inputs if v is not None), None)
+    return Signature(
+        operator=f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
+        dtype="" if first is None or first.dtype is None else first.dtype.name.lower(),
+        operands=tuple(None if v is None else _sizes(v) for v in node.inputs),
+        attributes={a.name: a.value for a in node.attributes.values() if a.type in _COMPARED and not a.is_ref()},
+    )
+
+
+@cache
+def measured() -> Costs:
+    """The table that comes with the package."""
+    data = json.loads(TABLE.read_text(encoding="utf-8"))
+    return Costs(_measurement(row) for row in data["measurements"])
+
+
+def _measurement(row: Mapping[str, Any]) -> Measurement:
+    operands = tuple(None if sizes is None else tuple(sizes) for sizes in row["operands"])
+    signature = Signature(row["operator"], row["dtype"], operands, row["attributes"])
+    return Measurement(row["provider"], row["pattern"], signature, row["threads"], row["ratio"][1], row["apart"][1])
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+_COMPARED = frozenset({ir.AttributeType.INT, ir.AttributeType.STRING})
+
+
+def _sizes(value: ir.Value) -> Sizes | None:
+    return None if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
+
+
+def _distance(site: Signature, measured: Signature) -> float:
+    """How unlike two nodes are, in doublings of their sizes; infinite where a measurement says nothing about the site."""
+    total = 0.0
+    for name in site.attributes.keys() | measured.attributes.keys():
+        a, b = site.attributes.get(name), measured.attributes.get(name)
+        if isinstance(a, str) or isinstance(b, str):
+            total += 0.0 if a == b else math.inf
+        elif {a, b} == {0, 1}:
+            total += OTHER_KIND
+        else:
+            total += _doublings(a, b)
+    count = max(len(site.operands), len(measured.operands))
+    for here, there in zip(_padded(site.operands, count), _padded(measured.operands, count), strict=True):
+        if (here is None) != (there is None):
+            total += OTHER_KIND
+        elif here is not None and there is not None:
+            total += sum(_doublings(m, n) for m, n in zip(reversed(here), reversed(there), strict=False))
+    return total
+
+
+def _padded(operands: tuple[Sizes | None, ...], count: int) -> tuple[Sizes | None, ...]:
+    return operands + (None,) * (count - len(operands))
+
+
+def _doublings(a: int | None, b: int | None) -> float:
+    return 0.0 if a is None or b is None or a < 1 or b < 1 else abs(math.log2(a / b))

@@ -1,0 +1,155 @@
+"""Laws of choice: what was measured to be slower is left apart, and what was not measured is fused as ever."""
+
+from __future__ import annotations
+
+import json
+
+import onnx_ir as ir
+import pytest
+
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.language.term import Apply, walk
+from onnx_subgraph.rewriting import costs
+from onnx_subgraph.rewriting.costs import Costs, Measurement, Signature
+from tests.rewriting.stage import CPU, pattern, rewritten
+
+GELU = "com.microsoft.Gelu"
+NOT_ON_THE_CPU = {"com.microsoft.GroupNorm"}
+"""Operators that patterns emit and for which the CPU has no kernel, so that nothing can be measured."""
+
+
+def measurement(
+    ratio: float,
+    *operands: tuple[int, ...] | None,
+    operator: str = GELU,
+    dtype: str = "float",
+    pattern: str = "gelu",
+    **attributes: int | str,
+) -> Measurement:
+    return Measurement(CPU, pattern, Signature(operator, dtype, operands, attributes), 1, ratio, ratio)
+
+
+def node(
+    *shapes: list[int | str | None] | None, operator: str = "Gelu", domain: str = "com.microsoft", **attributes: int | str
+) -> ir.Node:
+    """A node of float operands of these shapes."""
+    values = [
+        None if s is None else ir.Value(name=f"v{i}", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(s))
+        for i, s in enumerate(shapes)
+    ]
+    return ir.node(operator, values, attributes, domain=domain)
+
+
+def ratio(table: Costs, *nodes: ir.Node, provider: str = CPU, pattern: str = "gelu") -> float | None:
+    cost = table.of(provider, pattern, nodes)
+    return None if cost is None else round(cost.ratio, 6)
+
+
+def test_the_nearest_size_decides() -> None:
+    table = Costs([measurement(0.5, (1, 16, 768)), measurement(2.0, (1, 512, 768))])
+    assert ratio(table, node([1, 20, 768])) == 0.5
+    assert ratio(table, node([1, 400, 768])) == 2.0
+    assert ratio(table, node([400, 768])) == 2.0, "ranks are compared from the right"
+
+
+def test_where_sizes_are_open_all_count_alike() -> None:
+    table = Costs([measurement(0.5, (1, 16, 768)), measurement(8.0, (1, 512, 768)), measurement(100.0, (1, 16, 64))])
+    assert ratio(table, node(["batch", "seq", 768])) == 2.0
+    assert ratio(table, node([None, None, 700])) == 2.0
+
+
+def test_what_was_not_measured_has_no_cost() -> None:
+    table = Costs([measurement(2.0, (1, 16, 768))])
+    assert ratio(table, node([1, 16, 768]), provider="CUDAExecutionProvider") is None
+    assert ratio(table, node([1, 16, 768], operator="FastGelu")) is None
+    assert ratio(Costs([measurement(2.0, (1, 16), dtype="float16")]), node([1, 16])) is None
+    assert ratio(table) is None
+
+
+def test_an_operator_of_onnxruntimes_own_is_known_whoever_emits_it() -> None:
+    assert ratio(Costs([measurement(2.0, (1, 16))]), node([1, 16]), pattern="somebody-elses") == 2.0
+    standard = Costs([measurement(2.0, (1, 16), operator="Sum", pattern="sum")])
+    assert ratio(standard, node([1, 16], operator="Sum", domain=""), pattern="sum") == 2.0
+    assert ratio(standard, node([1, 16], operator="Sum", domain=""), pattern="somebody-elses") is None
+
+
+def test_operands_and_flags_count_more_than_sizes() -> None:
+    with_bias, without = measurement(2.0, (1, 16), (16,)), measurement(0.5, (1, 512))
+    assert ratio(Costs([with_bias, without]), node([1, 512], [16])) == 2.0
+    flagged = Costs([measurement(2.0, (16, 16), transA=1), measurement(0.5, (512, 512), transA=0)])
+    assert ratio(flagged, node([512, 512], transA=1)) == 2.0
+
+
+def test_another_activation_says_nothing() -> None:
+    table = Costs([measurement(2.0, (1, 16), activation="Tanh")])
+    assert ratio(table, node([1, 16], activation="Tanh")) == 2.0
+    assert ratio(table, node([1, 16], activation="Relu")) is None
+
+
+def test_the_last_of_onnxruntimes_operators_stands_for_a_replacement() -> None:
+    table = Costs([measurement(2.0, (1, 16))])
+    assert (
+        ratio(table, node([1, 16], operator="Cast", domain=""), node([1, 16]), node([1, 16], operator="Cast", domain="")) == 2.0
+    )
+
+
+FUSE = pattern("y = Relu(x) + x", example='{x: "float32[2, 8]"}', id_="fuse", onnxruntime="y = com.microsoft.Gelu(x)")
+RESPELL = pattern("y = Add(Relu(x), x)", example='{x: "float32[2, 8]"}', id_="respell", onnxruntime="y = Sum(Relu(x), x)")
+MODEL = '<ir_version: 8, opset_import: ["": 17]> g (float[N, 8] x) => (float[N, 8] y) { r = Relu(x) y = Add(r, x) }'
+
+
+@pytest.mark.parametrize(("measured", "operators"), [(0.5, [GELU]), (1.0, [GELU]), (1.5, ["Relu", "Add"])])
+def test_what_is_slower_is_left_apart(measured: float, operators: list[str]) -> None:
+    stage = rewritten(MODEL, FUSE, costs=Costs([measurement(measured, (4, 8))]))
+    assert stage.operators == operators
+    if operators != [GELU]:
+        assert stage.reason == f"slower than the unfused graph on {CPU} (×1.5, such as at 4×8)"
+
+
+def test_without_a_table_everything_is_fused() -> None:
+    assert rewritten(MODEL, FUSE).operators == [GELU]
+    assert rewritten(MODEL, FUSE, costs=Costs(())).operators == [GELU]
+
+
+def test_what_saves_no_node_has_to_be_faster() -> None:
+    faster = Costs([measurement(0.5, (4, 8), (4, 8), operator="Sum", pattern="respell")])
+    assert rewritten(MODEL, RESPELL, costs=faster).operators == ["Relu", "Sum"]
+    assert rewritten(MODEL, RESPELL, costs=Costs(())).operators == ["Relu", "Add"]
+
+
+def test_the_next_pattern_takes_a_site_that_one_leaves() -> None:
+    table = Costs([measurement(2.0, (4, 8)), measurement(0.5, (4, 8), (4, 8), operator="Sum", pattern="respell")])
+    assert rewritten(MODEL, FUSE, RESPELL, costs=table).operators == ["Relu", "Sum"]
+
+
+def test_the_table_is_in_order() -> None:
+    rows = json.loads(costs.TABLE.read_text(encoding="utf-8"))["measurements"]
+    for row in rows:
+        for least, middle, most in (row["ratio"], row["apart"]):
+            assert 0 < least <= middle <= most, row
+        assert row["operands"] and row["threads"] >= 1
+
+
+def test_every_fused_operator_was_measured() -> None:
+    """A pattern whose operator nobody measured could make a model slower without a word."""
+    measured = {m.signature.operator for group in costs.measured()._by_operator.values() for m in group}
+    emitted = {
+        str(operator)
+        for p in load_patterns().patterns
+        for block in p.replace.values()
+        for line in block
+        for term in walk(line.term)
+        if isinstance(term, Apply)
+        for operator in term.operators
+        if operator.domain
+    }
+    assert emitted - NOT_ON_THE_CPU <= measured
+    assert "com.microsoft.SkipLayerNormalization" in emitted
+
+
+def test_skip_layer_normalization_is_slower_on_the_cpu() -> None:
+    """The reason for all this, measured with onnxruntime 1.31."""
+    shape: list[int | str | None] = ["batch", "seq", 768]
+    site = node(shape, shape, [768], [768], operator="SkipLayerNormalization")
+    cost = costs.measured().of(CPU, "skip-layer-normalization", [site])
+    assert cost is not None and cost.is_slower
