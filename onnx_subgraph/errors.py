@@ -70,5 +70,9 @@ class SessionError(OnnxSubgraphError):
     """A model that could not be prepared for a session. Raised where that is strict; else the unmodified model is used."""
 
 
+class EngineError(OnnxSubgraphError):
+    """A backend that failed to run its region. Raised where that is strict; else onnxruntime runs it."""
+
+
 class OnnxSubgraphWarning(UserWarning):
-    """Something did not work out, and the unmodified model is used in its place."""
+    """Something did not work out, and the unmodified model, or region, is used in its place."""

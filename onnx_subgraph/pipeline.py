@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -14,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import onnx_ir as ir
 
+from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.language.pattern import Pattern
@@ -102,9 +101,6 @@ class FuseResult:
 Accepts = Callable[[FuseResult], bool]
 """Asked with the whole result, but for its output, before that is written: whether to write it."""
 
-Progress = Callable[[str], None]
-"""Called with the stage that begins: "load", "find", "rewrite", "raise", "verify", "write"."""
-
 
 def fuse(
     model: Path,
@@ -121,7 +117,7 @@ def fuse(
     accepts: asked for a result that would be written; where it says no, nothing is.
     Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it.
     """
-    clock = _Clock(progress)
+    clock = Clock(progress)
     reference = Reference(
         model,
         providers=options.providers,
@@ -206,7 +202,7 @@ def selected(library: Library, options: Options) -> tuple[Pattern, ...]:
     return tuple(p for p in library.patterns if (not options.only or p.id in options.only) and p.id not in options.skip)
 
 
-def _attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: _Clock, notes: dict[int, str]) -> Iterator[_Attempt]:
+def _attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, notes: dict[int, str]) -> Iterator[_Attempt]:
     """The models to fuse and verify, best first: at the opsets that replacements want, highest first, then at the model's own.
 
     An opset is only tried where a replacement that wants it is really made there. notes: opset → why it can't be had.
@@ -234,7 +230,7 @@ def _attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: _Clock,
     yield _Attempt(original, plain)
 
 
-def _at_opset(model: ir.Model, opset: int, clock: _Clock) -> ir.Model:
+def _at_opset(model: ir.Model, opset: int, clock: Clock) -> ir.Model:
     with clock.stage("raise"):
         if opset > model.opset_imports.get("", 0) > 0:
             model = raise_opset(model, opset)
@@ -255,7 +251,7 @@ class _Attempt:
 
 
 def _settled(
-    attempt: _Attempt, rewriter: Rewriter, reference: Reference, options: Options, clock: _Clock, opset: int
+    attempt: _Attempt, rewriter: Rewriter, reference: Reference, options: Options, clock: Clock, opset: int
 ) -> Settled[Fused]:
     """The attempt verified, without the rewrites that made it different. opset: the model's own."""
     first, model = attempt.fused, reference.path
@@ -292,20 +288,3 @@ def _operators(model: ir.Model) -> Counter[str]:
     """How often each operator is in the model, nested bodies and functions included."""
     nodes = chain(model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values()))
     return Counter(map(operator_name, nodes))
-
-
-class _Clock:
-    """Tells which stage begins, and adds up the seconds of each."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.progress: Progress = progress or (lambda stage: None)
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        self.progress(name)
-        begun = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun

@@ -22,14 +22,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("report",),
     ("session", "expectation"),  # session runs models for users, in processes of its own; expectation judges what fuse did
-    ("pipeline",),
+    ("pipeline", "partitioning"),
     ("proving",),
+    ("engine",),  # regions at run time
+    ("backends",),  # what compiles and runs a region; each stands by itself
     ("verification",),
     ("rewriting",),
     ("matching",),
     ("language", "model"),
     ("operators",),
-    ("errors",),
+    ("errors", "clock"),
 )
 """From top to bottom. A room imports from the rooms below it and from itself; rooms side by side do not know each other."""
 
@@ -37,7 +39,13 @@ DEPTH = {room: depth for depth, rooms in enumerate(LAYERS) for room in rooms}
 
 ALLOWED = {
     "yaml": ("onnx_subgraph/language/",),
-    "onnxruntime": ("onnx_subgraph/verification/", "onnx_subgraph/rewriting/loadability.py", "onnx_subgraph/session/"),
+    "onnxruntime": (
+        "onnx_subgraph/verification/",
+        "onnx_subgraph/rewriting/loadability.py",
+        "onnx_subgraph/session/",
+        "onnx_subgraph/backends/onnxruntime.py",
+    ),
+    "openvino": ("onnx_subgraph/backends/openvino/",),
     "rich": ("onnx_subgraph/cli/", "onnx_subgraph/report/"),
     "jinja2": ("onnx_subgraph/report/",),
     "markupsafe": ("onnx_subgraph/report/",),

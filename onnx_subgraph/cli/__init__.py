@@ -17,7 +17,7 @@ import click
 
 from onnx_subgraph import __version__
 
-COMMANDS = ("fuse", "list-patterns", "explain", "verify", "specialize", "test-patterns", "run", "hook")
+COMMANDS = ("fuse", "list-patterns", "explain", "verify", "specialize", "test-patterns", "partition", "inline", "run", "hook")
 """In the order of the help text. A command lives in the module of its name, with `_` for `-`, as the function of that name."""
 
 

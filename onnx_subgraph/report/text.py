@@ -89,10 +89,10 @@ def explanation(result: FuseResult) -> RenderableType:
 
 def comparison(reference: Path, candidate: Path, verdict: Verdict) -> RenderableType:
     """Whether one model computes the same as another, output by output."""
-    facts = _grid()
+    facts = grid()
     facts.add_row("reference", str(reference))
     facts.add_row("candidate", str(candidate))
-    facts.add_row("verdict", _verdict(verdict))
+    facts.add_row("verdict", verdict_text(verdict))
     parts: list[RenderableType] = [facts]
     if verdict.runs:
         parts += ["", _outputs(verdict.runs)]
@@ -101,7 +101,7 @@ def comparison(reference: Path, candidate: Path, verdict: Verdict) -> Renderable
 
 def proofs(proofs: Sequence[Proof]) -> RenderableType:
     """Which patterns proved themselves, for which targets, and what went wrong in the others."""
-    table = _Rows("pattern", "models", "proof", *TARGETS, head=3 + len(TARGETS), right=("models", *TARGETS))
+    table = Rows("pattern", "models", "proof", *TARGETS, head=3 + len(TARGETS), right=("models", *TARGETS))
     for proof in proofs:
         word = Text(count(len(proof.failures), "failure"), "red") if proof.failures else Text("holds", "green")
         counts = (str(proof.targets[t] or "none") if t in proof.targets else "" for t in TARGETS)
@@ -122,7 +122,7 @@ def proofs(proofs: Sequence[Proof]) -> RenderableType:
     return Group(*parts, "", f"{total}: {count(failed, 'pattern')} failed" if failed else f"{total}: all hold")
 
 
-class _Rows:
+class Rows:
     """A table with one entry a line; where that is wider than the screen, an entry's last columns stand below its first.
 
     head: how many columns stay beside each other, ids and numbers; the others hold names and sentences of any length.
@@ -146,7 +146,7 @@ class _Rows:
             return
         for position, entry in enumerate(self.entries):
             yield self._table([entry], shown, widths, header=position == 0)
-            below = _grid()
+            below = grid()
             for name, cell in zip(self.columns[shown:], entry[shown:], strict=True):
                 below.add_row(f"  {name}", cell)
             yield below
@@ -175,7 +175,7 @@ def _heading(result: FuseResult) -> Text:
 
 
 def _facts(result: FuseResult, fused: int) -> Table:
-    facts = _grid()
+    facts = grid()
     before, after = result.nodes_before, result.nodes_after
     fewer = f" ({(before - after) / before:.0%} fewer)" if after < before else ""
     fusions = f", {count(fused, 'fusion')}" if fused else ""
@@ -185,13 +185,14 @@ def _facts(result: FuseResult, fused: int) -> Table:
     opset = str(result.opset_before)
     facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
     facts.add_row("target", f"{result.target} on {', '.join(result.providers)}")
-    facts.add_row("verdict", _verdict(result.verdict))
+    facts.add_row("verdict", verdict_text(result.verdict))
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in result.seconds.items())
     facts.add_row("seconds", f"{sum(result.seconds.values()):.2f} ({stages})")
     return facts
 
 
-def _verdict(verdict: Verdict) -> Text:
+def verdict_text(verdict: Verdict) -> Text:
+    """A verdict, on what it rests, and the comparison that came nearest to failing."""
     words = {"equivalent": ("equivalent", "bold green"), "different": ("different", "bold red"), "not-run": ("not run", "yellow")}
     text = Text.assemble(words[verdict.verdict])
     if verdict.verdict == "not-run":
@@ -206,8 +207,8 @@ def _verdict(verdict: Verdict) -> Text:
     return text
 
 
-def _outputs(runs: Sequence[Run]) -> _Rows:
-    table = _Rows("output", "provider", "optimised", "runs", "worst error", "allowed", "equal", head=7)
+def _outputs(runs: Sequence[Run]) -> Rows:
+    table = Rows("output", "provider", "optimised", "runs", "worst error", "allowed", "equal", head=7)
     for group in grouping.compared(runs):
         worst = group.worst
         equal = Text("yes", "green") if group.equal else Text(worst.problem or "no", "red")
@@ -217,8 +218,8 @@ def _outputs(runs: Sequence[Run]) -> _Rows:
     return table
 
 
-def _fusions(groups: Sequence[grouping.Fusion]) -> _Rows:
-    table = _Rows("fused by", "into", "count", "nodes", "first at", head=4, right=("count",))
+def _fusions(groups: Sequence[grouping.Fusion]) -> Rows:
+    table = Rows("fused by", "into", "count", "nodes", "first at", head=4, right=("count",))
     for group in groups:
         into = (group.op or FOLDED) + (" (function)" if group.body else "")
         if group.assumes:
@@ -229,15 +230,15 @@ def _fusions(groups: Sequence[grouping.Fusion]) -> _Rows:
     return table
 
 
-def _undone(undone: Sequence[Undone]) -> _Rows:
-    table = _Rows("pattern", "at", "why", head=1)
+def _undone(undone: Sequence[Undone]) -> Rows:
+    table = Rows("pattern", "at", "why", head=1)
     for one in undone:
         table.add(one.rewrite.pattern, one.rewrite.root or UNNAMED, blame.reason(one))
     return table
 
 
-def _sites(checks: Sequence[SiteCheck]) -> _Rows:
-    table = _Rows("fused by", "error", "before", "allowed", "at", "on", "holds", head=4, right=("error", "before", "allowed"))
+def _sites(checks: Sequence[SiteCheck]) -> Rows:
+    table = Rows("fused by", "error", "before", "allowed", "at", "on", "holds", head=4, right=("error", "before", "allowed"))
     for check in checks:
         found = check.accuracy
         numbers = ("–",) * 3 if found is None else tuple(f"{n:.2g}" for n in (found.fused, found.unfused, found.bound))
@@ -247,22 +248,22 @@ def _sites(checks: Sequence[SiteCheck]) -> _Rows:
     return table
 
 
-def _skipped(groups: Sequence[grouping.Skipped]) -> _Rows:
-    table = _Rows("pattern", "count", "why", "first at", head=2, right=("count",))
+def _skipped(groups: Sequence[grouping.Skipped]) -> Rows:
+    table = Rows("pattern", "count", "why", "first at", head=2, right=("count",))
     for group in groups:
         table.add(group.pattern, str(len(group.nodes)), group.reason, group.nodes[0] or UNNAMED)
     return table
 
 
-def _near_misses(groups: Sequence[grouping.NearlyMatched]) -> _Rows:
-    table = _Rows("pattern", "count", "expected", "found", "first at", head=2, right=("count",))
+def _near_misses(groups: Sequence[grouping.NearlyMatched]) -> Rows:
+    table = Rows("pattern", "count", "expected", "found", "first at", head=2, right=("count",))
     for group in groups:
         table.add(group.pattern, str(len(group.nodes)), group.expected, group.found, group.nodes[0] or UNNAMED)
     return table
 
 
 def _near_miss(group: grouping.NearlyMatched) -> RenderableType:
-    facts = _grid()
+    facts = grid()
     facts.add_row("node", _names(group.nodes))
     facts.add_row("expected", group.expected)
     facts.add_row("found", group.found)
@@ -288,7 +289,8 @@ def _the_rest(near: Sequence[grouping.NearlyMatched], hidden: int) -> str:
     return where + (f", and {count(hidden, 'place')} where a pattern only began to match" if hidden else "")
 
 
-def _grid() -> Table:
+def grid() -> Table:
+    """A table of facts: a name and what is said of it."""
     grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")

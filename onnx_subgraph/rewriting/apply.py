@@ -23,7 +23,7 @@ from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
-from onnx_subgraph.rewriting.outline import Outline, label
+from onnx_subgraph.rewriting.outline import Outline, label, shared_path
 from onnx_subgraph.rewriting.plan import ConstantArrays, Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 
@@ -223,7 +223,7 @@ def _outputs_of_their_own(planned: Plan) -> list[ir.Node]:
 def _describe(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
     """Names and metadata of the new nodes and their results."""
     replaced = dict.fromkeys(name for n in _by_position(planned.removed, outline) for name in _stood_for(n))
-    place = _place(replaced)
+    place = shared_path(replaced)
     for node in nodes:
         node.name = outline.fresh(f"{place}{node.op_type}")
         if node.op_type != "Constant":
@@ -354,16 +354,6 @@ def _stood_for(node: ir.Node) -> list[str]:
         except ValueError:  # somebody else's text under our key
             return [label(node)]
     return [] if node.op_type == "Constant" else [label(node)]
-
-
-def _place(names: Iterable[str]) -> str:
-    """The module that all these nodes belong to, "/encoder/layer.0/output/", where their names are paths; else ""."""
-    shared = ""
-    for parts in zip(*(name.split("/")[:-1] for name in names), strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared += f"{parts[0]}/"
-    return shared
 
 
 def _head(planned: Plan, nodes: Sequence[ir.Node]) -> ir.Node | None:

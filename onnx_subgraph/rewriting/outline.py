@@ -6,6 +6,8 @@ a body, nor which of two nodes comes first.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies
@@ -116,6 +118,16 @@ def _holds(attribute: ir.Attr, graph: ir.Graph) -> bool:
         attribute.value is graph
         or (attribute.type == ir.AttributeType.GRAPHS and any(body is graph for body in attribute.as_graphs()))
     )
+
+
+def shared_path(names: Iterable[str]) -> str:
+    """The module that all these nodes belong to, "/encoder/layer.0/output/", where their names are paths; else ""."""
+    shared = ""
+    for parts in zip(*(name.split("/")[:-1] for name in names), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared += f"{parts[0]}/"
+    return shared
 
 
 def _bytes(tensor: ir.TensorProtocol) -> tuple[int, tuple[int, ...], bytes] | None:

@@ -21,11 +21,14 @@ from onnx_subgraph.model.specialize import fix_dimensions
 from onnx_subgraph.verification.cases import Case, Drawing
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.judge import compare_all
-from onnx_subgraph.verification.sessions import Failure, check_providers, open_session, run
+from onnx_subgraph.verification.sessions import Failure, Session, check_providers, open_session, run
 from onnx_subgraph.verification.verdict import Run, Verdict
 
 CPU = "CPUExecutionProvider"
 FUNCTION_DOMAIN = "onnx_subgraph"
+
+Opener = Callable[[Path], Session | Failure]
+"""Makes a session of a candidate's file."""
 
 
 def verify(
@@ -107,8 +110,11 @@ class Reference:
         infer_shapes(model)
         return model
 
-    def verdict(self, candidate: Path, weights: Path | None = None) -> Verdict:
-        """Whether the candidate computes the same. weights: the folder of its external data, where that is not its own."""
+    def verdict(self, candidate: Path, weights: Path | None = None, also: Mapping[str, Opener] | None = None) -> Verdict:
+        """Whether the candidate computes the same. weights: the folder of its external data, where that is not its own.
+
+        also: other ways to run it, by the name that the runs then have for a provider, held against the first provider's cases.
+        """
         fused = load(candidate, weights=weights)
         strength = _strength(fused, self._libraries)
         if problems := _interface_problems(self._model, fused):
@@ -121,6 +127,11 @@ class Reference:
             for optimised in (False, True):
                 self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
                 runs += _candidate_runs(candidate, provider, optimised, cases, self._libraries, weights)
+        for name, opened in (also or {}).items():
+            self._tell(f"candidate by {name}")
+            cases = self.cases(self.providers[0])
+            assert not isinstance(cases, Failure)
+            runs += _runs(opened(candidate), name, True, cases)
         if not runs:
             return Verdict("not-run", strength, reason="the model has no output that could be compared")
         verdict = "equivalent" if all(run.equal for run in runs) else "different"
@@ -149,6 +160,10 @@ def _candidate_runs(
     path: Path, provider: str, optimised: bool, cases: Sequence[Case], libraries: Sequence[Path], weights: Path | None
 ) -> Iterator[Run]:
     session = open_session(path, provider, optimised=optimised, folder=weights, custom_op_libraries=libraries)
+    yield from _runs(session, provider, optimised, cases)
+
+
+def _runs(session: Session | Failure, provider: str, optimised: bool, cases: Sequence[Case]) -> Iterator[Run]:
     for case in cases:
         outputs = session if isinstance(session, Failure) else run(session, case.feeds)
         if isinstance(outputs, Failure):

@@ -1,0 +1,88 @@
+"""The protocol of a backend: does it run this operator, compile this region for these inputs, run it.
+
+A backend is a class with a name and three methods; everything around them (caching, locks, checking, the fallback) is the
+engine's business. `docs/engines.md` shows a whole one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnx_subgraph.backends.subgraph import Subgraph
+
+Array = npt.NDArray[Any]
+
+Signature = tuple[tuple[str, tuple[int, ...]], ...]
+"""What a region is compiled for: numpy's name of the dtype, and the shape, of each input in order."""
+
+
+def signature_of(inputs: Sequence[Array]) -> Signature:
+    """The signature of these inputs."""
+    return tuple((array.dtype.name, array.shape) for array in inputs)
+
+
+class Backend(ABC):
+    """Something that compiles and runs regions. Made once for a session; its methods may be called from several threads."""
+
+    name: str
+    """Under which it is registered, and which an engine carries."""
+    version: str = ""
+    """Of what does the work: what one version compiled, no other one reads from a cache on disk."""
+    specializes: bool = True
+    """Whether `compile` makes use of the shapes. Where not, a region is compiled once for all shapes."""
+    concurrent: bool = True
+    """Whether `run` may be called for one compiled region by several threads at a time."""
+
+    @abstractmethod
+    def supports(self, node: ir.Node) -> bool:
+        """Whether this node of a model, with these dtypes, attributes and constant inputs, can be in a region."""
+
+    def reason(self, node: ir.Node) -> str:
+        """Why a node is not supported, for the report."""
+        return f"{self.name} does not run {label(node)}"
+
+    @abstractmethod
+    def compile(self, subgraph: Subgraph, signature: Signature) -> Any:
+        """A form of `subgraph` that `run` takes. Raises whatever it likes: the region then runs by onnxruntime."""
+
+    @abstractmethod
+    def run(self, compiled: Any, inputs: Sequence[Array]) -> Sequence[Array]:
+        """The outputs for these inputs, both in the order of the subgraph. Raises whatever it likes, as `compile` does."""
+
+    def save(self, compiled: Any) -> bytes | None:
+        """What a later process may `restore`; None where compiling again is as good."""
+        return None
+
+    def restore(self, content: bytes, subgraph: Subgraph, signature: Signature) -> Any:
+        """What `save` gave, ready to `run` again. Raises where it doesn't fit any more; it is then compiled anew."""
+        raise NotImplementedError
+
+
+def label(node: ir.Node) -> str:
+    """The operator of a node: `MatMul`, `com.microsoft.Gelu`."""
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def opset_of(node: ir.Node) -> int:
+    """The opset of the node's domain where the node is; 1 where that is not known."""
+    owner = node.graph
+    imports = {} if owner is None else owner.opset_imports
+    return imports.get(node.domain, 1)
+
+
+def dtype_name(dtype: ir.DataType | None) -> str:
+    """The name that numpy has for a dtype, `float32`; "" where it is not known or numpy has none."""
+    if dtype is None:
+        return ""
+    try:
+        return np.dtype(dtype.numpy()).name
+    except TypeError:
+        return ""

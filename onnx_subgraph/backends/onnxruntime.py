@@ -1,0 +1,72 @@
+"""The backend `onnxruntime`: a nested session for each region.
+
+It runs whatever onnxruntime runs, and is what every engine falls back to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.errors import UsageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnx_subgraph.backends.subgraph import Subgraph
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A session, the names of its inputs and outputs, and the weights that it reads from our memory."""
+
+    session: Any
+    inputs: tuple[str, ...]
+    outputs: list[str]
+    weights: object
+
+
+class OnnxRuntime(Backend):
+    """Nested sessions. providers: as onnxruntime takes them. options: makes the options of one session."""
+
+    name = "onnxruntime"
+    specializes = False
+
+    def __init__(self, providers: Sequence[Any] = ("CPUExecutionProvider",), options: Callable[[], Any] | None = None) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise UsageError(f"onnxruntime can't be imported: {error}", hint="pip install onnxruntime") from error
+        self._runtime = onnxruntime
+        self._providers = list(providers)
+        self._options = options or self._quiet_options
+        self.version = str(onnxruntime.__version__)
+
+    def supports(self, node: ir.Node) -> bool:
+        """Everything: a model that onnxruntime does not run has other worries."""
+        return True
+
+    def compile(self, subgraph: Subgraph, signature: Signature) -> Nested:
+        """A session. Large weights are handed over in memory, and don't count towards the 2 GiB of a protobuf."""
+        content, weights = subgraph.detached()
+        options = self._options()
+        values = [self._runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+        if values:
+            options.add_external_initializers(list(weights), values)
+        session = self._runtime.InferenceSession(content, options, providers=self._providers)
+        return Nested(session, subgraph.inputs, list(subgraph.outputs), (weights, values))
+
+    def run(self, compiled: Nested, inputs: Sequence[Array]) -> Sequence[Array]:
+        """The outputs of the session."""
+        feeds = dict(zip(compiled.inputs, map(np.ascontiguousarray, inputs), strict=True))
+        outputs: list[Array] = compiled.session.run(compiled.outputs, feeds)
+        return outputs
+
+    def _quiet_options(self) -> Any:
+        options = self._runtime.SessionOptions()
+        options.log_severity_level = 4
+        return options

@@ -1,0 +1,113 @@
+"""Regions compiled by OpenVINO: read by its ONNX frontend, given their shapes, compiled for a device.
+
+The converters are the frontend's own, and so is the answer to what is supported: a node is asked for as a model of one node.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.backends.single import SingleNode
+from onnx_subgraph.errors import UsageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnx_subgraph.backends.subgraph import Subgraph
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled model. inputs, outputs: OpenVINO's index of each, in our order. idle: requests that nobody is using."""
+
+    model: Any
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    idle: deque[Any] = field(default_factory=deque)
+
+
+class OpenVino(Backend):
+    """OpenVINO on `device`. config: properties of the compiled model, as OpenVINO names them, over ours.
+
+    Ours compute in float32: left to itself OpenVINO takes bfloat16 where the processor has it, and the results are then
+    further from onnxruntime's than verification allows.
+    """
+
+    name = "openvino"
+
+    def __init__(self, device: str = "CPU", config: dict[str, Any] | None = None) -> None:
+        try:
+            import openvino
+        except ImportError as error:
+            raise UsageError(
+                f"backend openvino needs the package openvino: {error}", hint="pip install 'onnx-subgraph[openvino]'"
+            ) from error
+        self._openvino = openvino
+        self._core = openvino.Core()
+        self._device = device
+        self._config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"} | (config or {})
+        self._answers: dict[object, bool] = {}
+        settings = ",".join(f"{key}={value}" for key, value in sorted(self._config.items()))
+        self.version = f"{openvino.__version__} {device} {settings}"
+
+    def supports(self, node: ir.Node) -> bool:
+        """Whether the frontend converts the node, and the device runs what it becomes."""
+        single = SingleNode.of(node)
+        if single is None:
+            return False
+        if single.key not in self._answers:
+            self._answers[single.key] = self._converts(single)
+        return self._answers[single.key]
+
+    def compile(self, subgraph: Subgraph, signature: Signature) -> Compiled:
+        """The region for these shapes. Weights in a data file are mapped by OpenVINO, not copied."""
+        model = self._core.read_model(subgraph.serialized())
+        model.reshape({name: list(shape) for name, (_, shape) in zip(subgraph.inputs, signature, strict=True)})
+        return self._ready(self._core.compile_model(model, self._device, self._config), subgraph)
+
+    def run(self, compiled: Compiled, inputs: Sequence[Array]) -> Sequence[Array]:
+        """The outputs of a request of its own, which is kept for the next run."""
+        try:
+            request = compiled.idle.pop()
+        except IndexError:
+            request = compiled.model.create_infer_request()
+        for index, array in zip(compiled.inputs, inputs, strict=True):
+            request.set_input_tensor(index, self._openvino.Tensor(_plain(array), shared_memory=True))
+        request.infer()
+        outputs = [np.array(request.get_output_tensor(index).data) for index in compiled.outputs]
+        compiled.idle.append(request)  # one that failed is not used again
+        return outputs
+
+    def save(self, compiled: Compiled) -> bytes | None:
+        """OpenVINO's own form of the compiled model."""
+        content: bytes = compiled.model.export_model().getvalue()
+        return content
+
+    def restore(self, content: bytes, subgraph: Subgraph, signature: Signature) -> Compiled:
+        """The model from OpenVINO's own form."""
+        return self._ready(self._core.import_model(content, self._device, self._config), subgraph)
+
+    def _ready(self, model: Any, subgraph: Subgraph) -> Compiled:
+        inputs = {name: index for index, port in enumerate(model.inputs) for name in port.names}
+        outputs = {name: index for index, port in enumerate(model.outputs) for name in port.names}
+        return Compiled(model, tuple(inputs[name] for name in subgraph.inputs), tuple(outputs[name] for name in subgraph.outputs))
+
+    def _converts(self, single: SingleNode) -> bool:
+        try:
+            model = self._core.read_model(single.serialized())
+            # The CPU runs whatever the frontend converts, and asking it takes six times as long.
+            answered = None if self._device == "CPU" else self._core.query_model(model, self._device)
+        except Exception:  # its exceptions are plain RuntimeErrors and its own OpConversionFailure
+            return False
+        return answered is None or all(operation.get_friendly_name() in answered for operation in model.get_ops())
+
+
+def _plain(array: Array) -> Array:
+    """The array as OpenVINO reads it: in one piece, and of the type that numpy means when it says int64 (there are two)."""
+    return np.ascontiguousarray(array).view(np.dtype(array.dtype.name))

@@ -1,0 +1,48 @@
+"""The backend `reference`: the evaluator that comes with onnx, written for clarity.
+
+Slow, and in no way related to onnxruntime: good for tests, and to say who is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import onnx
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.ops import load_op
+
+from onnx_subgraph.backends.backend import Array, Backend, Signature, opset_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnx_subgraph.backends.subgraph import Subgraph
+
+
+class Reference(Backend):
+    """onnx's evaluator. It knows the operators of the standard."""
+
+    name = "reference"
+    version = onnx.__version__
+    specializes = False
+    concurrent = False
+
+    def supports(self, node: ir.Node) -> bool:
+        """Whether the evaluator has the operator."""
+        if node.domain:
+            return False
+        try:
+            load_op("", node.op_type, opset_of(node), evaluator_cls=ReferenceEvaluator)
+        except Exception:  # its ways to say no are many
+            return False
+        return True
+
+    def compile(self, subgraph: Subgraph, signature: Signature) -> ReferenceEvaluator:
+        """An evaluator of the region."""
+        return ReferenceEvaluator(onnx.load_from_string(subgraph.serialized(whole=True)))
+
+    def run(self, compiled: ReferenceEvaluator, inputs: Sequence[Array]) -> Sequence[Array]:
+        """The outputs of the evaluator."""
+        outputs = compiled.run(None, dict(zip(compiled.input_names, inputs, strict=True)))
+        return list(outputs)

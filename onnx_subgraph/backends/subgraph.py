@@ -1,0 +1,93 @@
+"""The model of one region, as a backend gets it: what flows in at run time is an input, every weight is an initializer.
+
+The weights are those of the partitioned model, shared and not copied, until somebody asks for bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.backends.backend import Array
+
+LARGE = 1 << 16
+"""Weights of as many bytes are kept apart by `detached`."""
+_DETACHABLE = frozenset({"FLOAT", "DOUBLE", "FLOAT16", "INT64", "INT32", "INT8", "UINT8"})
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """A region. name: of its engine node. key: equal for regions that compute the same from the same inputs and weights.
+
+    model: no node of it calls a model-local function.
+    """
+
+    name: str
+    key: str
+    model: ir.Model
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of what flows in at run time."""
+        return tuple(str(value.name) for value in self.model.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the results."""
+        return tuple(str(value.name) for value in self.model.graph.outputs)
+
+    def serialized(self, *, whole: bool = False) -> bytes:
+        """The model as ONNX; weights that lie in a data file are referred to by its absolute path, or inside when `whole`."""
+        return self._written({}, whole)[0]
+
+    def detached(self) -> tuple[bytes, Mapping[str, Array]]:
+        """The model as ONNX without its larger weights, which it declares as external data, and those weights by name."""
+        weights = {
+            name: value.const_value
+            for name, value in self.model.graph.initializers.items()
+            if value.const_value is not None
+            and value.const_value.dtype.name in _DETACHABLE
+            and (isinstance(value.const_value, ir.ExternalTensor) or value.const_value.nbytes >= LARGE)
+        }
+        return self._written(weights, whole=False)
+
+    def weights_digest(self) -> bytes:
+        """A digest of all weights, which reads them."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.model.graph.initializers.items()):
+            assert value.const_value is not None
+            digest.update(f"{name} {value.const_value.dtype} {value.const_value.shape}".encode())
+            digest.update(value.const_value.tobytes())
+        return digest.digest()
+
+    def _written(self, apart: Mapping[str, ir.TensorProtocol], whole: bool) -> tuple[bytes, Mapping[str, Array]]:
+        model = self.model.clone()  # several threads may ask at a time; tensors are shared
+        for name, value in model.graph.initializers.items():
+            tensor = value.const_value
+            assert tensor is not None
+            if name in apart:
+                place, offset = Path("weights"), 0
+            elif isinstance(tensor, ir.ExternalTensor):
+                if whole:
+                    value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
+                    continue
+                place, offset = Path(tensor.path).absolute(), tensor.offset or 0
+            else:
+                continue
+            value.const_value = ir.ExternalTensor(
+                str(place), offset, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
+            )
+        content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+        return content, {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in apart.items()}
+
+
+def constant(value: ir.Value) -> ir.TensorProtocol | None:
+    """The tensor that a value always is; None where a run decides, as with an initializer that an input can override."""
+    if value.is_graph_input():
+        return None
+    return ir.convenience.get_const_tensor(value)

@@ -1,0 +1,42 @@
+"""`onnx-subgraph inline`: puts the engines and fused functions of a model back as ordinary nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from onnx_subgraph.cli.options import json_option
+
+
+@click.command(short_help="Put engines and fused functions back as ordinary nodes.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    show_default="MODEL.inlined.onnx beside MODEL.onnx",
+    help="The file to write.",
+)
+@json_option
+def inline(model: Path, output: Path | None, as_json: bool) -> int:
+    """Write MODEL with the body of every model-local function, engines among them, in the place of its calls.
+
+    It computes the same, and any runtime that has its operators runs it. Nodes that were in an engine get their names back.
+    """
+    from onnx_subgraph.cli.terminal import progress, show_json, show_text
+    from onnx_subgraph.model.atomic import check_target
+    from onnx_subgraph.partitioning.inline import inline as run
+    from onnx_subgraph.report import regions
+
+    output = output or model.with_name(f"{model.stem}.inlined{model.suffix or '.onnx'}")
+    check_target(output, never=(model,))
+    with progress() as say:
+        say(f"{model}: inline")
+        result = run(model, output)
+    if as_json:
+        show_json(regions.inlined_json(result))
+    else:
+        show_text(regions.inlined_text(result))
+    return 0

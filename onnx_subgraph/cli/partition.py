@@ -1,0 +1,91 @@
+"""`onnx-subgraph partition`: gives the regions of a model that a backend runs to it, verifies the result, and writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnx_subgraph.cli.options import feeds_options, flat, identifiers, json_option, shapes
+
+
+@click.command(short_help="Make engines of the regions that a backend supports.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--backend",
+    required=True,
+    metavar="NAME",
+    help="Who runs the regions: onnxruntime, openvino, reference, one that a package registers, or a .yaml that declares one.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    show_default="MODEL.partitioned.onnx beside MODEL.onnx",
+    help="The file to write.",
+)
+@click.option(
+    "--min-nodes", type=click.IntRange(min=1), default=3, metavar="N", help="The fewest nodes that are worth an engine."
+)
+@click.option(
+    "--max-crossing",
+    type=click.FloatRange(min=0),
+    default=0.5,
+    metavar="SHARE",
+    help="The largest share of the bytes that a region's operators read and write that may cross its border.",
+)
+@click.option(
+    "--allow",
+    type=identifiers,
+    multiple=True,
+    metavar="OP,…",
+    help="Operators, or names of nodes, that may be in a region, * for anything; all without this option. May be repeated.",
+)
+@click.option("--deny", type=identifiers, multiple=True, metavar="OP,…", help="Those that may not. May be repeated.")
+@click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
+@feeds_options
+@click.option("--dry-run", is_flag=True, help="Do everything but write.")
+@json_option
+def partition(
+    model: Path,
+    backend: str,
+    output: Path | None,
+    min_nodes: int,
+    max_crossing: float,
+    allow: tuple[tuple[str, ...], ...],
+    deny: tuple[tuple[str, ...], ...],
+    no_verify: bool,
+    dry_run: bool,
+    as_json: bool,
+    shape: tuple[tuple[str, tuple[int, ...]], ...],
+    **feeds: Any,
+) -> int:
+    """Find the largest convex regions of MODEL that a backend supports, and put one onnx_subgraph::Engine operator for each.
+
+    The result is compared with MODEL as the backend runs it, and as it runs without the backend: by inlining. A region that the
+    backend runs wrongly, or not at all, is left as it was. Where the models are not equivalent, nothing is written.
+    """
+    given = shapes(shape)
+
+    from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.model.atomic import check_target
+    from onnx_subgraph.partitioning.partition import PartitionOptions
+    from onnx_subgraph.partitioning.partition import partition as run
+    from onnx_subgraph.partitioning.worth import Limits
+    from onnx_subgraph.report import regions
+
+    output = output or model.with_name(f"{model.stem}.partitioned{model.suffix or '.onnx'}")
+    if not dry_run:
+        check_target(output, never=(model,))
+    limits = Limits(min_nodes, max_crossing, flat(allow), flat(deny))
+    options = PartitionOptions(backend, limits, verify=not no_verify, shapes=given, dry_run=dry_run, **feeds)
+    with progress() as say:
+        result = run(model, output, options, lambda stage: say(f"{model}: {stage}"))
+    if as_json:
+        show_json(regions.as_json(result))
+    else:
+        show(regions.as_text(result))
+    verdict = result.verdict.verdict
+    return 1 if verdict == "different" else 2 if verdict == "not-run" and not no_verify else 0

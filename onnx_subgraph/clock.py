@@ -1,0 +1,28 @@
+"""How long the stages of a command take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Progress = Callable[[str], None]
+"""Called with the stage that begins."""
+
+
+class Clock:
+    """Tells which stage begins, and adds up the seconds of each."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress: Progress = progress or (lambda stage: None)
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Within the block the stage `name` runs; the clock says so and takes its time."""
+        self.progress(name)
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun

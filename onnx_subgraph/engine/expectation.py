@@ -1,0 +1,55 @@
+"""What a region must give for a signature: dtypes, ranks, and the sizes that its inputs' sizes decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.backends.backend import Signature, dtype_name
+from onnx_subgraph.backends.subgraph import Subgraph
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Of one output. dtype: numpy's name, "" for any. shape: None for any; a dimension of None is any size."""
+
+    name: str
+    dtype: str = ""
+    shape: tuple[int | None, ...] | None = None
+
+    def problem(self, output: object) -> str:
+        """What is wrong with `output`, in words; "" when nothing is."""
+        if not isinstance(output, np.ndarray):
+            return f"gave {type(output).__name__} for {self.name}, not an array"
+        if self.dtype and output.dtype.name != self.dtype:
+            return f"gave {self.name} as {output.dtype.name}, not as {self.dtype}"
+        if self.shape is None:
+            return ""
+        fits = len(output.shape) == len(self.shape) and all(
+            size is None or size == given for size, given in zip(self.shape, output.shape, strict=True)
+        )
+        if fits:
+            return ""
+        return (
+            f"gave {self.name} of shape {list(output.shape)}, not [{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+        )
+
+
+def expected(subgraph: Subgraph, signature: Signature) -> tuple[Expectation, ...]:
+    """What each output must be when the inputs have this signature."""
+    sizes: dict[str, int | None] = {}
+    for value, (_, given) in zip(subgraph.model.graph.inputs, signature, strict=True):
+        for dim, size in zip(value.shape or (), given, strict=False):
+            if isinstance(dim, ir.SymbolicDim) and dim.value:
+                # a symbol that stands for two sizes at once was declared by mistake
+                sizes[dim.value] = size if sizes.get(dim.value, size) == size else None
+    return tuple(_expectation(value, sizes) for value in subgraph.model.graph.outputs)
+
+
+def _expectation(value: ir.Value, sizes: dict[str, int | None]) -> Expectation:
+    if value.shape is None:
+        return Expectation(str(value.name), dtype_name(value.dtype))
+    shape = tuple(dim if isinstance(dim, int) else sizes.get(dim.value or "") for dim in value.shape)
+    return Expectation(str(value.name), dtype_name(value.dtype), shape)

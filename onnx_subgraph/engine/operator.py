@@ -1,0 +1,134 @@
+"""The operator `onnx_subgraph::Engine`: how a region stands in a model, and how it is read from there.
+
+A node has the inputs of its region, weights after what flows, and says `backend`, `interval` and `engine_key`. Regions that are
+equal but for their weights share a definition, the overload named by their key: its body makes the model run anywhere, by
+inlining, and the default of its attribute `subgraph` is the region as a model with typed inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from onnx_subgraph.backends.subgraph import Subgraph, constant
+from onnx_subgraph.errors import ModelError
+
+DOMAIN = "onnx_subgraph"
+OP_TYPE = "Engine"
+IR_VERSION = 10
+"""The IR version that overloads of functions need."""
+BACKEND, SUBGRAPH, INTERVAL, KEY = "backend", "subgraph", "interval", "engine_key"
+"""The attributes. interval: the positions of the replaced nodes in their graph as half-open runs, [0, 3, 5, 6] for 0, 1, 2, 5."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An engine as it stands in a model. inputs: what flows in at run time, without the weights; outputs: what comes out."""
+
+    node: ir.Node
+    backend: str
+    subgraph: Subgraph
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+
+
+def is_engine(node: ir.Node) -> bool:
+    """Whether this is an engine operator."""
+    return node.domain == DOMAIN and node.op_type == OP_TYPE
+
+
+def definition(graph: ir.Graph, functions: Sequence[ir.Function]) -> ir.Function:
+    """The definition of an engine operator: body and subgraph both from `graph`, whose inputs are those of the node.
+
+    functions: the model-local functions that nodes of `graph` call. `graph` belongs to the definition afterwards.
+    """
+    content = ir.to_proto(ir.Model(graph, ir_version=IR_VERSION, functions=functions)).SerializeToString(deterministic=True)
+    key = hashlib.sha256(content).hexdigest()[:16]
+    for value in (*graph.inputs, *graph.outputs):
+        value.type = value.shape = None  # a definition serves every shape
+    subgraph = ir.AttrTensor(SUBGRAPH, ir.tensor(np.frombuffer(content, np.uint8), name=SUBGRAPH))
+    declared = [subgraph, ir.AttrString(BACKEND, ""), ir.AttrInt64s(INTERVAL, []), ir.AttrString(KEY, key)]
+    return ir.Function(DOMAIN, OP_TYPE, key, graph=graph, attributes=declared)
+
+
+def engine_node(function: ir.Function, inputs: Sequence[ir.Value], backend: str, positions: Sequence[int]) -> ir.Node:
+    """A node with that definition. positions: of the nodes that it replaces, ascending."""
+    attributes = [
+        ir.AttrString(BACKEND, backend),
+        ir.AttrInt64s(INTERVAL, _runs(positions)),
+        ir.AttrString(KEY, function.overload),
+    ]
+    return ir.Node(DOMAIN, OP_TYPE, inputs, attributes, overload=function.overload, num_outputs=len(function.outputs))
+
+
+def placed_engines(model: ir.Model) -> tuple[Placed, ...]:
+    """The engines in the main graph of a model, in order. Raises ModelError for one that can't be read."""
+    return tuple(_placed(node, model) for node in model.graph if is_engine(node))
+
+
+def _placed(node: ir.Node, model: ir.Model) -> Placed:
+    name = node.name or f"{OP_TYPE} {node.overload}"
+    content = _attribute(node, SUBGRAPH, model)
+    backend = _attribute(node, BACKEND, model)
+    if not isinstance(content, ir.TensorProtocol) or not isinstance(backend, str):
+        raise ModelError(f"engine '{name}' has no {SUBGRAPH} or no {BACKEND}", hint="partition the model again")
+    try:
+        inner = ir.from_proto(_parsed(content.tobytes()))
+        flowing = _bind(inner.graph, node)
+        InlinePass()(inner)
+    except Exception as error:
+        raise ModelError(f"engine '{name}': its {SUBGRAPH} can't be read: {error}", hint="partition the model again") from error
+    return Placed(node, backend, Subgraph(name, node.overload, inner), flowing, tuple(node.outputs))
+
+
+def _bind(graph: ir.Graph, node: ir.Node) -> tuple[ir.Value, ...]:
+    """Make initializers of the inputs of `graph` that are weights at this node; returns what flows into the others."""
+    if len(graph.inputs) != len(node.inputs):
+        raise ValueError(f"it has {len(graph.inputs)} inputs, the node {len(node.inputs)}")
+    flowing: list[ir.Value] = []
+    kept: list[ir.Value] = []
+    weights: list[ir.Value] = []
+    for inner, value in zip(graph.inputs, node.inputs, strict=True):
+        assert value is not None
+        tensor = constant(value)
+        if tensor is None:
+            flowing.append(value)
+            kept.append(inner)
+            continue
+        inner.const_value = tensor
+        weights.append(inner)
+    graph.inputs[:] = kept
+    for inner in weights:
+        graph.register_initializer(inner)
+    return tuple(flowing)
+
+
+def _attribute(node: ir.Node, name: str, model: ir.Model) -> object:
+    """The value of an attribute: the node's own, or the definition's default."""
+    function = model.functions.get(node.op_identifier())
+    for attributes in (node.attributes, function.attributes if function is not None else {}):
+        if name in attributes:
+            return attributes[name].value
+    return None
+
+
+def _parsed(content: bytes) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    proto.ParseFromString(content)
+    return proto
+
+
+def _runs(positions: Sequence[int]) -> list[int]:
+    runs: list[int] = []
+    for position in positions:
+        if runs and runs[-1] == position:
+            runs[-1] += 1
+        else:
+            runs += [position, position + 1]
+    return runs

@@ -1,0 +1,137 @@
+"""A partitioned model, ready to run: its engines called directly, what lies between them by sessions of onnxruntime.
+
+It looks like a session of onnxruntime. No custom operator is needed, arrays go from step to step as they are, and a model that is
+one engine costs what its backend costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.backends.backend import Array, Backend, dtype_name
+from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.backends.registry import find_backend
+from onnx_subgraph.backends.subgraph import constant
+from onnx_subgraph.engine.engine import Engine, Settings
+from onnx_subgraph.engine.operator import placed_engines
+from onnx_subgraph.engine.schedule import run_steps, schedule
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.model.files import load
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An input or output, as onnxruntime's `NodeArg` has it: a type such as `tensor(float)`, sizes or names as dimensions."""
+
+    name: str
+    type: str
+    shape: list[int | str | None] | None
+
+
+class EngineSession:
+    """A session of a model with engine operators. `run` may be called by several threads.
+
+    backends: by name, in place of those that the registry has under the names that the engines carry.
+    plain: runs what is between the engines, and the engines whose backend fails; None for onnxruntime on the CPU.
+    weights: the folder of the model's external data, where that is not its own.
+    Raises ModelError for a model that can't be read, UsageError where a backend is missing.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        backends: Mapping[str, Backend] | None = None,
+        plain: Backend | None = None,
+        settings: Settings | None = None,
+        weights: Path | None = None,
+    ) -> None:
+        model = load(Path(path), weights=weights)
+        placed = placed_engines(model)
+        known = dict(backends or {})
+        known |= {name: find_backend(name) for name in dict.fromkeys(p.backend for p in placed) if name not in known}
+        plain = plain or OnnxRuntime()
+        self.engines = tuple(Engine(p.subgraph, known[p.backend], plain, settings or Settings()) for p in placed)
+        """The engines, in the order of the model."""
+        self._arguments = [_argument(value) for value in model.graph.inputs]
+        self._outputs = [_argument(value) for value in model.graph.outputs]
+        self._dtypes = {str(value.name): dtype_name(value.dtype) for value in model.graph.inputs}
+        self._given = _given(model)
+        self._steps = schedule(model, tuple(zip(placed, self.engines, strict=True)), plain)
+
+    def get_inputs(self) -> list[Argument]:
+        """The inputs that a run needs."""
+        return [argument for argument in self._arguments if argument.name not in self._given]
+
+    def get_overridable_initializers(self) -> list[Argument]:
+        """The inputs that have a default."""
+        return [argument for argument in self._arguments if argument.name in self._given]
+
+    def get_outputs(self) -> list[Argument]:
+        """The outputs."""
+        return list(self._outputs)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: object = None) -> list[Array]:
+        """The outputs of these names, of all when there are none. feeds: input name → array. run_options: not looked at.
+
+        Raises UsageError where the feeds don't fit the inputs, or there is no such output.
+        """
+        wanted = list(output_names or [output.name for output in self._outputs])
+        if unknown := [name for name in wanted if name not in {output.name for output in self._outputs}]:
+            raise UsageError(f"the model has no output {unknown[0]}", hint=f"it has {', '.join(o.name for o in self._outputs)}")
+        values = self._given | self._checked(feeds)
+        run_steps(self._steps, values, wanted)
+        return [values[name] for name in wanted]
+
+    def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        given = {name: value if isinstance(value, np.ndarray) else _array(value) for name, value in feeds.items()}
+        for name in given:
+            if name not in self._dtypes:
+                raise UsageError(f"the model has no input {name}", hint=f"it has {', '.join(self._dtypes)}")
+        for argument in self._arguments:
+            name, dtype = argument.name, self._dtypes[argument.name]
+            if name not in given:
+                if name not in self._given:
+                    raise UsageError(f"input {name} is not given", hint=f"give it as {argument.type}")
+                continue
+            array = given[name]
+            if dtype and array.dtype.name != dtype:
+                raise UsageError(f"input {name} is {array.dtype.name}, the model takes {dtype}", hint=f"use .astype('{dtype}')")
+            if argument.shape is not None and not _fits(array.shape, argument.shape):
+                raise UsageError(f"input {name} has the shape {list(array.shape)}, the model takes {argument.shape}")
+        return given
+
+
+def _given(model: ir.Model) -> dict[str, Array]:
+    """What is there without being fed: the defaults of inputs, and outputs that are constants."""
+    found = {}
+    for value in model.graph.inputs:
+        if value.is_initializer() and value.const_value is not None:
+            found[str(value.name)] = value.const_value.numpy()
+    for value in model.graph.outputs:
+        if (tensor := constant(value)) is not None:
+            found[str(value.name)] = tensor.numpy()
+    return found
+
+
+def _argument(value: ir.Value) -> Argument:
+    shape = None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
+    dtype = "" if value.dtype is None else value.dtype.name.lower()
+    return Argument(str(value.name), f"tensor({dtype})", shape)
+
+
+def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
+    return len(shape) == len(declared) and all(
+        not isinstance(size, int) or size == given for size, given in zip(declared, shape, strict=True)
+    )
+
+
+def _array(value: Any) -> Array:
+    """An array of what else onnxruntime takes: its own OrtValue, a list, a number."""
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)

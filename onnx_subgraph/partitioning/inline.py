@@ -1,0 +1,124 @@
+"""Engines and fused functions, back as ordinary nodes.
+
+onnx-ir's pass does the work; nodes that come out of an engine get the names back that they had before the engine was made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass, RemoveUnusedOpsetsPass
+from onnx_ir.passes.common.inliner import InlinePassResult
+
+from onnx_subgraph.engine.operator import DOMAIN, OP_TYPE, is_engine
+from onnx_subgraph.errors import ModelError
+from onnx_subgraph.model.files import hand_on, load, save
+from onnx_subgraph.model.shapes import DECLARED
+from onnx_subgraph.rewriting.apply import PATTERN, REPLACES
+from onnx_subgraph.rewriting.outline import Outline
+
+_CALL = "onnx_subgraph.call"
+"""A mark on a call, which the nodes that take its place inherit."""
+
+
+@dataclass(frozen=True, slots=True)
+class InlineResult:
+    """What `inline` did to one model. calls: how many were put back."""
+
+    model: Path
+    output: Path
+    nodes_before: int
+    nodes_after: int
+    calls: int
+
+
+def inline(model: Path, output: Path) -> InlineResult:
+    """Write `model` without functions to `output`; handed on byte for byte where it has none.
+
+    Raises ModelError for a model that can't be read, inlined or written.
+    """
+    loaded = load(model)
+    before = sum(1 for _ in loaded.graph.all_nodes())
+    if not loaded.functions:
+        hand_on(model, output)
+        return InlineResult(model, output, before, before, 0)
+    try:
+        calls = inline_model(loaded)
+    except (ValueError, ir.passes.PassError) as error:
+        cause = error.__cause__ or error
+        raise ModelError(
+            f"{model}: can't be inlined: {cause}", hint="its functions and the model must use the same opsets"
+        ) from error
+    save(loaded, output, model)
+    return InlineResult(model, output, before, sum(1 for _ in loaded.graph.all_nodes()), calls)
+
+
+def inline_model(model: ir.Model) -> int:
+    """Put the body of every model-local function in the place of its calls. Changes `model`; returns the number of calls.
+
+    Raises ValueError or onnx-ir's PassError where functions call each other, or need another opset than the model.
+    """
+    declared = [(value.type, value.shape, value.meta.get(DECLARED)) for value in model.graph.outputs]
+    engines = {}
+    for number, node in enumerate(model.graph):
+        if is_engine(node):
+            node.metadata_props[_CALL] = str(number)
+            engines[str(number)] = _names_in(node)
+    calls = _inlined(model, lambda function: (function.domain, function.name) == (DOMAIN, OP_TYPE))
+    _name_back(model, engines)
+    for node in model.graph.all_nodes():
+        if node.op_identifier() in model.functions:
+            node.metadata_props.pop(PATTERN, None)
+            node.metadata_props.pop(REPLACES, None)
+    others = _inlined(model, lambda function: True)
+    RemoveUnusedOpsetsPass()(model)
+    for value, (type_, shape, record) in zip(model.graph.outputs, declared, strict=True):
+        value.type, value.shape = type_, shape
+        if record is not None:
+            value.meta[DECLARED] = record
+    return calls + others
+
+
+def _inlined(model: ir.Model, criteria: Callable[[ir.Function], bool]) -> int:
+    result = InlinePass(criteria)(model)
+    assert isinstance(result, InlinePassResult)
+    return sum(result.id_count.values())
+
+
+def _names_in(node: ir.Node) -> list[str]:
+    """The names of the nodes that an engine replaced; none where the model does not say so any more."""
+    try:
+        names = json.loads(node.metadata_props.get(REPLACES, "[]"))
+    except ValueError:
+        return []
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _name_back(model: ir.Model, engines: dict[str, list[str]]) -> None:
+    groups: dict[str, list[ir.Node]] = defaultdict(list)
+    for node in model.graph.all_nodes():
+        mark = node.metadata_props.pop(_CALL, None)
+        if mark is not None:
+            node.metadata_props.pop(REPLACES, None)
+            if node.graph is model.graph:
+                groups[mark].append(node)
+    outline = Outline(model)
+    for mark, nodes in groups.items():
+        _rename(nodes, engines[mark], outline)
+
+
+def _rename(nodes: Sequence[ir.Node], names: Sequence[str], outline: Outline) -> None:
+    """Names for nodes that an engine was; the Constant nodes that its definition begins with had none."""
+    for node, name in zip(nodes[len(nodes) - len(names) :], names, strict=False):
+        if not name:
+            continue
+        node.name = name if name not in outline.names else outline.fresh(name)
+        outline.names.add(name)
+        for index, output in enumerate(node.outputs):
+            if output.name and output.name.startswith(f"{node.op_type}_") and not output.is_graph_output():
+                output.name = outline.fresh(f"{name}_output_{index}")

@@ -1,0 +1,193 @@
+"""partition(): find the regions that a backend supports, make engines of those that are worth it, verify, write.
+
+A partitioned model is held against the original twice: by inlining, as it runs where the backend is missing, and by its engines.
+A region that its backend does not run after all, or runs wrongly, is left as it was, and the result says so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx_ir as ir
+
+from onnx_subgraph.backends.backend import Backend
+from onnx_subgraph.backends.registry import find_backend
+from onnx_subgraph.clock import Clock, Progress
+from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.errors import OnnxSubgraphWarning
+from onnx_subgraph.model.files import hand_on, load, save, write_temporary
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Unsupported, partition_model
+from onnx_subgraph.partitioning.worth import Limits
+from onnx_subgraph.verification.sessions import Failure, Session
+from onnx_subgraph.verification.verdict import Verdict
+from onnx_subgraph.verification.verify import Reference
+
+ALONE = 32
+"""Of as many engines each is tried alone to find the one whose results differ; of more, none is."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOptions:
+    """How to partition. backend: a name of the registry, or a file that declares one. limits: what a region must be.
+
+    The others are as for `fuse`: verify, rtol, atol, seed, shapes and inputs for the comparison, dry_run to write nothing.
+    """
+
+    backend: str
+    limits: Limits = field(default_factory=Limits)
+    verify: bool = True
+    rtol: float | None = None
+    atol: float | None = None
+    seed: int = 0
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: Path | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What `partition` did to one model.
+
+    output: the file written, or None. unchanged: there is no engine, and the file is a copy. seconds: stage → seconds.
+    """
+
+    model: Path
+    output: Path | None
+    backend: str
+    nodes_before: int
+    nodes_after: int
+    engines: tuple[MadeEngine, ...]
+    refused: tuple[RefusedRegion, ...]
+    unsupported: tuple[Unsupported, ...]
+    verdict: Verdict
+    seconds: Mapping[str, float]
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether no region became an engine."""
+        return not self.engines
+
+
+def partition(
+    model: Path, output: Path | None, options: PartitionOptions, progress: Progress | None = None, backend: Backend | None = None
+) -> PartitionResult:
+    """Partition one model file. The input is never touched; the output appears whole or not at all.
+
+    backend: in place of the one that `options` name. Where nothing is partitioned, the input is handed on byte for byte; where
+    the verdict is "different", or there is none though one was asked for, nothing is written.
+    Raises ModelError for a model that can't be read or written, UsageError for a backend that is not there.
+    """
+    clock = Clock(progress)
+    backend = backend or find_backend(options.backend)
+    with clock.stage("load"):
+        original = load(model)
+        infer_shapes(original)
+    trial = _Trial(model, original, backend, options, clock)
+    partition, verdict = trial.partitioned()
+    writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
+    target = None if options.dry_run or not writes else output
+    if target is not None:
+        with clock.stage("write"):
+            if partition.engines:
+                save(partition.model, target, model)
+            else:
+                hand_on(model, target)
+    return PartitionResult(
+        model=model,
+        output=target,
+        backend=options.backend,
+        nodes_before=_count(original),
+        nodes_after=_count(partition.model),
+        engines=partition.engines,
+        refused=partition.refused,
+        unsupported=partition.unsupported,
+        verdict=verdict,
+        seconds=clock.seconds,
+    )
+
+
+@dataclass(slots=True)
+class _Trial:
+    """The attempts at one model: each without the regions that the one before has shown to fail."""
+
+    path: Path
+    original: ir.Model
+    backend: Backend
+    options: PartitionOptions
+    clock: Clock
+    refused: dict[int, str] = field(default_factory=dict)
+
+    def partitioned(self) -> tuple[Partition, Verdict]:
+        """The last attempt, and what verification says of it."""
+        partition = self._attempt()
+        if not self.options.verify:
+            return partition, Verdict("not-run", reason="verification was not asked for")
+        options = self.options
+        reference = Reference(
+            self.path,
+            seed=options.seed,
+            rtol=options.rtol,
+            atol=options.atol,
+            shapes=options.shapes,
+            inputs=options.inputs,
+            progress=self.clock.progress,
+        )
+        while partition.engines:
+            with self.clock.stage("verify"):
+                verdict, failures = self._compared(partition, reference)
+                if verdict.verdict == "different" and not failures:
+                    failures = self._guilty(partition, reference)
+            if not failures:
+                return partition, verdict
+            self.refused |= failures
+            partition = self._attempt()
+        return partition, Verdict("equivalent", reason="no region became an engine: the file is the original, byte for byte")
+
+    def _attempt(self, *, without: Mapping[int, str] | None = None) -> Partition:
+        with self.clock.stage("partition"):
+            refused = {**self.refused, **(without or {})}
+            return partition_model(self.original.clone(), self.backend, self.options.limits, refused)
+
+    def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[int, str]]:
+        """What verification says, and the engines whose backend failed: position → why."""
+        opened: list[EngineSession] = []
+
+        def by_engines(candidate: Path) -> Session | Failure:
+            try:
+                session = EngineSession(candidate, backends={self.backend.name: self.backend}, weights=weights)
+            except Exception as error:  # onnxruntime's exceptions share no class of their own
+                return Failure(str(error))
+            opened.append(session)
+            return Session(session, tuple(argument.name for argument in session.get_outputs()))
+
+        weights = self.path.resolve().parent
+        with TemporaryDirectory(prefix="onnx-subgraph-") as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", OnnxSubgraphWarning)  # the report tells them
+            candidate = write_temporary(partition.model, self.path, Path(folder))
+            verdict = reference.verdict(candidate, weights, also={self.backend.name: by_engines})
+        failures = {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
+        return verdict, {made.place: failures[made.node] for made in partition.engines if made.node in failures}
+
+    def _guilty(self, partition: Partition, reference: Reference) -> dict[int, str]:
+        """The engines whose results differ from the original's when there is no other engine: position → why."""
+        if len(partition.engines) == 1 or len(partition.engines) > ALONE:
+            return {}
+        found = {}
+        for made in partition.engines:
+            others = {other.place: "left out" for other in partition.engines if other is not made}
+            verdict, _ = self._compared(self._attempt(without=others), reference)
+            if verdict.verdict == "different" and verdict.worst is not None:
+                worst = verdict.worst
+                said = worst.problem or f"{worst.output} is off by {worst.error:.3g}, {worst.bound:.3g} is allowed"
+                found[made.place] = f"its results differ: {said}"
+        return found
+
+
+def _count(model: ir.Model) -> int:
+    """The nodes of the model, nested bodies included, definitions of operators not."""
+    return sum(1 for _ in model.graph.all_nodes())

@@ -1,0 +1,68 @@
+"""Which nodes of a model may be in a region, and why the others may not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import onnx_ir as ir
+
+from onnx_subgraph.backends.backend import Backend, dtype_name, label
+from onnx_subgraph.engine.operator import is_engine
+from onnx_subgraph.model.nested import reads
+from onnx_subgraph.partitioning.worth import Limits
+
+
+@dataclass(slots=True)
+class Support:
+    """The answers of a backend about the nodes of `model`, within the limits. reasons: node → why it is not in a region."""
+
+    model: ir.Model
+    backend: Backend
+    limits: Limits
+    reasons: dict[ir.Node, str] = field(default_factory=dict)
+
+    def __call__(self, node: ir.Node) -> bool:
+        """Whether a node of the main graph may be in a region."""
+        if node.op_type == "Constant" and not node.domain:
+            return False  # a constant goes wherever it is read, and is nobody's region
+        reason = self._reason(node)
+        if reason:
+            self.reasons[node] = reason
+        return not reason
+
+    def _reason(self, node: ir.Node) -> str:
+        if is_engine(node):
+            return "is an engine already"
+        if self.limits.allow and not _named(node, self.limits.allow):
+            return "is not among those allowed"
+        if _named(node, self.limits.deny):
+            return "is among those denied"
+        return _not_a_tensor(node) or self._unsupported(node)
+
+    def _unsupported(self, node: ir.Node) -> str:
+        function = self.model.functions.get(node.op_identifier())
+        if function is None:
+            return "" if self.backend.supports(node) else self.backend.reason(node)
+        inner = (n for n in function if n.op_type != "Constant")
+        return next((f"calls a function in which {why}" for n in inner if (why := self._unsupported(n))), "")
+
+
+def _named(node: ir.Node, names: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(label(node), name) or fnmatchcase(node.name or "", name) for name in names)
+
+
+def _not_a_tensor(node: ir.Node) -> str:
+    """What keeps the node's values from crossing a border as arrays; "" when nothing does."""
+    for value in (*reads(node), *(output for output in node.outputs if output.name)):
+        if value.type is not None and not isinstance(value.type, ir.TensorType):
+            return "has a value that is no tensor"
+        if value.dtype is None:
+            return "has a value whose dtype is not known"
+        if value.dtype == ir.DataType.STRING or value.dtype.name.startswith(_EXOTIC) or not dtype_name(value.dtype):
+            return f"has a value of dtype {value.dtype.name.lower()}"
+    return ""
+
+
+_EXOTIC = ("BFLOAT", "FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "COMPLEX")
+"""The beginnings of dtypes that onnxruntime does not take as arrays."""

@@ -1,0 +1,76 @@
+"""The cache: nothing is made twice at once, the least recently used goes, failures are not kept."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_subgraph.engine.cache import Cache
+
+
+@given(st.lists(st.integers(0, 9), max_size=60), st.integers(1, 6))
+def test_it_holds_the_last_used_and_counts_what_it_does(keys: list[int], bound: int) -> None:
+    """Against the plainest thing that could be right: a list in the order of use."""
+    cache: Cache[int, str] = Cache(bound)
+    recent: list[int] = []
+    made, hits = 0, 0
+    for key in keys:
+        known = key in recent
+        hits, made = hits + known, made + (not known)
+        recent = [*(k for k in recent if k != key), key][-bound:]
+        assert cache.get(key, lambda key=key: f"thing {key}").result() == f"thing {key}"
+    assert (cache.usage.hits, cache.usage.misses, cache.usage.size) == (hits, made, len(recent))
+    assert cache.usage.evictions == made - len(recent)
+
+
+def test_many_threads_make_each_thing_once_as_long_as_it_is_held() -> None:
+    cache: Cache[int, int] = Cache(8)
+    made: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def make(key: int) -> int:
+        with lock:
+            made[key] += 1
+        return key * key
+
+    with ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(lambda n: cache.get(n % 8, lambda: make(n % 8)).result(), range(400)))
+    assert results == [(n % 8) ** 2 for n in range(400)]
+    assert made == Counter(dict.fromkeys(range(8), 1))
+
+
+def test_one_who_wants_something_else_does_not_wait() -> None:
+    cache: Cache[str, str] = Cache(8)
+    go = threading.Event()
+    slow = cache.get("slow", lambda: str(go.wait(30)), aside=True)
+    assert cache.get("quick", lambda: "made").result() == "made"
+    assert not slow.done()
+    go.set()
+    assert slow.result(30) == "True"
+
+
+def test_all_that_wait_get_the_error_and_the_next_one_tries_again() -> None:
+    cache: Cache[str, str] = Cache(8)
+    go = threading.Event()
+
+    def fail() -> str:
+        go.wait(30)
+        raise ValueError("no")
+
+    first = cache.get("thing", fail, aside=True)
+    second = cache.get("thing", fail)
+    go.set()
+    for future in (first, second):
+        with pytest.raises(ValueError, match="no"):
+            future.result(30)
+    assert cache.get("thing", lambda: "made").result() == "made"
+
+
+def test_a_cache_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="one thing at least"):
+        Cache(0)

@@ -1,0 +1,204 @@
+"""An engine yields what its region computes, whatever its backend does, and says which region failed and why."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.engine.engine import FAILURES, Engine, Settings
+from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
+from tests.engine.backends import REGION, Scripted, fails, feed, region, sleeps, waits
+
+
+def engine(backend: Scripted, settings: Settings | None = None, text: str = REGION) -> Engine:
+    return Engine(region(text), backend, OnnxRuntime(), settings or Settings())
+
+
+def right(outputs: Any, batch: int = 2) -> bool:
+    y = np.maximum(feed(batch)[0] * np.float32([1, 2, 3, 4]), 0)
+    return len(outputs) == 2 and np.array_equal(outputs[0], y) and np.allclose(outputs[1], y.sum(-1))
+
+
+def test_a_region_is_compiled_once_for_each_signature() -> None:
+    backend = Scripted()
+    made = engine(backend)
+    for batch in (1, 2, 1, 3, 2, 1):
+        assert right(made.run(feed(batch)), batch)
+    assert [shape for ((_, shape),) in backend.compiled] == [(1, 4), (2, 4), (3, 4)]
+    assert made.fallbacks == 0 and made.failure == ""
+
+
+def test_a_backend_that_does_not_specialize_compiles_once() -> None:
+    backend = Scripted()
+    backend.specializes = False
+    made = engine(backend)
+    assert all(right(made.run(feed(batch)), batch) for batch in (1, 2, 3))
+    assert len(backend.compiled) == 1
+
+
+FAULTS: dict[str, tuple[Scripted, str]] = {
+    "raises in compile": (
+        Scripted(compiling=fails(RuntimeError("no kernel for Mul"))),
+        "did not compile it: .*no kernel for Mul",
+    ),
+    "raises in run": (Scripted(answering=fails(OSError("device lost"))), "did not run it: OSError: device lost"),
+    "gives a wrong shape": (Scripted(answering=lambda o: [o[0][:1], o[1]]), r"gave y of shape \[1, 4\], not \[2, 4\]"),
+    "gives a wrong dtype": (Scripted(answering=lambda o: [o[0].astype(np.float64), o[1]]), "gave y as float64, not as float32"),
+    "gives too few outputs": (Scripted(answering=lambda o: o[:1]), "gave 1 outputs, the region has 2"),
+    "gives no arrays": (Scripted(answering=lambda o: [None, o[1]]), "gave NoneType for y"),
+    "gives nothing": (Scripted(answering=lambda o: None), "did not run it: .*NoneType"),
+}
+
+
+@pytest.mark.parametrize(("backend", "why"), FAULTS.values(), ids=FAULTS)
+def test_the_fallback_runs_and_the_message_names_the_region_and_the_reason(backend: Scripted, why: str) -> None:
+    made = engine(backend)
+    with pytest.warns(OnnxSubgraphWarning, match=rf"region /layer.3/Engine, with x float32\[2, 4\]: backend scripted .*{why}"):
+        assert right(made.run(feed()))
+    assert made.fallbacks == 1 and made.failure
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it is said once
+        assert right(made.run(feed()))
+    assert made.fallbacks == 2
+
+
+@pytest.mark.parametrize(("backend", "why"), FAULTS.values(), ids=FAULTS)
+def test_strict_settings_raise_instead(backend: Scripted, why: str) -> None:
+    with pytest.raises(EngineError, match=why):
+        engine(backend, Settings(strict=True)).run(feed())
+
+
+def test_a_signature_that_fails_says_nothing_about_others() -> None:
+    def only_small(signature: Any) -> None:
+        if signature[0][1][0] > 2:
+            raise MemoryError("too large")
+
+    made = engine(Scripted(compiling=only_small))
+    assert right(made.run(feed(1)), 1)
+    with pytest.warns(OnnxSubgraphWarning, match="too large"):
+        assert right(made.run(feed(3)), 3)
+    assert right(made.run(feed(2)), 2)
+    assert made.fallbacks == 1
+
+
+def test_a_backend_that_never_succeeds_is_not_asked_for_ever() -> None:
+    backend = Scripted(compiling=fails(RuntimeError("no")))
+    made = engine(backend)
+    with pytest.warns(OnnxSubgraphWarning):
+        for batch in range(1, 20):
+            assert right(made.run(feed(batch)), batch)
+    assert len(backend.compiled) == FAILURES
+
+
+def test_who_is_slow_to_compile_is_not_waited_for_and_used_when_ready() -> None:
+    go = threading.Event()
+    backend = Scripted(compiling=waits(go))
+    made = engine(backend, Settings(patience=0.01))
+    with pytest.warns(OnnxSubgraphWarning, match=r"has not compiled it after 0.01 s"):
+        assert right(made.run(feed()))
+    assert made.fallbacks == 1
+    go.set()
+    made.settings = Settings(patience=30)
+    assert right(made.run(feed()))
+    assert made.fallbacks == 1 and len(backend.compiled) == 1 and made.failure == ""
+
+
+def test_a_run_that_hangs_is_given_up() -> None:
+    made = engine(Scripted(answering=sleeps(5)), Settings(deadline=0.05))
+    with pytest.warns(OnnxSubgraphWarning, match=r"did not run it: TimeoutError: it takes more than 0.05 s"):
+        assert right(made.run(feed()))
+
+
+def test_a_declaration_that_is_wrong_is_not_held_against_the_backend() -> None:
+    """What onnxruntime gives, too, is what the region computes, whatever its file declares."""
+    stale = REGION.replace("float[batch] total", "float[batch, 1] total").replace("float[batch, 4] y", "float[7, 4] y")
+    made = engine(Scripted(), text=stale)
+    assert right(made.run(feed()))
+    assert made.failure == ""
+    before = made.fallbacks
+    assert right(made.run(feed())) and made.fallbacks == before
+
+
+def test_threads_and_a_changing_batch_lose_nothing() -> None:
+    backend = Scripted()
+    made = engine(backend)
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda n: right(made.run(feed(1 + n % 5)), 1 + n % 5), range(200)))
+    assert len(backend.compiled) == 5 and made.usage.hits == 195
+
+
+def test_two_hundred_signatures_under_a_bound_of_eight_leak_nothing() -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    class Counted(Scripted):
+        def compile(self, subgraph: Any, signature: Any) -> Any:
+            compiled = super().compile(subgraph, signature)
+            alive.append(weakref.ref(compiled))
+            return compiled
+
+    made = engine(Counted(), Settings(signatures=8))
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(lambda batch: right(made.run(feed(batch)), batch), range(1, 201)))
+    gc.collect()
+    assert made.usage.size == 8 and made.usage.evictions == 192
+    assert sum(ref() is not None for ref in alive) == 8
+
+
+class Saving(Scripted):
+    """A backend whose compiled form is the model itself."""
+
+    def save(self, compiled: Any) -> bytes | None:
+        content: bytes = compiled.proto_.SerializeToString()
+        return content
+
+    def restore(self, content: bytes, subgraph: Any, signature: Any) -> Any:
+        from onnx.reference import ReferenceEvaluator
+
+        return ReferenceEvaluator(content)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda file: None, lambda file: file.write_bytes(file.read_bytes()[:-7]), lambda file: file.write_bytes(b""), Path.unlink],
+    ids=["as it is", "cut off", "empty", "gone"],
+)
+def test_a_cache_on_disk_serves_the_next_process_and_never_harms_it(spoil: Callable[[Path], object], tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    first, second = Saving(), Saving()
+    assert right(engine(first, Settings(folder=folder)).run(feed()))
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    spoil(file)
+    intact = file.exists() and file.read_bytes() == whole
+    assert right(engine(second, Settings(folder=folder)).run(feed()))
+    assert len(first.compiled) == 1 and len(second.compiled) == (0 if intact else 1)
+    assert file.read_bytes() == whole
+
+
+def test_other_weights_another_version_and_another_shape_are_another_file(tmp_path: Path) -> None:
+    newer = Saving()
+    newer.version = "2"
+    settings = Settings(folder=tmp_path)
+    for backend, text, batch in (
+        (Saving(), REGION, 2),
+        (Saving(), REGION.replace("4.0}", "5.0}"), 2),
+        (newer, REGION, 2),
+        (Saving(), REGION, 3),
+    ):
+        engine(backend, settings, text).run(feed(batch))
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_folder_that_cannot_be_written_costs_time_and_not_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert right(engine(Saving(), Settings(folder=tmp_path / "file")).run(feed()))

@@ -1,0 +1,164 @@
+"""Which regions become engines, how they stand in the model, and why others don't."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from onnx_subgraph.engine.operator import placed_engines
+from onnx_subgraph.partitioning.choice import partition_model
+from onnx_subgraph.partitioning.inline import inline_model
+from onnx_subgraph.partitioning.worth import Limits
+from tests.partitioning.models import LAYERS, Without, engines_of, parsed, parted, run, x
+
+
+def test_what_is_supported_becomes_one_engine() -> None:
+    partition = parted(LAYERS)
+    (engine,) = partition.model.graph
+    assert (engine.domain, engine.op_type) == ("onnx_subgraph", "Engine")
+    assert [value.name for value in engine.outputs] == ["y"]
+    assert partition.engines[0].replaces[0] == "layer_0_Mul" and len(partition.engines[0].replaces) == 7
+
+
+def test_equal_regions_share_a_definition_whatever_their_weights() -> None:
+    model = parted(LAYERS, "Softmax").model
+    first, second = engines_of(model)
+    assert [value.name for value in first.inputs] == ["x", "w0"] and [v.name for v in second.inputs] == ["d", "w1"]
+    assert first.overload == second.overload == first.attributes["engine_key"].value
+    assert list(model.functions) == [first.op_identifier()]
+    assert [list(e.attributes["interval"].value) for e in (first, second)] == [[0, 3], [4, 7]]
+    assert all(e.attributes["backend"].value == "scripted" for e in (first, second))
+
+
+def test_a_part_in_pieces_says_which_positions_it_had() -> None:
+    model = parted(LAYERS.replace("Softmax (c)", "Softmax (x)").replace("Mul (d, w1)", "Add (c, d)"), "Softmax").model
+    (engine,) = engines_of(model)
+    assert list(engine.attributes["interval"].value) == [0, 3, 4, 7]
+
+
+def test_the_partitioned_model_is_valid_and_runs_by_inlining() -> None:
+    model = parted(LAYERS, "Softmax").model
+    onnx.checker.check_model(ir.to_proto(model), full_check=True)
+    np.testing.assert_array_equal(run(model, x())[0], run(LAYERS, x())[0])
+
+
+def test_the_subgraph_is_a_model_of_its_own_with_the_weights_of_its_place() -> None:
+    first, second = placed_engines(parted(LAYERS, "Softmax").model)
+    for placed, weight in ((first, [1, 2, 3, 4]), (second, [4, 3, 2, 1])):
+        content = placed.subgraph.serialized()
+        onnx.checker.check_model(onnx.load_from_string(content), full_check=True)
+        assert len(placed.subgraph.inputs) == 1 and [v.name for v in placed.outputs]
+        expected = np.maximum(x()["x"] * np.float32(weight) * np.float32(0.5), 0)
+        np.testing.assert_array_equal(
+            run(ir.from_proto(onnx.load_from_string(content)), {placed.subgraph.inputs[0]: x()["x"]})[0], expected
+        )
+
+
+def test_the_same_model_gives_the_same_bytes() -> None:
+    one, other = (ir.to_proto(parted(LAYERS, "Softmax").model).SerializeToString(deterministic=True) for _ in range(2))
+    assert one == other
+
+
+BODIES = """
+<ir_version: 8, opset_import: ["" : 17]>
+bodies (float[batch, 4] x, bool flag) => (float[batch, 4] y)
+<float[4] w = {1.0, 2.0, 3.0, 4.0}>
+{
+  a = Mul (x, w)
+  b = Add (a, x)
+  y = If (flag) <
+    then_branch = then () => (float[batch, 4] t) { u = Mul (b, w)  t = Neg (u) },
+    else_branch = other () => (float[batch, 4] o) { o = Identity (a) }
+  >
+}
+"""
+
+
+@pytest.mark.parametrize("without", [(), ("If",), ("Add",)], ids=["all", "without If", "without Add"])
+@pytest.mark.parametrize("flag", [True, False])
+def test_what_a_body_captures_flows_in_or_out(without: tuple[str, ...], flag: bool) -> None:
+    feeds = {**x(), "flag": np.array(flag)}
+    model = parted(BODIES, *without).model
+    assert engines_of(model)
+    np.testing.assert_array_equal(run(model, feeds)[0], run(BODIES, feeds)[0])
+    inline_model(model)
+    assert not engines_of(model) and not model.functions
+    np.testing.assert_array_equal(run(model, feeds)[0], run(BODIES, feeds)[0])
+
+
+def test_an_initializer_that_an_input_can_override_is_no_weight() -> None:
+    text = LAYERS.replace("(float[batch, 4] x)", "(float[batch, 4] x, float[4] w0)")
+    (placed,) = placed_engines(parted(text).model)
+    assert [value.name for value in placed.inputs] == ["x", "w0"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(min_nodes=4, max_crossing=9), "smaller than 4 nodes"),
+        (Limits(min_nodes=1, max_crossing=0.1), "of the bytes that it reads and writes cross its border, more than 10%"),
+    ],
+    ids=["size", "crossing"],
+)
+def test_a_region_that_is_not_worth_it_is_left_and_the_reason_given(limits: Limits, reason: str) -> None:
+    partition = parted(LAYERS, "Softmax", limits=limits)
+    assert not partition.engines and [r.node for r in partition.refused] == ["layer_0_Mul", "layer_1_Mul"]
+    assert all(reason in r.reason for r in partition.refused)
+    assert ir.to_proto(partition.model) == ir.to_proto(parsed(LAYERS))
+
+
+@pytest.mark.parametrize(
+    ("limits", "reasons"),
+    [
+        (Limits(1, 9, deny=("Relu",)), {"Relu": "is among those denied"}),
+        (Limits(1, 9, deny=("layer_1_*",)), {"Mul": "is among those denied", "Relu": "is among those denied"}),
+        (Limits(1, 9, allow=("Mul", "Softmax")), {"Relu": "is not among those allowed"}),
+        (Limits(1, 9), {}),
+    ],
+    ids=["deny an operator", "deny names", "allow operators", "neither"],
+)
+def test_operators_and_names_are_allowed_and_denied(limits: Limits, reasons: dict[str, str]) -> None:
+    partition = parted(LAYERS, limits=limits)
+    assert {group.operator: group.reason for group in partition.unsupported} == reasons
+    inside = {name for engine in partition.engines for name in engine.replaces}
+    assert not inside & {name for group in partition.unsupported for name in group.nodes}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("(string[n] x) => (string[n] y) { y = Identity (x) }", "has a value of dtype string"),
+        ("(bfloat16[n] x) => (bfloat16[n] y) { y = Identity (x) }", "has a value of dtype bfloat16"),
+        ("(float[n] x) => (seq(float[n]) y) { y = SequenceConstruct (x) }", "has a value that is no tensor"),
+        ("(float[n] x) => (float[n] y) { a = Unheard.Of (x)  y = Identity (a) }", "has a value whose dtype is not known"),
+    ],
+    ids=["string", "bfloat16", "sequence", "unknown"],
+)
+def test_what_cannot_cross_as_an_array_is_in_no_region(text: str, why: str) -> None:
+    partition = parted(f'<ir_version: 8, opset_import: ["" : 17, "Unheard" : 1]> g {text}')
+    assert not partition.engines and why in {group.reason for group in partition.unsupported}
+
+
+def test_a_call_of_a_function_is_in_a_region_when_its_body_may_be() -> None:
+    text = """
+    <ir_version: 9, opset_import: ["" : 17, "mine" : 1]>
+    calls (float[batch, 4] x) => (float[batch, 4] y) { a = mine.Twice (x)  y = mine.Twice (a) }
+    <opset_import: ["" : 17], domain: "mine"> Twice (v) => (w) { w = Add (v, v) }
+    """
+    partition = parted(text)
+    (placed,) = placed_engines(partition.model)
+    assert {node.op_type for node in placed.subgraph.model.graph} == {"Add"}
+    np.testing.assert_array_equal(run(partition.model, x())[0], x()["x"] * 4)
+    assert [u.operator for u in parted(text, "Add").unsupported] == ["mine.Twice"]
+
+
+def test_partitioning_again_leaves_engines_alone() -> None:
+    once = parted(LAYERS, "Softmax").model
+    before = ir.to_proto(once)
+    again = partition_model(once, Without("Softmax"), Limits(1, 9))
+    assert not again.engines and {group.reason for group in again.unsupported if group.operator == "onnx_subgraph.Engine"} == {
+        "is an engine already"
+    }
+    assert ir.to_proto(again.model) == before

@@ -1,0 +1,170 @@
+"""partition() on files: verified by its engines and by inlining, put right where a backend fails, and back again by inline()."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnx_subgraph import verify
+from onnx_subgraph.backends.backend import Backend
+from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.partitioning.inline import inline
+from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
+from onnx_subgraph.partitioning.worth import Limits
+from tests.engine.backends import Scripted, fails
+from tests.partitioning.models import LAYERS, SAMPLES, Without, run, x
+
+EVERYTHING = Limits(min_nodes=1, max_crossing=9)
+
+
+def written(text: str, folder: Path) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    return path
+
+
+def partitioned(
+    model: Path, folder: Path, backend: str | Backend, limits: Limits = EVERYTHING, **options: Any
+) -> PartitionResult:
+    name = backend if isinstance(backend, str) else backend.name
+    given = None if isinstance(backend, str) else backend
+    return partition(model, folder / "out.onnx", PartitionOptions(name, limits, **options), backend=given)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("limits", [Limits(), Limits(deny=("Softmax", "*LayerNorm*/Sqrt", "MaxPool"))], ids=["whole", "pieces"])
+@pytest.mark.parametrize("name", ["bert_torchscript", "gpt2_dynamo", "mobilenet_v3_torchscript", "branches_torchscript"])
+def test_a_sample_model_is_verified_by_engines_and_by_inlining_and_comes_back(
+    name: str, limits: Limits, backend: str, tmp_path: Path
+) -> None:
+    if backend == "openvino":
+        pytest.importorskip("openvino")
+    source = SAMPLES / f"{name}.onnx"
+    result = partitioned(source, tmp_path, backend, limits)
+    assert result.engines and result.verdict.verdict == "equivalent"
+    assert {run.provider for run in result.verdict.runs} == {"CPUExecutionProvider", backend}
+    assert not [region for region in result.refused if backend in region.reason]
+    back = inline(tmp_path / "out.onnx", tmp_path / "back.onnx")
+    assert back.calls >= len(result.engines)
+    assert verify(source, back.output).verdict == "equivalent"
+    mine = {node.name for node in onnx.load(source).graph.node if node.op_type != "Constant"}
+    assert mine <= {node.name for node in onnx.load(back.output).graph.node}
+
+
+def test_nothing_supported_is_a_copy_byte_for_byte(tmp_path: Path) -> None:
+    source = written(LAYERS, tmp_path)
+    result = partitioned(source, tmp_path, Without("Mul", "Relu", "Softmax"))
+    assert result.unchanged and result.verdict.verdict == "equivalent"
+    assert (tmp_path / "out.onnx").read_bytes() == source.read_bytes()
+
+
+def test_a_region_that_does_not_compile_is_left_and_the_others_stay(tmp_path: Path) -> None:
+    class NoSoftmax(Without):
+        def compile(self, subgraph: Any, signature: Any) -> Any:
+            if any(node.op_type == "Softmax" for node in subgraph.model.graph):
+                raise NotImplementedError("no softmax here")
+            return super().compile(subgraph, signature)
+
+    backend = NoSoftmax()
+    limits = Limits(1, 9, deny=("layer_1_Mul",))
+    result = partitioned(written(LAYERS, tmp_path), tmp_path, backend, limits)
+    assert result.verdict.verdict == "equivalent"
+    assert [engine.replaces for engine in result.engines] == [("layer_1_Scale", "layer_1_Relu")]
+    assert ["no softmax here" in region.reason for region in result.refused] == [True]
+
+
+def test_a_region_whose_results_differ_is_found_and_left(tmp_path: Path) -> None:
+    class WrongWithTheSecond(Without):
+        def run(self, compiled: Any, inputs: Any) -> Any:
+            outputs = super().run(compiled, inputs)
+            wrong = any(np.array_equal(w, [4, 3, 2, 1]) for w in compiled.rt_inits_.values())
+            return [output + np.float32(0.01) for output in outputs] if wrong else outputs
+
+    result = partitioned(written(LAYERS, tmp_path), tmp_path, WrongWithTheSecond("Softmax"))
+    assert result.verdict.verdict == "equivalent" and len(result.engines) == 1
+    assert [region.reason[:21] for region in result.refused] == ["its results differ: y"]
+
+
+def test_a_backend_that_is_always_wrong_leaves_the_model_as_it_is(tmp_path: Path) -> None:
+    wrong = Scripted(answering=lambda outputs: [output + np.float32(1) for output in outputs])
+    result = partitioned(written(LAYERS, tmp_path), tmp_path, wrong)
+    assert result.verdict.verdict == "different" and result.output is None
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_without_verification_it_is_written_as_the_backend_promises(tmp_path: Path) -> None:
+    failing = Scripted(compiling=fails(RuntimeError("no")))
+    result = partitioned(written(LAYERS, tmp_path), tmp_path, failing, verify=False)
+    assert len(result.engines) == 1 and result.verdict.verdict == "not-run" and (tmp_path / "out.onnx").exists()
+
+
+def test_the_input_is_never_touched_and_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    source = written(LAYERS, tmp_path)
+    before = hashlib.sha256(source.read_bytes()).digest()
+    result = partitioned(source, tmp_path, "onnxruntime", dry_run=True)
+    assert result.output is None and result.engines
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    assert hashlib.sha256(source.read_bytes()).digest() == before
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
+def test_weights_in_a_data_file_stay_there_and_are_found(elsewhere: bool, tmp_path: Path) -> None:
+    source = SAMPLES / "resnet_torchscript.onnx"
+    model = onnx.load(source)
+    external = tmp_path / "model" / "resnet.onnx"
+    external.parent.mkdir()
+    onnx.save(model, external, save_as_external_data=True, location="resnet.data", size_threshold=64)
+    folder = tmp_path if elsewhere else external.parent
+    result = partitioned(external, folder, "onnxruntime", Limits(deny=("MaxPool", "Flatten")))
+    assert result.engines and result.verdict.verdict == "equivalent"
+    kept = [t for t in onnx.load(folder / "out.onnx", load_external_data=False).graph.initializer if not t.external_data]
+    assert all(tensor.ByteSize() < 1000 for tensor in kept)
+    session = EngineSession(folder / "out.onnx")
+    feeds = {session.get_inputs()[0].name: np.ones((1, 3, 32, 32), np.float32)}
+    np.testing.assert_allclose(session.run(None, feeds)[0], run(source, feeds)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_inline_of_a_model_without_functions_is_a_copy(tmp_path: Path) -> None:
+    source = written(LAYERS, tmp_path)
+    result = inline(source, tmp_path / "out.onnx")
+    assert result.calls == 0 and result.output.read_bytes() == source.read_bytes()
+
+
+def test_inline_says_why_it_cannot(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 9, opset_import: ["" : 17, "mine" : 1]>
+    calls (float[n] x) => (float[n] y) { y = mine.Old (x) }
+    <opset_import: ["" : 12], domain: "mine"> Old (v) => (w) { w = Abs (v) }
+    """
+    with pytest.raises(ModelError, match=r"can't be inlined: .*(?s:.)*version"):
+        inline(written(text, tmp_path), tmp_path / "out.onnx")
+
+
+def test_an_unknown_backend_is_named_with_those_that_are_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no backend tensorrt; there are onnxruntime, openvino, reference"):
+        partitioned(written(LAYERS, tmp_path), tmp_path, "tensorrt")
+
+
+def test_a_session_of_engines_behaves_like_one_of_onnxruntime(tmp_path: Path) -> None:
+    source = written(LAYERS, tmp_path)
+    partitioned(source, tmp_path, "onnxruntime", Limits(1, 9, deny=("Softmax",)))
+    session = EngineSession(tmp_path / "out.onnx")
+    assert [(a.name, a.type, a.shape) for a in session.get_inputs()] == [("x", "tensor(float)", ["batch", 4])]
+    assert len(session.engines) == 2
+    np.testing.assert_array_equal(session.run(["y"], x())[0], run(source, x())[0])
+    for feeds, why in (
+        ({}, "input x is not given"),
+        ({"x": np.ones((2, 4))}, "input x is float64, the model takes float32"),
+        ({"x": np.ones((2, 5), np.float32)}, r"input x has the shape \[2, 5\]"),
+        ({**x(), "z": np.ones(1)}, "the model has no input z"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            session.run(None, feeds)
+    with pytest.raises(UsageError, match="the model has no output q"):
+        session.run(["q"], x())
