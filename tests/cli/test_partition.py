@@ -1,0 +1,63 @@
+"""`partition` and `inline` as a user sees them: files, answers, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import onnx
+import pytest
+
+from tests.cli.conftest import ROOT, Run
+from tests.partitioning.models import LAYERS
+
+SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def layers(tmp_path: Path) -> Path:
+    path = tmp_path / "layers.onnx"
+    path.write_bytes(onnx.parser.parse_model(LAYERS).SerializeToString())
+    return path
+
+
+def test_there_and_back(run: Run, layers: Path) -> None:
+    done = run("partition", layers, "--backend", "onnxruntime", "--deny", "Softmax")
+    assert done.code == 0, done.err
+    partitioned = layers.with_name("layers.partitioned.onnx")
+    assert f"{layers} → {partitioned}" in done.out and "7 → 3, 2 engines" in done.out and "is among those denied" in done.out
+    assert run("verify", layers, partitioned).code == 0
+    back = run("inline", partitioned)
+    assert back.code == 0 and "2 calls inlined, 3 → " in back.out
+    assert run("verify", layers, layers.with_name("layers.partitioned.inlined.onnx")).code == 0
+
+
+def test_json_is_as_documented(run: Run, layers: Path, tmp_path: Path) -> None:
+    answer = run("partition", layers, "--backend", "onnxruntime", "--deny", "Softmax,layer_1_*", "--min-nodes", 4, "--json").json
+    assert answer["unchanged"] and answer["refused"][0]["reason"] == "smaller than 4 nodes"
+    jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/partition"}]})
+    whole = run("partition", layers, "--backend", "onnxruntime", "-o", tmp_path / "out.onnx", "--json").json
+    assert whole["engines"][0]["operators"] == {"Mul": 4, "Relu": 2, "Softmax": 1}
+    jsonschema.validate(whole, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/partition"}]})
+    inlined = run("inline", tmp_path / "out.onnx", "--json").json
+    assert inlined["calls"] == 1
+    jsonschema.validate(inlined, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/inline"}]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["partition", "MODEL"], "--backend"),
+        (["partition", "MODEL", "--backend", "nonsense"], "there is no backend nonsense; there are onnxruntime, openvino"),
+        (["partition", "MODEL", "--backend", "onnxruntime", "-o", "MODEL"], "never overwritten"),
+        (["partition", "missing.onnx", "--backend", "onnxruntime"], "there is no such file"),
+        (["partition", "MODEL", "--backend", "onnxruntime", "--min-nodes", "0"], "--min-nodes"),
+        (["inline", "missing.onnx"], "there is no such file"),
+        (["inline", "MODEL", "-o", "no/such/folder/out.onnx"], "there is no folder"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
+)
+def test_a_mistake_is_told_in_words(run: Run, layers: Path, arguments: list[str], words: str) -> None:
+    done = run(*(str(layers) if argument == "MODEL" else argument for argument in arguments))
+    assert done.code == 2 and words in done.err and "Traceback" not in done.err
