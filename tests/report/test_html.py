@@ -10,23 +10,21 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from onnx_subgraph.errors import Span, UsageError
-from onnx_subgraph.language.library import Library, load_patterns
+from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.pipeline import FuseResult, Options, fuse
+from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.report import html
-from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
+from onnx_subgraph.rewriting.excerpt import Excerpt
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.verdict import Run, Verdict
 from tests.report.excerpts import chain
+from tests.report.pages import gelu, hostile, result
 
-ROOT = Path(__file__).parents[2]
-HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>]]>-->\x00\x1b[31m\u202eevil&amp;{{ 7 * 7 }}"
 VOID = {"meta", "br", "wbr", "hr", "img", "input", "link"}
 
 
@@ -62,67 +60,6 @@ class Page(HTMLParser):
 
     def count(self, tag: str) -> int:
         return sum(name == tag for name, _ in self.tags)
-
-
-@pytest.fixture(scope="module")
-def library() -> Library:
-    return load_patterns()
-
-
-@pytest.fixture(scope="module")
-def bert(library: Library, tmp_path_factory: pytest.TempPathFactory) -> FuseResult:
-    """A real model, really fused."""
-    output = tmp_path_factory.mktemp("html") / "bert.onnx"
-    return fuse(ROOT / "sample_models/bert_torchscript.onnx", output, library, Options(excerpts=True))
-
-
-def result(*rewrites: Rewrite, **changes: object) -> FuseResult:
-    """A result that nobody computed."""
-    plain = FuseResult(
-        model=Path("models/bert.onnx"),
-        output=None,
-        nodes_before=100,
-        nodes_after=40,
-        opset_before=17,
-        opset_after=17,
-        target="onnxruntime",
-        providers=("CPUExecutionProvider",),
-        rewrites=rewrites,
-        near_misses=(),
-        skipped=(),
-        verdict=Verdict("equivalent", "kernel", (Run("CPUExecutionProvider", True, {"batch": 2}, 0, "y", 1e-7, 1e-6, (0,)),)),
-        seconds={"load": 0.1, "find": 0.2},
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]
-
-
-def gelu(layer: int, before: Excerpt | None = None) -> Rewrite:
-    name = f"/layer.{layer}"
-    erf = before or chain("Div", "Erf", "Add", "Mul", name=name)
-    return Rewrite(
-        "gelu", "com.microsoft.Gelu", f"{name}/Gelu", tuple(f"{name}/{i}" for i in range(4)), 1, before=erf, after=chain("Gelu")
-    )
-
-
-def hostile(library: Library) -> str:
-    """A page on a model in which everything is called so that a careless page would run it."""
-    step = Step(HOSTILE, HOSTILE, HOSTILE, ((HOSTILE, HOSTILE),), (0, 1), (2,))
-    edges = (Edge(HOSTILE, HOSTILE, (HOSTILE,)), Edge(HOSTILE, HOSTILE, (), constant=True, literal=HOSTILE), Edge(HOSTILE))
-    excerpt = Excerpt((step,), edges, (2,), {HOSTILE: 1})
-    span = Span(HOSTILE, 1, 1, 5, HOSTILE)
-    told = result(
-        Rewrite(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 1, frozenset({HOSTILE}), before=excerpt, after=excerpt),
-        model=Path(HOSTILE.replace("\x00", "")),
-        output=Path(HOSTILE.replace("\x00", "")),
-        target=HOSTILE,
-        providers=(HOSTILE,),
-        near_misses=(NearMiss(HOSTILE, span, HOSTILE, HOSTILE, HOSTILE, HOSTILE, 3),),
-        skipped=(Skip(HOSTILE, HOSTILE, HOSTILE),),
-        verdict=Verdict("different", "body", (Run(HOSTILE, True, {HOSTILE: 1}, 0, HOSTILE, 1.0, 0.0, (0,), HOSTILE),), HOSTILE),
-        operators_before={HOSTILE: 1},
-        operators_after={HOSTILE: 2},
-    )
-    return html.page(told, library)
 
 
 # Safe

@@ -1,0 +1,111 @@
+"""The page in a real browser: it fits the window and the paper, nothing is cut off, and nothing but the page is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.language.library import Library
+from onnx_subgraph.pipeline import FuseResult
+from onnx_subgraph.report import html
+from tests.report.browser import BROWSER, DRIVER, Browser, browser
+from tests.report.pages import hostile
+
+pytestmark = pytest.mark.skipif(BROWSER is None or DRIVER is None, reason="needs chromium and chromedriver")
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pages(bert: FuseResult, library: Library, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    found = {"real": html.page(bert, library), "hostile": hostile(library)}
+    for name, source in found.items():
+        (folder / f"{name}.html").write_text(source, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in found}
+
+
+@pytest.fixture(params=["real", "hostile"])
+def page(request: pytest.FixtureRequest, window: Browser, pages: dict[str, Path]) -> Browser:
+    """A window on a page, as wide as a laptop."""
+    window.media()
+    window.resize(1366)
+    window.open(pages[request.param])
+    return window
+
+
+@pytest.mark.parametrize("width", [1366, 820, 390])
+def test_the_page_is_as_wide_as_the_window(page: Browser, width: int) -> None:
+    page.resize(width)
+    assert page.ask("document.documentElement.scrollWidth") <= width
+
+
+def test_no_word_of_a_drawing_leaves_its_box(page: Browser) -> None:
+    """With the fonts that are really here; a box was made as wide as a font might need."""
+    outside = page.ask("""[...document.querySelectorAll(".graph g:not(.line)")].flatMap(group => {
+        const box = group.querySelector("rect").getBBox()
+        return [...group.querySelectorAll("text")].filter(text => {
+            const words = text.getBBox()
+            return words.x < box.x || words.x + words.width > box.x + box.width || words.y < box.y - 1
+                || words.y + words.height > box.y + box.height + 1
+        }).map(text => text.textContent)
+    })""")
+    assert outside == []
+    assert page.ask("document.querySelectorAll('.graph').length") > 0
+
+
+def test_drawings_are_seen_whole(page: Browser) -> None:
+    sizes = page.ask(
+        "[...document.querySelectorAll('.graph')].map(g => [g.clientWidth, g.parentElement.clientWidth, g.clientHeight])"
+    )
+    assert all(0 < width <= room and height > 0 for width, room, height in sizes)
+
+
+def test_nothing_is_fetched_and_the_policy_lets_the_style_through(page: Browser) -> None:
+    assert page.ask("performance.getEntriesByType('resource').map(entry => entry.name)") == []
+    assert page.ask("getComputedStyle(document.querySelector('h1')).fontSize") == "30px"
+
+
+def test_nothing_of_the_model_becomes_a_tag(page: Browser) -> None:
+    assert page.ask("document.querySelectorAll('script, img, iframe, link, object').length") == 0
+    assert (
+        page.ask("[...document.querySelectorAll('*')].some(one => [...one.attributes].some(a => a.name.startsWith('on')))")
+        is False
+    )
+    assert page.ask("document.querySelectorAll('title').length") > 1, "the page has one, and so has every drawing"
+    assert page.ask("document.title").endswith("onnx-subgraph")
+
+
+def test_the_policy_stops_a_script_that_got_in_after_all(window: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+    """If escaping failed one day, the browser would still not run it."""
+    injected = "<script>document.title = 'ran'</script><b id=late onclick=\"document.title = 'ran'\">x</b></main>"
+    (tmp_path / "page.html").write_text(pages["real"].read_text(encoding="utf-8").replace("</main>", injected), encoding="utf-8")
+    window.open(tmp_path / "page.html")
+    window.ask("document.getElementById('late').click()")
+    assert window.ask("document.title") != "ran"
+
+
+def test_on_paper_every_site_is_there(page: Browser) -> None:
+    """A reader of paper can't open what is folded away, and needs no contents that can't be clicked."""
+    page.media("print")
+    heights = page.ask("[...document.querySelectorAll('.sites tbody tr')].map(row => row.getBoundingClientRect().height)")
+    assert heights and all(height > 0 for height in heights)
+    assert page.ask("getComputedStyle(document.querySelector('nav')).display") == "none"
+
+
+def test_paper_is_white_even_for_who_reads_in_the_dark(page: Browser) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    page.media(dark=True)
+    assert page.ask(background) == "rgb(18, 23, 28)"
+    page.media("print", dark=True)
+    assert page.ask(background) == "rgb(255, 255, 255)"
+
+
+def test_it_prints(page: Browser) -> None:
+    assert page.printed().startswith(b"%PDF")
