@@ -17,7 +17,8 @@ MOST_NODES = 60
 MOST_ELEMENTS = 4
 """Elements up to which a constant is written out."""
 
-_DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
+_TYPES = frozenset({"to", "dtype"})
+"""Attributes whose number is a type, in the standard and in onnxruntime's operators."""
 
 Tensors = Callable[[ir.Value], ir.TensorProtocol | None]
 """The constant that a value holds, or None where it is not constant."""
@@ -127,11 +128,15 @@ def _edge(value: ir.Value, tensor: ir.TensorProtocol | None) -> Edge:
     dtype = value.dtype or (tensor.dtype if tensor is not None else None)
     return Edge(
         name=value.name or "",
-        dtype="" if dtype is None else _DTYPES.get(dtype.name, dtype.name.lower()),
+        dtype="" if dtype is None else _dtype(dtype),
         shape=sizes,
         constant=tensor is not None,
         literal="" if tensor is None else _literal(tensor),
     )
+
+
+def _dtype(dtype: ir.DataType) -> str:
+    return {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower())
 
 
 def _dimension(size: int | ir.SymbolicDimProtocol) -> int | str:
@@ -153,6 +158,8 @@ def _attribute(attribute: ir.Attr) -> str:
     if attribute.is_ref():
         return f"= {attribute.ref_attr_name}"
     value = attribute.value
+    if attribute.name in _TYPES and attribute.type == ir.AttributeType.INT and value in set(ir.DataType):
+        return _dtype(ir.DataType(value))
     match attribute.type:
         case ir.AttributeType.TENSOR:
             return _literal(value) or "×".join(map(str, value.shape.numpy())) or "tensor"

@@ -94,8 +94,8 @@ def test_the_policy_stops_a_script_that_got_in_after_all(window: Browser, pages:
 def test_on_paper_every_site_is_there(page: Browser) -> None:
     """A reader of paper can't open what is folded away, and needs no contents that can't be clicked."""
     page.media("print")
-    heights = page.ask("[...document.querySelectorAll('.sites tbody tr')].map(row => row.getBoundingClientRect().height)")
-    assert heights and all(height > 0 for height in heights)
+    seen = page.ask("[...document.querySelectorAll('.sites tbody tr')].map(row => row.checkVisibility())")
+    assert seen and all(seen)
     assert page.ask("getComputedStyle(document.querySelector('nav')).display") == "none"
 
 

@@ -69,3 +69,9 @@ def test_an_absent_operand_is_absent() -> None:
     )
     part = excerpt(model.graph, lambda value: value.const_value, lambda node: False)
     assert [part.edges[i].name if i is not None else None for i in part.steps[0].inputs] == ["x", None, "high"]
+
+
+def test_a_type_is_called_by_its_name() -> None:
+    model = read('<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float16[N] y) { y = Cast <to = 10> (x) }')
+    part = excerpt(model.graph, lambda value: value.const_value, lambda node: False)
+    assert part.steps[0].attributes == (("to", "float16"),)
