@@ -160,9 +160,10 @@ def fuse(
     with _folder(None if dry_run else output_dir), progress() as say, closing(run(tasks, library, jobs, say)) as results:
         for task, outcome, page in zip(tasks, results, pages, strict=True):
             entries.append(_entry(task, outcome, library))
-            _tell(entries[-1], outcome, as_json=as_json)
+            hidden = _hidden(entries[-1], outcome)
+            _tell(entries[-1], outcome, hidden, as_json=as_json)
             if page is not None:
-                write_page(page, outcome, library)
+                write_page(page, entries[-1], library, hidden=hidden)
     if as_json:
         _print_json(entries)
     wanted.finish(entries, () if expectation is None else expectation.unused(models))
@@ -227,7 +228,16 @@ def _entry(task: Task, outcome: FuseResult | Failure, library: Library) -> Entry
     return Entry(task.model, max(code, int(missed)), telling(outcome, library), checks=checks, strict=task.options.strict)
 
 
-def _tell(entry: Entry, outcome: FuseResult | Failure, *, as_json: bool) -> None:
+def _hidden(entry: Entry, outcome: FuseResult | Failure) -> int:
+    """How many near misses the entry does not tell of."""
+    from onnx_subgraph.cli.batch import Failure
+
+    if isinstance(outcome, Failure) or entry.result is None:
+        return 0
+    return len(outcome.near_misses) - len(entry.result.near_misses)
+
+
+def _tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: bool) -> None:
     from onnx_subgraph.cli.batch import Failure
     from onnx_subgraph.cli.terminal import show, warn
     from onnx_subgraph.report.blame import sentence
@@ -242,7 +252,7 @@ def _tell(entry: Entry, outcome: FuseResult | Failure, *, as_json: bool) -> None
     if entry.result is not None and not as_json:
         from onnx_subgraph.report import text
 
-        show(text.fusion(entry.result, hidden=len(outcome.near_misses) - len(entry.result.near_misses)))
+        show(text.fusion(entry.result, hidden=hidden))
         if entry.checks:
             show(text.expectations(entry))
     elif as_json:

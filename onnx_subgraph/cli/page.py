@@ -15,9 +15,8 @@ import click
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from onnx_subgraph.cli.batch import Failure
     from onnx_subgraph.language.library import Library
-    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.report.entry import Entry
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -53,17 +52,17 @@ def plan_pages(models: Sequence[Path], report: Path | None, outputs: Sequence[Pa
     return list(pages)
 
 
-def write_page(page: Path, outcome: FuseResult | Failure, library: Library) -> None:
-    """Writes the page on one model, whole or not at all; of a model that could not be read there is nothing to show."""
-    from onnx_subgraph.cli.batch import Failure
+def write_page(page: Path, entry: Entry, library: Library, *, hidden: int) -> None:
+    """Writes the page on one model, whole or not at all; of a model that could not be fused there is nothing to show.
+
+    hidden: how many near misses the entry does not tell of.
+    """
     from onnx_subgraph.model.atomic import written_whole
     from onnx_subgraph.report import html
-    from onnx_subgraph.report.relevance import telling
 
-    if isinstance(outcome, Failure):
+    if entry.result is None:
         return
-    told = telling(outcome, library)
-    words = html.page(told, library, hidden=len(outcome.near_misses) - len(told.near_misses))
+    words = html.page(entry, library, hidden=hidden)
     page.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(page) as (file,):
         file.write(words.encode())

@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.expectation.check import bytes_text
 from onnx_subgraph.model.files import size_on_disk
-from onnx_subgraph.report import grouping, listing
+from onnx_subgraph.report import blame, grouping, listing
 from onnx_subgraph.report.alike import alike
 from onnx_subgraph.report.drawing import Drawing, draw, type_of
 from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, tried
 
 if TYPE_CHECKING:
     from onnx_subgraph.language.library import Library
-    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.report.entry import Entry
     from onnx_subgraph.rewriting.excerpt import Excerpt
     from onnx_subgraph.rewriting.rewrite import Rewrite
 
@@ -94,6 +95,15 @@ class Section:
     looks: tuple[Look, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The verdict in a word or two, and what follows from it. mood: "good", "bad", "warn" or "nothing"."""
+
+    mood: str
+    words: str
+    sentence: str
+
+
 def check_installed() -> None:
     """Raises UsageError where a package that the page is made with is missing."""
     if missing := [package for module, package in NEEDS.items() if find_spec(module) is None]:
@@ -101,12 +111,14 @@ def check_installed() -> None:
         raise UsageError(f"--report needs {' and '.join(missing)}, which is not installed", hint=hint)
 
 
-def page(result: FuseResult, library: Library, *, hidden: int = 0) -> str:
-    """The page on what became of one model, whose rewrites were noted down (`Options.excerpts`).
+def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
+    """The page on a model that could be fused, and whose rewrites were noted down (`Options.excerpts`).
 
-    hidden: how many near misses `result` does not tell of (`relevance`). Raises UsageError where the extra is not installed.
+    hidden: how many near misses the entry does not tell of (`relevance`). Raises UsageError where the extra is not installed.
     """
     check_installed()
+    result = entry.result
+    assert result is not None
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -121,7 +133,7 @@ def page(result: FuseResult, library: Library, *, hidden: int = 0) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(count=count, outcome=outcome, bytes_words=bytes_words, short=listing.short)
+    environment.globals.update(count=count, outcome=outcome, bytes_text=bytes_text, short=listing.short)
     style = (PAGE / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return environment.get_template("page.html.jinja").render(
@@ -129,12 +141,15 @@ def page(result: FuseResult, library: Library, *, hidden: int = 0) -> str:
         # A hash allows this one style and no other; nothing else is allowed at all.
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         style=Markup(style),
-        headline=headline(result),
+        headline=headline(entry),
+        checks=entry.checks,
+        undone=[(one, blame.reason(one), _look([one.rewrite])) for one in result.undone],
+        standing=blame.standing,
         tried=tried(result.verdict.runs) if any(run.provider for run in result.verdict.runs) else "",
         strength=STRENGTH[result.verdict.strength],
         sections=[_section(fusion, library) for fusion in grouping.fusions(result.rewrites)],
         operators=histogram(result.operators_before, result.operators_after),
-        sizes=(_size(result.model), _size(result.output)),
+        sizes=(_size(result.model), _size(result.output) or result.size),
         compared=grouping.compared(result.verdict.runs),
         near_misses=grouping.nearly_matched(result.near_misses),
         hidden=hidden,
@@ -142,23 +157,33 @@ def page(result: FuseResult, library: Library, *, hidden: int = 0) -> str:
         versions={name: _version(name) for name in ("onnx-subgraph", "onnxruntime", "onnx")},
         names=_names,
         unnamed=UNNAMED,
+        most_drawn=MOST_DRAWN,
     )
 
 
-def headline(result: FuseResult) -> tuple[str, str]:
-    """The verdict in a word or two, and what follows from it in a sentence."""
+def headline(entry: Entry) -> Headline:
+    """What a reader has to know first."""
+    result = entry.result
+    assert result is not None
     fused = count(len(result.rewrites), "fusion")
     written = f"{result.output.name} was written." if result.output is not None else "Nothing was written."
+    undone = f" {count(len(result.undone), 'fusion')} that did not hold {'is' if len(result.undone) == 1 else 'are'} undone."
+    undone = undone if result.undone else ""
     match result.verdict.verdict:
         case "different":
-            return "Different", f"After {fused} the model does not compute what it did. {written}"
+            return Headline("bad", "Different", f"After {fused} the model does not compute what it did.{undone} {written}")
         case "not-run":
             why = f": {result.verdict.reason}" if result.verdict.reason else ""
-            return "Not verified", f"{fused}; nothing was compared{why}. {written}"
+            return Headline("warn", "Not verified", f"{fused}; nothing was compared{why}. {written}")
+        case _ if entry.missed:
+            return Headline("bad", entry.outcome.capitalize(), f"The model is equivalent after {fused}.{undone} {written}")
         case _ if not result.rewrites:
-            return "Nothing fused", f"The model is as it was. {written}"
+            return Headline("warn" if undone else "nothing", "Nothing fused", f"The model is as it was.{undone} {written}")
         case _:
-            return "Equivalent", f"After {fused} every output is within its bound of the original. {written}"
+            mood = "warn" if undone else "good"
+            return Headline(
+                mood, "Equivalent", f"After {fused} every output is within its bound of the original.{undone} {written}"
+            )
 
 
 def histogram(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Row, ...]:
@@ -180,12 +205,6 @@ def visible(words: str) -> str:
     return "".join("\ufffd" if unicodedata.category(c) in hidden and c not in "\n\t" else c for c in words)
 
 
-def bytes_words(number: int) -> str:
-    """A number of bytes with three digits: `438 MB`, `1.05 kB`."""
-    power = max((p for p in range(1, 5) if number >= 999.5 * 1000 ** (p - 1)), default=0)
-    return f"{number / 1000**power:.3g} {'kMGT'[power - 1]}B" if power else f"{number} B"
-
-
 def _size(path: Path | None) -> int | None:
     """The bytes of a model file with its data; None for one that was not written or is gone."""
     return size_on_disk(path) if path is not None and path.is_file() else None
@@ -194,9 +213,7 @@ def _size(path: Path | None) -> int | None:
 def _section(fusion: grouping.Fusion, library: Library) -> Section:
     pattern = next((pattern for pattern in library.patterns if pattern.id == fusion.pattern), None)
     source = _source(pattern.file) if pattern is not None else ""
-    looks = [
-        _look(group.sites, drawn=number < MOST_DRAWN, listed=MOST_LISTED) for number, group in enumerate(alike(fusion.sites))
-    ]
+    looks = [_look(group.sites, drawn=number < MOST_DRAWN) for number, group in enumerate(alike(fusion.sites))]
     return Section(
         fusion=fusion,
         summary=pattern.summary if pattern is not None else "",
@@ -214,9 +231,9 @@ def _source(file: str) -> str:
         return ""
 
 
-def _look(sites: Sequence[Rewrite], *, drawn: bool, listed: int) -> Look:
+def _look(sites: Sequence[Rewrite], *, drawn: bool = True) -> Look:
     first = sites[0]
-    places = tuple(map(_place, sites[:listed]))
+    places = tuple(map(_place, sites[:MOST_LISTED]))
     hidden = len(sites) - len(places)
     if not drawn or first.before is None or first.after is None:
         return Look(places, hidden, None, None)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from onnx_subgraph.language.library import Library, load_patterns
-from onnx_subgraph.pipeline import FuseResult, Options, fuse
+from onnx_subgraph.pipeline import Options, fuse
+from onnx_subgraph.report.entry import Entry
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,7 +19,8 @@ def library() -> Library:
 
 
 @pytest.fixture(scope="session")
-def bert(library: Library, tmp_path_factory: pytest.TempPathFactory) -> FuseResult:
+def bert(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Entry:
     """A real model, really fused."""
     output = tmp_path_factory.mktemp("html") / "bert.onnx"
-    return fuse(ROOT / "sample_models/bert_torchscript.onnx", output, library, Options(excerpts=True))
+    model = ROOT / "sample_models/bert_torchscript.onnx"
+    return Entry(model, 0, fuse(model, output, library, Options(excerpts=True, sites=True)))

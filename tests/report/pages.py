@@ -6,12 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnx_subgraph.errors import Span
+from onnx_subgraph.expectation.check import Check
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.report import html
+from onnx_subgraph.report.entry import Entry
 from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.verification.accuracy import Accuracy
+from onnx_subgraph.verification.blame import Undone
+from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Run, Verdict
 from tests.report.excerpts import chain
 
@@ -38,6 +43,16 @@ def result(*rewrites: Rewrite, **changes: object) -> FuseResult:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
+def entry_of(told: FuseResult, code: int = 0, checks: tuple[Check, ...] = ()) -> Entry:
+    """What the command line makes of a result."""
+    return Entry(told.model, code, told, checks=checks)
+
+
+def entry(*rewrites: Rewrite, **changes: object) -> Entry:
+    """What the command line makes of a result that nobody computed."""
+    return entry_of(result(*rewrites, **changes))
+
+
 def gelu(layer: int, before: Excerpt | None = None) -> Rewrite:
     name = f"/layer.{layer}"
     erf = before or chain("Div", "Erf", "Add", "Mul", name=name)
@@ -52,8 +67,12 @@ def hostile(library: Library) -> str:
     edges = (Edge(HOSTILE, HOSTILE, (HOSTILE,)), Edge(HOSTILE, HOSTILE, (), constant=True, literal=HOSTILE), Edge(HOSTILE))
     excerpt = Excerpt((step,), edges, (2,), {HOSTILE: 1})
     span = Span(HOSTILE, 1, 1, 5, HOSTILE)
+    rewrite = Rewrite(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 1, frozenset({HOSTILE}), before=excerpt, after=excerpt, root=HOSTILE)
+    bad = Accuracy(1.0, float("nan"), float("inf"), HOSTILE)
     told = result(
-        Rewrite(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 1, frozenset({HOSTILE}), before=excerpt, after=excerpt),
+        rewrite,
+        undone=(Undone(rewrite, "site", HOSTILE, HOSTILE, 1.0, 0.0, None, HOSTILE),),
+        sites=(SiteCheck(rewrite, HOSTILE, HOSTILE, bad), SiteCheck(rewrite, HOSTILE, unknown=HOSTILE)),
         model=Path(HOSTILE.replace("\x00", "")),
         output=Path(HOSTILE.replace("\x00", "")),
         target=HOSTILE,
@@ -64,4 +83,4 @@ def hostile(library: Library) -> str:
         operators_before={HOSTILE: 1},
         operators_after={HOSTILE: 2},
     )
-    return html.page(told, library)
+    return html.page(entry_of(told, 1, (Check(HOSTILE, HOSTILE, HOSTILE, False, span, (HOSTILE,)),)), library)

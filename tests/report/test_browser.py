@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from onnx_subgraph.language.library import Library
-from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.report import html
+from onnx_subgraph.report.entry import Entry
 from tests.report.browser import BROWSER, DRIVER, Browser, browser
 from tests.report.pages import hostile
 
@@ -23,7 +23,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def pages(bert: FuseResult, library: Library, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(bert: Entry, library: Library, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     found = {"real": html.page(bert, library), "hostile": hostile(library)}
     for name, source in found.items():
