@@ -12,7 +12,7 @@ from onnx_subgraph.report.entry import Entry
 
 ROOT = Path(__file__).parents[2]
 
-PATTERNS = ("layer-normalization", "gelu", "bias-gelu", "skip-layer-normalization")
+PATTERNS = ("layer-normalization", "gelu", "bias-gelu")
 """Those that the model is fused by, so that a new pattern changes no test of the page."""
 
 
