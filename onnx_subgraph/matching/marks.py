@@ -1,0 +1,123 @@
+"""What a user marks in a model: what lies between values, or a module of the network that was exported.
+
+Both give regions that one operator can take the place of. Between values lies what depends on the first and is needed for the last.
+A module is known by what the exporter recorded: torch's dynamo exporter in the metadata of each node, TorchScript in its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Sequence
+
+import onnx_ir as ir
+
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.matching.region import Region
+from onnx_subgraph.model.nested import reads
+
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+"""Where torch's dynamo exporter writes the modules of a node: the spelling of a list, the outermost first."""
+
+
+def between(graph: ir.Graph, first: Sequence[str], last: Sequence[str]) -> Region:
+    """The region of the nodes that depend on one of the values `first` and that one of the values `last` needs.
+
+    Raises UsageError for a value that is not there, and where nothing lies between them.
+    """
+    values = _values(graph)
+    starts, ends = [[_value(values, name) for name in names] for names in (first, last)]
+    after, before = _dependants(graph, starts), _needed(graph, ends)
+    nodes = [node for node in graph if node in after and node in before]
+    if not nodes:
+        raise UsageError(
+            f"nothing lies between {', '.join(first)} and {', '.join(last)}", hint="is the second computed from the first?"
+        )
+    return Region.of(graph, nodes)
+
+
+def modules(graph: ir.Graph, pattern: str) -> dict[str, Region]:
+    """The regions of the modules whose paths fit `pattern`, by path, in the order of the graph.
+
+    A path is written with dots, `encoder.layer.0.attention`; in a pattern `*` stands for any part of one name, and the pattern may
+    begin at any name of a path. What lies between two nodes of a module belongs to it, whatever the exporter recorded.
+    Raises UsageError where no module fits, or two of them lie in each other's way.
+    """
+    fits = re.compile(r"(?:.*\.)?" + r"[^.]*".join(map(re.escape, pattern.split("*"))))
+    found: dict[str, list[ir.Node]] = {}
+    for node in graph:
+        for path in paths(node):
+            if fits.fullmatch(path):
+                found.setdefault(path, []).append(node)
+                break
+    if not found:
+        raise UsageError(f"no module of the model fits {pattern!r}", hint=_known(graph))
+    owner = {node: path for path, nodes in found.items() for node in nodes}
+    return {path: _closed(graph, path, nodes, owner) for path, nodes in found.items()}
+
+
+def paths(node: ir.Node) -> list[str]:
+    """The modules that a node is in, as paths, the outermost first; empty where the exporter recorded none."""
+    recorded = node.metadata_props.get(NAME_SCOPES)
+    if recorded is not None:
+        try:
+            scopes = ast.literal_eval(recorded)
+        except (ValueError, SyntaxError):
+            return []
+        return [str(scope) for scope in scopes if scope][:-1] if isinstance(scopes, list) else []
+    parts = [part for part in (node.name or "").split("/")[:-1] if part]
+    return [".".join(parts[: end + 1]) for end in range(len(parts))] if (node.name or "").startswith("/") else []
+
+
+def _closed(graph: ir.Graph, path: str, nodes: Sequence[ir.Node], owner: dict[ir.Node, str]) -> Region:
+    """The region of these nodes and of everything on a way from one of them to another."""
+    outputs = [output for node in nodes for output in node.outputs]
+    after, before = _dependants(graph, outputs), _needed(graph, outputs)
+    inside = set(nodes)
+    closed = [node for node in graph if node in inside or (node in after and node in before)]
+    for node in closed:
+        if owner.setdefault(node, path) != path:
+            raise UsageError(
+                f"a path leads out of the module {path} through {owner[node]} and back", hint="mark an outer module, or one of them"
+            )
+    return Region.of(graph, closed)
+
+
+def _dependants(graph: ir.Graph, values: Iterable[ir.Value]) -> set[ir.Node]:
+    known, found = set(values), set()
+    for node in graph:  # in topological order
+        if any(value in known for value in reads(node)):
+            found.add(node)
+            known.update(node.outputs)
+    return found
+
+
+def _needed(graph: ir.Graph, values: Iterable[ir.Value]) -> set[ir.Node]:
+    wanted, found = set(values), set()
+    for node in reversed(graph):
+        if any(output in wanted for output in node.outputs):
+            found.add(node)
+            wanted.update(reads(node))
+    return found
+
+
+def _values(graph: ir.Graph) -> dict[str, ir.Value]:
+    values = [*graph.inputs, *graph.initializers.values(), *(output for node in graph for output in node.outputs)]
+    return {value.name: value for value in values if value.name}
+
+
+def _value(values: dict[str, ir.Value], name: str) -> ir.Value:
+    if name in values:
+        return values[name]
+    import difflib
+
+    near = difflib.get_close_matches(name, values, 1)
+    raise UsageError(f"the model has no value {name!r}", hint=f"did you mean {near[0]!r}?" if near else None)
+
+
+def _known(graph: ir.Graph) -> str:
+    seen = dict.fromkeys(path for node in graph for path in paths(node))
+    if not seen:
+        return "its exporter recorded no modules; name values with --from and --to"
+    shown = list(seen)[:8]
+    return f"its modules are {', '.join(shown)}{' …' if len(seen) > len(shown) else ''}"
