@@ -13,6 +13,7 @@ import numpy as np
 
 from onnx_subgraph.backends.backend import Array, Backend, Signature
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.verification.sessions import plain_session_class
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -57,7 +58,7 @@ class OnnxRuntime(Backend):
         values = [self._runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         if values:
             options.add_external_initializers(list(weights), values)
-        session = self._runtime.InferenceSession(content, options, providers=self._providers)
+        session = plain_session_class()(content, options, providers=self._providers)
         return Nested(session, subgraph.inputs, list(subgraph.outputs), (weights, values))
 
     def run(self, compiled: Nested, inputs: Sequence[Array]) -> Sequence[Array]:

@@ -1,7 +1,7 @@
 """What a user marks in a model: what lies between values, or a module of the network that was exported.
 
-Both give regions that one operator can take the place of. Between values lies what depends on the first and is needed for the last.
-A module is known by what the exporter recorded: torch's dynamo exporter in the metadata of each node, TorchScript in its name.
+Both give regions that one operator can take the place of. Between values lies what depends on the first and is needed for the
+last. A module is known by what the exporter recorded: by dynamo in the metadata of each node, by TorchScript in its name.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def between(graph: ir.Graph, first: Sequence[str], last: Sequence[str]) -> Regio
 def modules(graph: ir.Graph, pattern: str) -> dict[str, Region]:
     """The regions of the modules whose paths fit `pattern`, by path, in the order of the graph.
 
-    A path is written with dots, `encoder.layer.0.attention`; in a pattern `*` stands for any part of one name, and the pattern may
-    begin at any name of a path. What lies between two nodes of a module belongs to it, whatever the exporter recorded.
+    A path is written with dots, `encoder.layer.0.attention`; in a pattern `*` stands for any part of one name, and the pattern
+    may begin at any name of a path. What lies between two nodes of a module belongs to it, whatever the exporter recorded.
     Raises UsageError where no module fits, or two of them lie in each other's way.
     """
     fits = re.compile(r"(?:.*\.)?" + r"[^.]*".join(map(re.escape, pattern.split("*"))))
@@ -78,7 +78,8 @@ def _closed(graph: ir.Graph, path: str, nodes: Sequence[ir.Node], owner: dict[ir
     for node in closed:
         if owner.setdefault(node, path) != path:
             raise UsageError(
-                f"a path leads out of the module {path} through {owner[node]} and back", hint="mark an outer module, or one of them"
+                f"a path leads out of the module {path} through {owner[node]} and back",
+                hint="mark an outer module, or one of them",
             )
     return Region.of(graph, closed)
 

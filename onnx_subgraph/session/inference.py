@@ -13,14 +13,17 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession as PlainSession
 
-from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError
+from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError, UsageError
 from onnx_subgraph.session import hook
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.settings import SessionSettings, is_strict
+
+if TYPE_CHECKING:
+    from onnx_subgraph.engine.session import EngineSession
 
 ENABLE = "onnx_subgraph.enable"
 """Key of `SessionOptions.add_session_config_entry`: "0" leaves the model of this one session as it is."""
@@ -50,6 +53,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._given = sess_options, settings, kwargs
         self._strict = settings.strict if settings is not None else is_strict()
         self._settings: SessionSettings | None = None  # those by which the model was prepared, once it was
+        self._engines: EngineSession | None = None
         self.prepared = self._prepare(sess_options, providers, settings)
         if self.prepared.path is not None and self._load_prepared(sess_options, providers, provider_options, kwargs):
             return
@@ -85,12 +89,22 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._settings = settings
         return prepared
 
+    def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+        """The outputs, as onnxruntime's `run` gives them; where regions were given to a backend, by their engines."""
+        if self._engines is not None:
+            try:
+                return self._engines.run(output_names, input_feed, run_options)
+            except UsageError:
+                pass  # the feeds don't fit, which onnxruntime says in its own words
+        return super().run(output_names, input_feed, run_options)
+
     def _load_prepared(self, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any]) -> bool:
         """Load the prepared model; whether that worked."""
         assert self.prepared.path is not None
         try:
             # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
             super().__init__(str(self.prepared.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
+            self._engines = engines_of(self.prepared)
         except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
             self.prepared = self._give_up(error)
             return False
@@ -115,6 +129,15 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             raise SessionError(message, hint=hint) from error
         warnings.warn(message + (f" ({hint})" if hint else ""), OnnxSubgraphWarning, stacklevel=_users_frame())
         return Prepared(None, reason=said)
+
+
+def engines_of(prepared: Prepared) -> EngineSession | None:
+    """What runs the engines of a prepared model; None where it has none. Raises OnnxSubgraphError where a backend is missing."""
+    if not prepared.engines or prepared.path is None:
+        return None
+    from onnx_subgraph.engine.session import EngineSession
+
+    return EngineSession(prepared.path)
 
 
 def weights_folder(options: Any) -> Path | None:

@@ -40,7 +40,8 @@ class Recipe:
 class Prepared:
     """A prepared model. path: its file, None where the original is to be used as it is (`reason` says why).
 
-    from_cache: it was made before. nbytes: of its files. fusions: how many were made. temporary: to be removed after loading.
+    from_cache: it was made before. nbytes: of its files. fusions, engines: how many were made. temporary: to be removed after
+    loading.
     """
 
     path: Path | None
@@ -49,6 +50,7 @@ class Prepared:
     from_cache: bool = False
     nbytes: int = 0
     fusions: int = 0
+    engines: int = 0
     temporary: Path | None = None
 
 
@@ -116,6 +118,7 @@ def _prepared(entry: Entry, *, temporary: bool) -> Prepared:
         from_cache=entry.found,
         nbytes=entry.nbytes,
         fusions=int(entry.note.get("fusions", 0)),
+        engines=int(entry.note.get("engines", 0)),
         temporary=entry.folder if temporary else None,
     )
 
@@ -131,7 +134,7 @@ class _Patience:
 def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience: _Patience) -> dict[str, Any]:
     """Run the commands on `source`; leaves the model in `folder`, or no model where none of them changed anything."""
     model = source
-    changed, fusions = False, 0
+    changed, fusions, engines = False, 0, 0
     for number, command in enumerate(recipe.commands):
         output = staging / f"step{number}" / MODEL
         output.parent.mkdir()
@@ -144,10 +147,11 @@ def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience:
         if not told.get("unchanged"):
             model, changed = output, True
             fusions += sum(int(fusion["count"]) for fusion in told.get("fusions", ()))
+            engines += len(told.get("engines", ()))
     if changed:
         for path in sorted(model.parent.iterdir()):
             path.rename(folder / path.name)
-    return {"fusions": fusions, "reason": "" if changed else "nothing in it can be fused"}
+    return {"fusions": fusions, "engines": engines, "reason": "" if changed else "nothing in it can be fused"}
 
 
 def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weights: Path | None) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.errors import OnnxSubgraphWarning, SessionError, UsageError
-from onnx_subgraph.session.inference import InferenceSession, weights_folder
+from onnx_subgraph.session.inference import InferenceSession, engines_of, weights_folder
 from onnx_subgraph.session.prepare import prepare, specializing
 from onnx_subgraph.session.schedule import Array, Buffers, Schedule, Signature, signature_of, spelled
 from onnx_subgraph.session.schedules import Limits, Make, Schedules, Story
@@ -153,11 +153,13 @@ def _maker(
         try:
             if prepared.path is None:
                 raise SessionError(prepared.reason)
-            session = plain_session_class()(str(prepared.path), options, providers, provider_options, enable_fallback=0)
+            session = engines_of(prepared) or plain_session_class()(
+                str(prepared.path), options, providers, provider_options, enable_fallback=0
+            )
         finally:
             if prepared.temporary is not None:
                 shutil.rmtree(prepared.temporary, ignore_errors=True)
-        buffers = Buffers.bound(session, signature) if reuse else None
+        buffers = Buffers.bound(session, signature) if reuse and not prepared.engines else None
         needed = prepared.nbytes + (0 if buffers is None else buffers.nbytes)
         return Schedule(signature, session, prepared.path, needed, buffers)
 
