@@ -1,0 +1,108 @@
+"""A session with a backend: its regions are run by engines, and whatever fails, the program goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from onnx_subgraph import InferenceSession, OnnxSubgraphWarning, SessionError, SessionSettings, StaticSession
+from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.session import hook, inference
+
+# More nodes than the fewest that are worth an engine.
+CHAIN = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 8] x) => (float[batch, 8] y) { a = Abs (x) b = Sqrt (a) c = Exp (b) d = Neg (c) y = Sigmoid (d) }
+"""
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    from tests.session.conftest import save
+
+    return save(CHAIN, tmp_path / "chain.onnx")
+
+
+@pytest.fixture
+def nested(settings: SessionSettings) -> SessionSettings:
+    return replace(settings, backend="onnxruntime")
+
+
+def test_regions_are_run_by_their_engines(
+    chain: Path, nested: SessionSettings, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = InferenceSession(chain, settings=nested)
+    assert session.prepared.engines == 1
+    ran: list[int] = []
+    real = OnnxRuntime.run
+    monkeypatch.setattr(OnnxRuntime, "run", lambda *arguments: ran.append(1) or real(*arguments))
+    plain = onnxruntime.InferenceSession(chain)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], plain.run(None, {"x": x})[0], rtol=1e-6)
+    assert ran
+    binding = session.io_binding()  # what is not `run` is onnxruntime's, which inlines the engine
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], plain.run(None, {"x": x})[0], rtol=1e-6)
+
+
+def test_feeds_that_do_not_fit_are_refused_in_onnxruntimes_words(chain: Path, nested: SessionSettings) -> None:
+    session, plain = InferenceSession(chain, settings=nested), onnxruntime.InferenceSession(chain)
+    for feeds in ({}, {"x": np.zeros((2, 7), np.float32)}, {"x": np.zeros((2, 8), np.int64)}):
+        with pytest.raises(Exception) as theirs:
+            plain.run(None, feeds)
+        with pytest.raises(type(theirs.value)) as ours:
+            session.run(None, feeds)
+        assert type(ours.value) is type(theirs.value)
+
+
+def test_a_backend_that_is_not_there_leaves_the_model_as_it_is(chain: Path, settings: SessionSettings, x: np.ndarray) -> None:
+    wrong = replace(settings, backend="no-such-backend")
+    with pytest.warns(OnnxSubgraphWarning, match="no-such-backend"):
+        session = InferenceSession(chain, settings=replace(wrong, strict=False))
+    assert session.prepared.path is None and session.run(None, {"x": x})[0].shape == (3, 8)
+    with pytest.raises(SessionError, match="no-such-backend"):
+        InferenceSession(chain, settings=wrong)
+
+
+def test_a_backend_that_is_gone_when_the_model_is_loaded(
+    chain: Path, nested: SessionSettings, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> None:
+        raise SessionError("the backend is gone")
+
+    monkeypatch.setattr(inference, "engines_of", fail)
+    with pytest.warns(OnnxSubgraphWarning, match="the backend is gone"):
+        session = InferenceSession(chain, settings=replace(nested, strict=False))
+    assert session.run(None, {"x": x})[0].shape == (3, 8)
+
+
+def test_schedules_have_engines_too(chain: Path, nested: SessionSettings, x: np.ndarray) -> None:
+    session = StaticSession(chain, settings=nested, reuse_buffers=True)
+    assert session.warm({"x": x}, 120), session.schedules()
+    np.testing.assert_allclose(
+        session.run(None, {"x": x})[0], onnxruntime.InferenceSession(chain).run(None, {"x": x})[0], rtol=1e-6
+    )
+    assert session.schedules()[0].hits == 1
+
+
+def test_what_engines_run_is_not_prepared_again(
+    chain: Path, nested: SessionSettings, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the hook a nested session must not give its region to a backend, whose nested session would, and so on."""
+    prepared: list[object] = []
+    real = inference.prepare
+    monkeypatch.setattr(inference, "prepare", lambda source, *a, **k: prepared.append(source) or real(source, *a, **k))
+    hook.install()
+    try:
+        session = onnxruntime.InferenceSession(chain, settings=nested)
+        session.run(None, {"x": x})
+    finally:
+        hook.uninstall()
+    assert isinstance(session, InferenceSession) and prepared == [chain]
+    assert onnxruntime.InferenceSession is not InferenceSession
