@@ -7,6 +7,7 @@ at its node, with what was expected and found there.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from onnx_subgraph.verification.verdict import Run
 MOST_REASONS = 3
 """Reasons of one kind that a miss lists; `explain` has all."""
 UNNAMED = "(a node without a name)"
+_INDEX = re.compile(r"(?<=[./])\d+(?=[./])")
+"""The index of a layer in a scope: `/encoder/layer.3/output`."""
 _SAME = 1e-6
 """The relative difference up to which two attributes are equal: they are float32."""
 
@@ -100,23 +103,53 @@ def _pattern(pattern: str, fusions: Fusions, result: FuseResult, told: Sequence[
     sites = [rewrite for rewrite in result.rewrites if rewrite.pattern == pattern]
     if fusions.count is not None:
         fewer = len(sites) < fusions.count.number
-        reasons = _why_fewer(pattern, result, told) if fewer else [f"fused at: {_listed([_place(site) for site in sites])}"]
+        reasons = (
+            _why_fewer(pattern, sites, result, told) if fewer else [f"fused at: {_listed([_place(site) for site in sites])}"]
+        )
         yield _limited(pattern, fusions.count, len(sites), tuple(reasons))
     for name, values in fusions.attributes.items():
         yield _attribute(pattern, name, values, sites)
 
 
-def _why_fewer(pattern: str, result: FuseResult, told: Sequence[NearMiss]) -> list[str]:
+def _why_fewer(pattern: str, sites: Sequence[Rewrite], result: FuseResult, told: Sequence[NearMiss]) -> list[str]:
+    wrong = [undone.rewrite for undone in result.undone if undone.rewrite.pattern == pattern]
     skips = [skip for skip in result.skipped if skip.pattern == pattern]
-    reasons = [f"matched, not replaced: {skip.reason}: node {skip.node or UNNAMED}" for skip in skips[:MOST_REASONS]]
+    reasons = [f"undone: node {rewrite.root}: with it, the model was not equivalent" for rewrite in wrong[:MOST_REASONS]]
+    reasons += [f"matched, not replaced: node {skip.node or UNNAMED}: {skip.reason}" for skip in skips[:MOST_REASONS]]
     gone = {node for rewrite in result.rewrites for node in rewrite.replaces if node}
     left = [miss for miss in result.near_misses if not {miss.anchor, miss.node} & gone]
-    near = places(told, pattern) or places(left, pattern)
-    reasons += [nearly(miss) for miss in near[:MOST_REASONS]]
-    more = max(0, len(skips) - MOST_REASONS) + max(0, len(near) - MOST_REASONS)
+    near = list(dict.fromkeys(map(nearly, places(told, pattern) or places(left, pattern))))
+    reasons += near[:MOST_REASONS]
+    more = sum(max(0, len(found) - MOST_REASONS) for found in (wrong, skips, near))
     if more:
         reasons.append(f"and {more} more: `onnx-subgraph explain {result.model} {pattern}`")
+    if not reasons:
+        reasons += [f"not in {scope}, as in its neighbours" for scope in _gaps(sites)[:MOST_REASONS]]
+    if before := _built_on(sites, result):
+        reasons.append(f"elsewhere it takes what {' or '.join(before)} made: it may be missing there, too")
     return reasons or [f"nothing that is left in the model is like {pattern}"]
+
+
+def _gaps(sites: Iterable[Rewrite]) -> list[str]:
+    """The scopes that are missing in a row of layers: `/layer.1` where `sites` lie in `/layer.0`, `/layer.2` and `/layer.3`."""
+    rows: dict[tuple[str, str], set[int]] = {}
+    for site in sites:
+        scope = site.node.rpartition("/")[0] + "/"
+        for number in _INDEX.finditer(scope):
+            rows.setdefault((scope[: number.start()], scope[number.end() : -1]), set()).add(int(number.group()))
+    return [
+        f"{before}{index}{after}"
+        for (before, after), seen in rows.items()
+        if len(seen) > 1
+        for index in range(max(seen))
+        if index not in seen
+    ]
+
+
+def _built_on(sites: Iterable[Rewrite], result: FuseResult) -> list[str]:
+    """The patterns whose operators `sites` took into their own."""
+    makers = {rewrite.node: rewrite.pattern for rewrite in result.rewrites if rewrite.node}
+    return list(dict.fromkeys(makers[name] for site in sites for name in site.replaces if name in makers))
 
 
 def nearly(miss: NearMiss) -> str:
@@ -172,8 +205,8 @@ def _provider(provider: str, span: Span, result: FuseResult) -> Check:
     if provider not in result.providers:
         hint = f"the run verified on {', '.join(result.providers)}; add --provider {provider}"
         return Check(what, "equivalent", "not run", False, span, (hint,))
-    if not runs and result.verdict.verdict != "equivalent":
-        return Check(what, "equivalent", result.verdict.verdict.replace("-", " "), False, span, (result.verdict.reason,))
+    if not runs and (result.verdict.runs or result.verdict.verdict != "equivalent"):
+        return Check(what, "equivalent", "not run", False, span, tuple(filter(None, [result.verdict.reason])))
     different = [run for run in runs if not run.equal]
     return Check(what, "equivalent", "different" if different else "equivalent", not different, span, _outputs(different))
 
@@ -191,7 +224,7 @@ def _tolerance(tolerance: Tolerance, result: FuseResult) -> Check:
     if worst is None:
         return Check("tolerance", expected, "none: nothing fused", True, tolerance.span)
     if worst.problem:
-        return Check("tolerance", expected, f"{worst.problem} in output {worst.output}", False, tolerance.span)
+        return Check("tolerance", expected, f"{worst.output}: {worst.problem}", False, tolerance.span)
     found = f"{worst.error:.2g} in output {worst.output}"
     return Check("tolerance", expected, found, worst.error <= tolerance.value, tolerance.span)
 

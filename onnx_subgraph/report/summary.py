@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.report.entry import Entry
 
-SIGNS = {0: "✅", 1: "❌", 2: "⚠️"}
-"""Exit code of a model → its sign."""
 NEAR_MISSES = 5
 """How many near misses of one model are shown; `explain` shows all."""
 
@@ -43,10 +41,16 @@ def markdown(entries: Sequence[Entry], unused: Iterable[Section] = ()) -> str:
 def _row(entry: Entry) -> tuple[str, ...]:
     result = entry.result
     if result is None:
-        return (SIGNS[entry.code], _code(str(entry.model)), entry.outcome, "", "", "")
+        return (_sign(entry), _code(str(entry.model)), entry.outcome, "", "", "")
     before, after = result.nodes_before, result.nodes_after
     verdict = result.verdict.verdict.replace("-", " ")
-    return (SIGNS[entry.code], _code(str(entry.model)), entry.outcome, f"{before} → {after}", str(len(result.rewrites)), verdict)
+    return (_sign(entry), _code(str(entry.model)), entry.outcome, f"{before} → {after}", str(len(result.rewrites)), verdict)
+
+
+def _sign(entry: Entry) -> str:
+    if entry.code:
+        return "❌"
+    return "⚠️" if entry.result is not None and entry.result.undone else "✅"
 
 
 def _attention(entry: Entry) -> Iterator[str]:
@@ -77,7 +81,7 @@ def _details(result: FuseResult) -> Iterator[str]:
     parts += [count(len(near), "kind") + " of near miss"] if near else []
     yield from ("", f"<details><summary>{_code(str(result.model))}: {', '.join(parts)}</summary>")
     if groups:
-        rows = ((_code(g.pattern), _code(g.op or FOLDED), str(len(g.sites)), f"{g.removed} → {g.added}") for g in groups)
+        rows = ((_code(g.pattern), _into(g), str(len(g.sites)), f"{g.removed} → {g.added}") for g in groups)
         yield from ("", *_table(("fused by", "into", "count", "nodes"), rows))
     if any(run.provider for run in result.verdict.runs):
         yield from ("", f"Verified on {', '.join(result.providers)}: {html.escape(tried(result.verdict.runs), quote=False)}.")
@@ -88,6 +92,11 @@ def _details(result: FuseResult) -> Iterator[str]:
         )
         yield from ("", *_table(("nearly matched", "count", "expected", "found", "first at"), shown))
     yield from ("", "</details>")
+
+
+def _into(group: grouping.Fusion) -> str:
+    how = " (function)" if group.body else ""
+    return _code(group.op or FOLDED) + how + (f" assuming {', '.join(sorted(group.assumes))}" if group.assumes else "")
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -14,6 +14,7 @@ from onnx_subgraph.expectation.writing import expectation_text
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.verification.blame import Undone
 from onnx_subgraph.verification.verdict import Run, Verdict
 
 CPU = "CPUExecutionProvider"
@@ -108,7 +109,27 @@ def test_a_near_miss_inside_another_fusion_explains_nothing(tmp_path: Path) -> N
 def test_a_match_that_could_not_be_replaced_is_a_reason(tmp_path: Path) -> None:
     result = replace(RESULT, skipped=(Skip("layer-normalization", "/9/LN", "needs opset 17", 17),))
     (missed,) = checks("fusions: {layer-normalization: 6}", result, folder=tmp_path)
-    assert missed.reasons == ("matched, not replaced: needs opset 17: node /9/LN",)
+    assert missed.reasons == ("matched, not replaced: node /9/LN: needs opset 17",)
+
+
+def test_a_layer_that_lacks_what_its_neighbours_have_is_named(tmp_path: Path) -> None:
+    """Where no candidate came far enough to be a near miss, the names of a row of layers still tell."""
+    sites = tuple(Rewrite("mish", "Mish", f"/net.1/layer.{i}/act/Mish", (f"/layer.{i}/Tanh",), 1) for i in (0, 1, 2, 4))
+    (missed,) = checks("fusions: {mish: 5}", replace(RESULT, rewrites=sites), folder=tmp_path)
+    assert missed.reasons == ("not in /net.1/layer.3/act, as in its neighbours",)
+
+
+def test_a_miss_that_follows_from_another_says_so(tmp_path: Path) -> None:
+    """Where a Gelu was not found, there is none that a bias could be taken into."""
+    bias = Rewrite("mish", "com.microsoft.BiasGelu", "/0/BiasGelu", ("/0/Add", "/0/Gelu"), 1)
+    (missed,) = checks("fusions: {mish: 2}", replace(RESULT, rewrites=(*RESULT.rewrites, bias)), folder=tmp_path)
+    assert missed.reasons == ("elsewhere it takes what gelu made: it may be missing there, too",)
+
+
+def test_a_fusion_that_was_undone_is_a_reason(tmp_path: Path) -> None:
+    wrong = Undone(replace(RESULT.rewrites[0], root="/9/Add"), "model", CPU, "logits", 1.0, 1e-6)
+    (missed,) = checks("fusions: {layer-normalization: 6}", replace(RESULT, undone=(wrong,)), folder=tmp_path)
+    assert missed.reasons == ("undone: node /9/Add: with it, the model was not equivalent",)
 
 
 def test_more_than_expected_says_where(tmp_path: Path) -> None:
@@ -143,7 +164,7 @@ def test_near_misses_are_bounded_for_named_patterns_and_for_the_others(tmp_path:
     ("verdict", "found"),
     [
         (Verdict("different", runs=(replace(RUN, error=1.0),)), ["different", "1 in output logits"]),
-        (Verdict("different", runs=(replace(RUN, problem="another shape"),)), ["different", "another shape in output logits"]),
+        (Verdict("different", runs=(replace(RUN, problem="another shape"),)), ["different", "logits: another shape"]),
         (Verdict("not-run", reason="no feeds"), ["not run", "not verified"]),
         (Verdict("equivalent", reason="nothing fused"), ["equivalent", "none: nothing fused"]),
     ],
@@ -152,6 +173,13 @@ def test_what_was_not_verified_is_not_as_expected(tmp_path: Path, verdict: Verdi
     held = checks(f"providers: [{CPU}], tolerance: 1e-4", replace(RESULT, verdict=verdict), folder=tmp_path)
     assert [one.found for one in held] == found
     assert {one.met for one in held} == {verdict.verdict == "equivalent"}
+
+
+def test_a_provider_that_nothing_ran_on_is_not_as_expected(tmp_path: Path) -> None:
+    """Others did, and the verdict over all is good."""
+    result = replace(RESULT, providers=(CPU, "CUDAExecutionProvider"))
+    held = checks(f"providers: [{CPU}, CUDAExecutionProvider]", result, folder=tmp_path)
+    assert [(one.met, one.found) for one in held] == [(True, "equivalent"), (False, "not run")]
 
 
 def test_a_run_meets_the_expectation_that_is_made_from_it(tmp_path: Path) -> None:
