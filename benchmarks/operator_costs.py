@@ -28,7 +28,9 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime
-from cost_cases import CASES, Case
+from attention_cases import ATTENTION
+from cost_cases import CASES as OTHERS
+from cost_cases import Case
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -59,6 +61,7 @@ sites (sizes and numbers of threads), with the least and the most. What is slowe
 """
 CORES = len(os.sched_getaffinity(0))
 LIBRARY = load_patterns()
+CASES = (*OTHERS, *ATTENTION)
 Row = dict[str, Any]
 
 

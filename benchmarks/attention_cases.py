@@ -1,0 +1,65 @@
+"""The graphs of attention that `operator_costs.py` measures, as exporters write them: behind the projections, before the next.
+
+`N` heads of 64, `H` = 64 · `N`. Masks are those that exports have: none, an additive one for padding (one row for all queries),
+an additive causal one; scales those of eager code (a quotient) and of torch's scaled_dot_product_attention (on query and key).
+"""
+
+from __future__ import annotations
+
+from cost_cases import Case, grid
+
+HEADS = grid((16, 128, 384), N=(6, 12), H=(384, 768))
+QKV = "$T[$b,$s,$H] q, $T[$b,$s,$H] k, $T[$b,$s,$H] v"
+MASKS = {"": "", "causal": ", $T[1,1,$s,$s] mask", "padding": ", $T[$b,1,1,$s] mask"}
+BIAS = {
+    "": "{",
+    "causal": "{ bias = Identity(mask)",
+    "padding": """<int64[1] one = {1}> { n = Shape <start = 1, end = 2> (q)
+        rows = Concat <axis = 0> (one, one, n, one) bias = Expand(mask, rows)""",
+}
+NUMBERS = "<int64[4] heads = {0, 0, $N, 64}, int64[3] joined = {0, 0, $H}, float e = {8.0}, float r = {0.35355339}>"
+BY_HEADS = """qh = Reshape(q, heads) kh = Reshape(k, heads) vh = Reshape(v, heads) qt = Transpose <perm = [0, 2, 1, 3]> (qh)
+    kt = Transpose <perm = [0, 2, 3, 1]> (kh) vt = Transpose <perm = [0, 2, 1, 3]> (vh)"""
+EAGER = "d = MatMul(qt, kt) u = Div(d, e)"
+SDPA = "qs = Mul(qt, r) ks = Mul(kt, r) u = MatMul(qs, ks)"
+WEIGHTED = "p = Softmax <axis = -1> (w) o = MatMul(p, vt)"
+JOINED = "ot = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(ot, joined)"
+
+
+def attention(mask: str, scaled: str) -> str:
+    """Attention written out, of projections."""
+    masked = "w = Add(u, mask)" if mask else "w = Identity(u)"
+    graph = f"{BY_HEADS} {scaled} {masked} {WEIGHTED} {JOINED}"
+    return f"({QKV}{MASKS[mask]}) => ($T[$b,$s,$H] y) {NUMBERS} {{ {graph} }}"
+
+
+PROJECTIONS = tuple(Case(("multi-head-attention",), attention(mask, scaled), HEADS) for mask in MASKS for scaled in (EAGER, SDPA))
+
+STEPS = tuple(
+    {"b": b, "s": s, "t": t, "N": n} for n in (6, 12) for b, s, t in ((1, 1, 64), (1, 1, 512), (1, 128, 128), (8, 1, 128))
+)
+CACHED = tuple(
+    Case(
+        ("multi-head-attention-heads",),
+        f"""($T[$b,$N,$s,64] qt, $T[$b,$N,$t,64] kh, $T[$b,$N,$t,64] vt, $T[1,1,$s,$t] mask) => ($T[$b,$N,$s,64] o)
+            <float e = {{8.0}}, float r = {{0.35355339}}> {{
+            kt = Transpose <perm = [0, 1, 3, 2]> (kh) {scaled} w = Add(u, mask) {WEIGHTED} }}""",
+        STEPS,
+    )
+    for scaled in (EAGER, SDPA)
+)
+
+STANDARD = tuple(
+    Case(
+        ("attention",),
+        attention(mask, EAGER),
+        HEADS,
+        opset=23,
+        fused=f"({QKV}{MASKS[mask]}) => ($T[$b,$s,$H] y) {BIAS[mask]}"
+        f" y = Attention <q_num_heads = $N, kv_num_heads = $N> (q, k, v{', bias' if mask else ''}) }}",
+    )
+    for mask in MASKS
+)
+"""The operator of the ONNX standard, in the place of com.microsoft's."""
+
+ATTENTION = (*PROJECTIONS, *CACHED, *STANDARD)
