@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.proving import Proof
     from onnx_subgraph.verification.blame import Undone
     from onnx_subgraph.verification.site import SiteCheck
-    from onnx_subgraph.verification.verdict import Run, Verdict
+    from onnx_subgraph.verification.verdict import Placement, Run, Verdict
 
 Object = dict[str, Any]
 
@@ -84,6 +84,7 @@ def verdict(verdict: Verdict) -> Object:
         "strength": verdict.strength,
         "reason": verdict.reason,
         "runs": [_run(run) for run in verdict.runs],
+        "placements": [_placement(placement) for placement in verdict.placements],
     }
 
 
@@ -199,6 +200,14 @@ def _run(run: Run) -> Object:
         "bound": _number(run.bound),
         "worst": [int(index) for index in run.worst],
         "problem": run.problem,
+    }
+
+
+def _placement(placement: Placement) -> Object:
+    return {
+        "provider": placement.provider,
+        "taken": [{"node": node.name, "op": node.op} for node in placement.taken],
+        "fallen": [{"node": node.name, "op": node.op, "provider": node.provider} for node in placement.fallen],
     }
 
 

@@ -19,7 +19,7 @@ from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.report import blame, grouping
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
-from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, tried
+from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, placed, tried
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -202,6 +202,8 @@ def verdict_text(verdict: Verdict) -> Text:
     if any(run.provider for run in verdict.runs):
         text.append(f"\n{tried(verdict.runs)}")
         text.append(f"\nstrength {verdict.strength}: {STRENGTH[verdict.strength]}")
+    for placement in verdict.placements:
+        text.append(f"\n{placed(placement)}")
     if (worst := verdict.worst) is not None:
         text.append(f"\nworst: {outcome(worst)}")
     return text

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx_subgraph.verification.verdict import Run
+    from onnx_subgraph.verification.verdict import Placement, Run
 
 UNNAMED = "(a node without a name)"
 FOLDED = "a constant"
@@ -47,6 +48,14 @@ def outcome(run: Run) -> str:
     feeds = "given inputs" if run.seed is None else f"seed {run.seed}"
     level = "optimised" if run.optimised else "not optimised"
     return f"{what}{where} ({', '.join(filter(None, (run.provider, level, sizes_of(run), feeds)))})"
+
+
+def placed(placement: Placement) -> str:
+    """How many nodes a provider took, and which it left to the CPU, by operator."""
+    fallen = Counter(node.op for node in placement.fallen)
+    said = f"{placement.provider} took {len(placement.taken)} of {count(len(placement.nodes), 'node')}"
+    left = ", ".join(f"{number} {op}" for op, number in sorted(fallen.items()))
+    return f"{said}; the CPU has {left}" if left else said
 
 
 def sizes_of(run: Run) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.verification.verdict import PlacedNode, Placement
 
 Array = npt.NDArray[Any]
 Outputs = dict[str, Any]
@@ -101,7 +102,7 @@ def check_providers(providers: Sequence[str]) -> None:
         if near and near[0] != provider:
             hint = f"did you mean {near[0]}?"
         elif provider in _WHEELS:
-            hint = f"{provider} comes with {_WHEELS[provider]}"
+            hint = f"it comes with {_WHEELS[provider]}; onnxruntime's wheels need an environment of their own each"
         else:
             hint = "execution providers are named as onnxruntime names them, CPUExecutionProvider for one"
         raise UsageError(f"execution provider {provider} is not in this onnxruntime; it has {', '.join(available)}", hint=hint)
@@ -116,11 +117,12 @@ def open_session(
     custom_op_libraries: Sequence[Path] = (),
     weights: Mapping[str, Array] | None = None,
     threads: int | None = None,
+    placing: bool = False,
 ) -> Session | Failure:
     """A session for a model file, or for a serialized model whose external data lies in `folder`.
 
     threads: None for as many as there are processors, at most four; one spares a small model the making of a pool.
-    weights: initializers that the model declares as external data, in memory.
+    weights: initializers that the model declares as external data, in memory. placing: keep where each node was placed.
     Raises UsageError when the provider is in the wheel but does not start on this machine.
     """
     runtime = onnxruntime()
@@ -133,6 +135,8 @@ def open_session(
     options.inter_op_num_threads = 1
     # threads that spin while they wait take the processor from each other where there are few, and gain nothing in one run
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if placing:
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
@@ -151,6 +155,20 @@ def open_session(
             hint="its driver or libraries are missing; onnxruntime's own log says which",
         )
     return Session(handle, tuple(output.name for output in handle.get_outputs()), weights)
+
+
+def placement(session: Session, provider: str) -> Placement | None:
+    """Where the nodes of a session for `provider` run; None where this onnxruntime (before 1.24) does not tell."""
+    if not hasattr(session.handle, "get_provider_graph_assignment_info"):
+        return None
+    return Placement(
+        provider,
+        tuple(
+            PlacedNode(node.name, f"{node.domain}.{node.op_type}" if node.domain else node.op_type, part.ep_name)
+            for part in session.handle.get_provider_graph_assignment_info()
+            for node in part.get_nodes()
+        ),
+    )
 
 
 def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:

@@ -1,4 +1,4 @@
-"""What verification yields: one `Run` for each comparison made, and the `Verdict` over all of them."""
+"""What verification yields: one `Run` for each comparison made, where nodes ran, and the `Verdict` over all of it."""
 
 from __future__ import annotations
 
@@ -36,17 +36,46 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedNode:
+    """A node of the candidate, and the execution provider that it was placed on."""
+
+    name: str
+    op: str
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What a session for `provider` made of the candidate's nodes, optimisation off, in the order of onnxruntime."""
+
+    provider: str
+    nodes: tuple[PlacedNode, ...]
+
+    @property
+    def taken(self) -> tuple[PlacedNode, ...]:
+        """The nodes that run on the provider."""
+        return tuple(node for node in self.nodes if node.provider == self.provider)
+
+    @property
+    def fallen(self) -> tuple[PlacedNode, ...]:
+        """The nodes that it left to another one, which is the CPU's."""
+        return tuple(node for node in self.nodes if node.provider != self.provider)
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """equivalent: every run is equal. different: one is not. not-run: nothing could be, or was to be, compared (`reason`).
 
     strength: "kernel" when every fused operator ran as a kernel of the provider, "body" when the definition of at least one
     was inlined, so that the definition, not a kernel, is what was verified.
+    placements: for every provider but the CPU's, where nodes ran; without it where this onnxruntime does not tell.
     """
 
     verdict: Literal["equivalent", "different", "not-run"]
     strength: Literal["kernel", "body"] = "kernel"
     runs: tuple[Run, ...] = ()
     reason: str = ""
+    placements: tuple[Placement, ...] = ()
 
     @property
     def worst(self) -> Run | None:

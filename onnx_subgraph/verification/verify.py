@@ -21,8 +21,8 @@ from onnx_subgraph.model.specialize import fix_dimensions
 from onnx_subgraph.verification.cases import Case, Drawing
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.judge import compare_all
-from onnx_subgraph.verification.sessions import Failure, Session, check_providers, open_session, run
-from onnx_subgraph.verification.verdict import Run, Verdict
+from onnx_subgraph.verification.sessions import Failure, Session, check_providers, open_session, placement, run
+from onnx_subgraph.verification.verdict import Placement, Run, Verdict
 
 CPU = "CPUExecutionProvider"
 FUNCTION_DOMAIN = "onnx_subgraph"
@@ -120,13 +120,14 @@ class Reference:
         if problems := _interface_problems(self._model, fused):
             return Verdict("different", strength, problems)
         runs: list[Run] = []
+        placements: list[Placement] = []
         for provider in self.providers:
             cases = self.cases(provider)
             if isinstance(cases, Failure):
                 return Verdict("not-run", strength, tuple(runs), cases.message)
             for optimised in (False, True):
                 self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
-                runs += _candidate_runs(candidate, provider, optimised, cases, self._libraries, weights)
+                runs += _candidate_runs(candidate, provider, optimised, cases, self._libraries, weights, placements)
         for name, opened in (also or {}).items():
             self._tell(f"candidate by {name}")
             cases = self.cases(self.providers[0])
@@ -135,7 +136,7 @@ class Reference:
         if not runs:
             return Verdict("not-run", strength, reason="the model has no output that could be compared")
         verdict = "equivalent" if all(run.equal for run in runs) else "different"
-        return Verdict(verdict, strength, tuple(runs), "; ".join(self._remarks))  # type: ignore[arg-type]
+        return Verdict(verdict, strength, tuple(runs), "; ".join(self._remarks), tuple(placements))  # type: ignore[arg-type]
 
     def cases(self, provider: str) -> list[Case] | Failure:
         """What the original yields on a provider, and how far a candidate may be from it; or why it does not run there."""
@@ -157,9 +158,18 @@ class Reference:
 
 
 def _candidate_runs(
-    path: Path, provider: str, optimised: bool, cases: Sequence[Case], libraries: Sequence[Path], weights: Path | None
+    path: Path,
+    provider: str,
+    optimised: bool,
+    cases: Sequence[Case],
+    libraries: Sequence[Path],
+    weights: Path | None,
+    placements: list[Placement],
 ) -> Iterator[Run]:
-    session = open_session(path, provider, optimised=optimised, folder=weights, custom_op_libraries=libraries)
+    placing = provider != CPU and not optimised
+    session = open_session(path, provider, optimised=optimised, folder=weights, custom_op_libraries=libraries, placing=placing)
+    if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
+        placements.append(placed)
     yield from _runs(session, provider, optimised, cases)
 
 
