@@ -1,0 +1,66 @@
+"""For which floating types an execution provider has kernels, as a checked-in table says: for providers that can't be asked.
+
+`benchmarks/kernel_table.py` makes the table; each provider's part names the version of onnxruntime that it was taken from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_TABLE = Path(__file__).with_name("kernels.json")
+_TYPES = {"f": "tensor(float)", "d": "tensor(double)", "h": "tensor(float16)", "b": "tensor(bfloat16)"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel for the versions `first` to `last` (None: and on) of an operator. types: the floating ones, `tensor(float)`."""
+
+    first: int
+    last: int | None
+    types: frozenset[str]
+
+    def serves(self, version: int) -> bool:
+        """Whether it is taken for an operator that has been what it is since `version`."""
+        return self.first == version or (self.last is not None and self.first < version <= self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """The kernels of a provider in a version of onnxruntime, by domain and operator."""
+
+    provider: str
+    onnxruntime: str
+    kernels: Mapping[tuple[str, str], tuple[Kernel, ...]]
+
+
+@cache
+def providers() -> tuple[str, ...]:
+    """The execution providers that there is a table for."""
+    return tuple(_read())
+
+
+@cache
+def kernel_table(provider: str) -> KernelTable | None:
+    """The table of a provider; None where there is none."""
+    entry = _read().get(provider)
+    if entry is None:
+        return None
+    kernels = {
+        (domain, name): tuple(
+            Kernel(first, last, frozenset(_TYPES[letter] for letter in letters)) for first, last, letters in rows
+        )
+        for domain, operators in entry["kernels"].items()
+        for name, rows in operators.items()
+    }
+    return KernelTable(provider, entry["onnxruntime"], kernels)
+
+
+@cache
+def _read() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
+    return table
