@@ -5,17 +5,19 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+OPENVINO := .venv-openvino
 # What is installed depends on pyproject.toml alone: an editable install follows the code by itself.
 HASH := $(shell cksum < pyproject.toml | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(HASH)
 INSTALLED_DEV := $(VENV)/installed-dev-$(HASH)
 MODEL ?= sample_models/bert_torchscript.onnx
 
-.PHONY: help demo install test lint types tests format clean
+.PHONY: help demo install test lint types tests test-openvino format clean
 
 help:
 	@echo 'make demo     fuse a sample model ($(MODEL)) and print the report'
 	@echo 'make test     lint, types and tests, as CI runs them'
+	@echo 'make test-openvino   test what runs on OpenVINO, in an environment of its own'
 	@echo 'make format   let ruff put the code in its format'
 	@echo 'make clean    remove .venv, caches and built files'
 
@@ -40,6 +42,18 @@ format: $(INSTALLED_DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# onnxruntime's wheels exclude each other, so the one with OpenVINO has an environment of its own.
+test-openvino: $(OPENVINO)/installed-$(HASH)
+	$(OPENVINO)/bin/pytest tests/providers
+
+$(OPENVINO)/installed-$(HASH):
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3'; exit 2; }
+	$(PYTHON) -m venv --clear $(OPENVINO)
+	$(OPENVINO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(OPENVINO)/bin/python -m pip uninstall --quiet --yes onnxruntime
+	$(OPENVINO)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps onnxruntime-openvino
+	@touch $@
+
 $(BIN)/python:
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3'; exit 2; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 2; }
@@ -55,4 +69,4 @@ $(INSTALLED_DEV): | $(BIN)/python
 	@touch $(INSTALLED) $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(OPENVINO) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,7 +1,7 @@
-"""Makes `onnx_subgraph/operators/kernels.json`: for which floating types an execution provider has kernels, operator by operator.
+"""Makes `onnx_subgraph/operators/kernels.json`: for which floating types an execution provider has kernels of an operator.
 
-The CPU's are read from the onnxruntime at hand, which must be the plain wheel. Those of CUDA and DirectML, which a machine without
-them can't be asked for, come from onnxruntime's own list: `python benchmarks/kernel_table.py OperatorKernels.md 1.21.0` takes
+The CPU's are read from the onnxruntime at hand, which must be the plain wheel. Those of CUDA and DirectML, for which a machine
+without them can't be asked, come from onnxruntime's own list: `python benchmarks/kernel_table.py OperatorKernels.md 1.21.0` takes
 docs/OperatorKernels.md of that release's source (the Debian source package onnxruntime has it as well); without it they stay.
 """
 

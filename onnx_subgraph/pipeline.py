@@ -22,6 +22,7 @@ from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.rewriting import costs
+from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
@@ -38,7 +39,8 @@ class Options:
     """How to fuse. The command line's options, one for one; the defaults are the command line's defaults.
 
     target: "onnxruntime", "standard" or "function". prefer: "speed" leaves apart what was measured to be slower fused on one of
-    the providers, "fusion" fuses it. providers: execution providers, each verified by itself.
+    the providers, "fusion" fuses it. providers: execution providers, each verified by itself. assumed: others, that must
+    load the result as a table of their kernels has it, and that nothing is run on.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
@@ -49,6 +51,7 @@ class Options:
     target: str = "onnxruntime"
     prefer: str = "speed"
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
+    assumed: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     verify: bool = True
@@ -95,8 +98,12 @@ class FuseResult:
     sites: tuple[SiteCheck, ...] = ()
     operators_before: Mapping[str, int] = field(default_factory=dict)
     operators_after: Mapping[str, int] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
+
+UNVERIFIED = "--provider verifies it on one that is here as well, --no-verify writes it unverified"
+"""What to do where every provider is assumed."""
 
 Accepts = Callable[[FuseResult], bool]
 """Asked with the whole result, but for its output, before that is written: whether to write it."""
@@ -141,7 +148,7 @@ def fuse(
     rewriter = Rewriter(
         selected(library, options),
         options.target,
-        [Loadability(p) for p in options.providers],
+        _loadability(options),
         clock.stage,
         options.excerpts,
         costs.measured() if options.prefer == "speed" and options.target == "onnxruntime" else costs.Costs(()),
@@ -179,6 +186,7 @@ def fuse(
         sites=settled.sites,
         operators_before=before,
         operators_after=after,
+        assumed=options.assumed,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     writes = writes and not (options.strict and undone)
@@ -257,6 +265,8 @@ def _settled(
     first, model = attempt.fused, reference.path
     if not options.verify:
         return Settled(first, Verdict("not-run", reason="verification was not asked for"))
+    if not options.providers:
+        return Settled(first, Verdict("not-run", reason=f"it can't be run on {' or '.join(options.assumed)} here; {UNVERIFIED}"))
     if not first.rewrites and not options.fixed and first.opset == opset:
         return Settled(first, Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte"))
 
@@ -276,6 +286,11 @@ def _has_failed(attempt: _Attempt, settled: Settled[Fused]) -> bool:
     """Whether another attempt is to be made: it is different, or nothing is left of what its opset was raised for."""
     gone = attempt.raised_for and not attempt.raised_for & {r.pattern for r in settled.fused.rewrites}
     return settled.verdict.verdict == "different" or bool(gone)
+
+
+def _loadability(options: Options) -> list[Loadability]:
+    """What every provider that must load the result says to an operator: those that are here, and those that are assumed."""
+    return [*map(Loadability, options.providers), *map(Assumed, options.assumed)]
 
 
 def _explained(skip: Skip, notes: Mapping[int, str]) -> Skip:

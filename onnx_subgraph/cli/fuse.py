@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from onnx_subgraph.cli.ci import Wanted, ci_options, held
 from onnx_subgraph.cli.options import (
@@ -61,6 +62,14 @@ if TYPE_CHECKING:
 @click.option("--skip", type=identifiers, multiple=True, metavar="ID,…", help="Do not use these patterns. May be repeated.")
 @target_option
 @provider_option
+@click.option(
+    "--assume-provider",
+    "assumed",
+    multiple=True,
+    metavar="EP",
+    help="A provider that is not on this machine: fuse into what a table says it loads, and run nothing on it. May be repeated; "
+    "without --provider nothing is run at all.",
+)
 @prefer_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
@@ -90,6 +99,7 @@ def fuse(
     target: str,
     providers: tuple[str, ...],
     prefer: str,
+    assumed: tuple[str, ...],
     no_verify: bool,
     strict: bool,
     sites: bool,
@@ -134,7 +144,8 @@ def fuse(
     sections = [None if expectation is None else expectation.section(model) for model in models]
     options = Options(
         target=target,
-        providers=providers,
+        providers=() if assumed and not _is_given("providers") else providers,
+        assumed=assumed,
         prefer=prefer,
         only=flat(only),
         skip=flat(skip),
@@ -168,6 +179,11 @@ def fuse(
         _print_json(entries)
     wanted.finish(entries, () if expectation is None else expectation.unused(models))
     return max(entry.code for entry in entries)
+
+
+def _is_given(parameter: str) -> bool:
+    """Whether a parameter of this command has a value that the user gave."""
+    return click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT
 
 
 def plan_outputs(models: tuple[Path, ...], output: Path | None, output_dir: Path | None) -> list[Path]:

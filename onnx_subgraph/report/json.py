@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.report import grouping
+from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
@@ -37,6 +38,7 @@ def fusion(result: FuseResult) -> Object:
         "target": result.target,
         "providers": list(result.providers),
         **({"fixed": {name: list(shape) for name, shape in result.fixed.items()}} if result.fixed else {}),
+        "assumed": [_assumed(provider) for provider in result.assumed],
         **_found(result),
         "undone": [_undone(undone) for undone in result.undone],
         "sites": [_site(check) for check in result.sites],
@@ -147,6 +149,10 @@ def _found(result: FuseResult) -> Object:
             for group in grouping.skipped(result.skipped)
         ],
     }
+
+
+def _assumed(provider: str) -> Object:
+    return {"provider": provider, "onnxruntime": table_of(provider).onnxruntime, "verdict": "not-run"}
 
 
 def _undone(undone: Undone) -> Object:

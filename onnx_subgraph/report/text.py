@@ -20,6 +20,7 @@ from onnx_subgraph.report import blame, grouping
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
 from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, placed, tried
+from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -184,8 +185,11 @@ def _facts(result: FuseResult, fused: int) -> Table:
         facts.add_row("fixed", ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in result.fixed.items()))
     opset = str(result.opset_before)
     facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
-    facts.add_row("target", f"{result.target} on {', '.join(result.providers)}")
+    on = [*result.providers, *(f"{provider} (assumed)" for provider in result.assumed)]
+    facts.add_row("target", f"{result.target} on {', '.join(on)}")
     facts.add_row("verdict", verdict_text(result.verdict))
+    for name in result.assumed:
+        facts.add_row("", f"not run on {name}: assumed, from a table of the kernels of onnxruntime {table_of(name).onnxruntime}")
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in result.seconds.items())
     facts.add_row("seconds", f"{sum(result.seconds.values()):.2f} ({stages})")
     return facts

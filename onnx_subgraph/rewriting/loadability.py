@@ -7,12 +7,14 @@ schema at all) the last word is a session of one node, optimisation off, remembe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import onnx_ir as ir
+
+from onnx_subgraph.operators.kernels import Kernel, kernel_table
 
 CPU = "CPUExecutionProvider"
 
@@ -42,20 +44,17 @@ _TYPES = {
     ir.DataType.BFLOAT16: "tensor(bfloat16)",
 }
 """The floating types, for which kernels differ, as kernels name them."""
+_ASKED_SAFELY = frozenset({CPU, "AzureExecutionProvider"})
+_NEWEST = 2**31 - 1
 ANY = Operand(ir.DataType.UNDEFINED)
 """An output whose dtype follows from the schema."""
 
 
 class Loadability:
-    """Answers for one provider.
+    """Answers for one provider. One that is not part of the onnxruntime at hand loads nothing (but see `assumed`)."""
 
-    assume: answers in its place for a provider that is not part of the onnxruntime at hand: the arguments of `reason` to a
-    reason or None. Without it such a provider loads nothing.
-    """
-
-    def __init__(self, provider: str, assume: Callable[..., str | None] | None = None) -> None:
+    def __init__(self, provider: str) -> None:
         self.provider = provider
-        self._assume = assume
         self._known: dict[object, str | None] = {}
 
     @property
@@ -84,25 +83,21 @@ class Loadability:
         listed = tuple(attributes)
         key = (operator_name, domain, opset, tuple(inputs), tuple(outputs), _signature(listed))
         if key not in self._known:
-            if self._assume is not None and not self.is_available:
-                answer = self._assume(operator_name, domain, opset, inputs, outputs, listed)
-            else:
-                answer = self._ask(operator_name, domain, opset, inputs, outputs, listed)
-            self._known[key] = answer
+            self._known[key] = self._ask(operator_name, domain, opset, inputs, outputs, listed)
         return self._known[key]
 
     def inlines(self, operator_name: str, opset: int, inputs: Sequence[Operand | None]) -> bool:
         """Whether the provider has no kernel for a standard operator of these dtypes and runs its definition instead.
 
         That loads and is right, and no faster than what it was before. An operator without a definition never inlines:
-        it loads by casts or not at all.
+        it loads by casts or not at all. A provider that registers no kernels but compiles what it can inlines nothing.
         """
-        if not self.is_available:
+        if not self.is_available or not _kernels(self.provider):
             return False
-        since = _definition(operator_name, opset)
-        dtypes = frozenset(_TYPES[o.dtype] for o in inputs if o is not None and o.dtype in _TYPES)
+        since, dtypes = definition(operator_name, opset), floating(inputs)
+        kernels = _kernels(self.provider).get(("", operator_name), ())
         return since is not None and not any(
-            dtypes <= types for types in _kernels_at(self.provider, operator_name, since) if dtypes and types
+            dtypes <= kernel.types for kernel in kernels if kernel.serves(since) and dtypes and kernel.types
         )
 
     def _ask(
@@ -119,7 +114,8 @@ class Loadability:
         if (domain, operator_name) not in _schemas():
             return f"this onnxruntime does not know {f'{domain}.' if domain else ''}{operator_name}"
         doubles = any(o is not None and o.dtype == ir.DataType.DOUBLE for o in inputs)
-        if doubles and _DOUBLE not in _kernel_types(self.provider, domain, operator_name):
+        kernels = _kernels(self.provider).get((domain, operator_name), ())
+        if doubles and not any(_DOUBLE in kernel.types for kernel in kernels):
             return f"no kernel for double on {self.provider}"
         model = _probe(operator_name, domain, opset, inputs, outputs, attributes)
         return _session_error(model, self.provider)
@@ -139,21 +135,13 @@ def _schemas() -> frozenset[tuple[str, str]]:
     return frozenset(("" if s.domain == "ai.onnx" else s.domain, s.name) for s in state.get_all_operator_schema())
 
 
-@cache
-def _kernel_types(provider: str, domain: str, operator_name: str) -> frozenset[str]:
-    """The types for which the provider has registered kernels of the operator; empty where it is only a function."""
-    return frozenset(
-        allowed
-        for kernel in _kernels()
-        if (kernel.provider, "" if kernel.domain == "ai.onnx" else kernel.domain, kernel.op_name)
-        == (provider, domain, operator_name)
-        for types in kernel.type_constraints.values()
-        for allowed in types
-    )
+def floating(operands: Sequence[Operand | None]) -> frozenset[str]:
+    """The floating types among the operands, as kernels name them."""
+    return frozenset(_TYPES[o.dtype] for o in operands if o is not None and o.dtype in _TYPES)
 
 
 @cache
-def _definition(operator_name: str, opset: int) -> int | None:
+def definition(operator_name: str, opset: int) -> int | None:
     """Since which version a standard operator is what it is at `opset`, if the standard defines it by others; else None."""
     from onnx import defs
 
@@ -165,22 +153,24 @@ def _definition(operator_name: str, opset: int) -> int | None:
 
 
 @cache
-def _kernels_at(provider: str, operator_name: str, since: int) -> tuple[frozenset[str], ...]:
-    """The types of each kernel that the provider takes for a standard operator of that version."""
-    newest = 2**31 - 1
-    return tuple(
-        frozenset(t for types in k.type_constraints.values() for t in types)
-        for k in _kernels()
-        if (k.provider, k.domain, k.op_name) == (provider, "", operator_name)
-        and (k.version_range[0] == since or k.version_range[0] < since <= k.version_range[1] < newest)
-    )
+def _kernels(provider: str) -> Mapping[tuple[str, str], tuple[Kernel, ...]]:
+    """The kernels that a provider has registered, by domain and operator.
 
-
-@cache
-def _kernels() -> tuple[Any, ...]:
+    onnxruntime lists them without harm only where it has no provider but the CPU's: to list the others', it starts each of them,
+    and 1.24 and 1.31 end the process where that fails. There the checked-in table answers.
+    """
+    if _available() - _ASKED_SAFELY:
+        table = kernel_table(provider)
+        return table.kernels if table is not None else {}
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    return tuple(state.get_all_opkernel_def())
+    found: dict[tuple[str, str], list[Kernel]] = {}
+    for kernel in state.get_all_opkernel_def():
+        if kernel.provider == provider:
+            first, last = kernel.version_range
+            types = frozenset(t for types in kernel.type_constraints.values() for t in types if t in _TYPES.values())
+            found.setdefault((kernel.domain, kernel.op_name), []).append(Kernel(first, None if last == _NEWEST else last, types))
+    return {key: tuple(kernels) for key, kernels in found.items()}
 
 
 def _probe(

@@ -143,6 +143,7 @@ def test_json_has_the_documented_keys() -> None:
         "opset",
         "target",
         "providers",
+        "assumed",
         "fusions",
         "near_misses",
         "skipped",
