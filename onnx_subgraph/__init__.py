@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         SessionError,
         UsageError,
     )
-    from onnx_subgraph.language.library import load_patterns
+    from onnx_subgraph.language.library import Library, load_patterns
     from onnx_subgraph.matching.find import find
+    from onnx_subgraph.matching.region import Region
+    from onnx_subgraph.matching.selector import NewNode, Review, region_pattern
     from onnx_subgraph.pipeline import FuseResult, Options, explain, fuse
     from onnx_subgraph.session.inference import InferenceSession
     from onnx_subgraph.session.schedules import Limits
@@ -32,12 +34,16 @@ __version__ = "0.1.0"
 __all__ = [
     "FuseResult",
     "InferenceSession",
+    "Library",
     "Limits",
     "ModelError",
+    "NewNode",
     "OnnxSubgraphError",
     "OnnxSubgraphWarning",
     "Options",
     "PatternError",
+    "Region",
+    "Review",
     "SessionError",
     "SessionSettings",
     "StaticSession",
@@ -47,18 +53,23 @@ __all__ = [
     "find",
     "fuse",
     "load_patterns",
+    "region_pattern",
     "verify",
 ]
 
 _HOMES = {
     "FuseResult": "pipeline",
     "InferenceSession": "session.inference",
+    "Library": "language.library",
     "Limits": "session.schedules",
     "ModelError": "errors",
+    "NewNode": "matching.selector",
     "OnnxSubgraphError": "errors",
     "OnnxSubgraphWarning": "errors",
     "Options": "pipeline",
     "PatternError": "errors",
+    "Region": "matching.region",
+    "Review": "matching.selector",
     "SessionError": "errors",
     "SessionSettings": "session.settings",
     "StaticSession": "session.static",
@@ -67,6 +78,7 @@ _HOMES = {
     "find": "matching.find",
     "fuse": "pipeline",
     "load_patterns": "language.library",
+    "region_pattern": "matching.selector",
     "verify": "verification.verify",
 }
 """Public name → the module that it lives in."""

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.errors import ModelError, UsageError
-from onnx_subgraph.language.library import Library
+from onnx_subgraph.language.library import Library, is_built_in
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size, write_temporary
@@ -206,8 +206,14 @@ def explain(model: Path, library: Library, options: Options, progress: Progress 
 
 
 def selected(library: Library, options: Options) -> tuple[Pattern, ...]:
-    """The patterns that the options leave."""
-    return tuple(p for p in library.patterns if (not options.only or p.id in options.only) and p.id not in options.skip)
+    """The patterns that the options leave.
+
+    Regions that come with the package are looked for where the target is theirs, or `only` names them.
+    """
+    chosen = (p for p in library.patterns if (not options.only or p.id in options.only) and p.id not in options.skip)
+    return tuple(
+        p for p in chosen if p.grow is None or options.target in p.targets or p.id in options.only or not is_built_in(p.file)
+    )
 
 
 def _attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, notes: dict[int, str]) -> Iterator[_Attempt]:

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 SESSIONS = ROOT / "docs" / "sessions.md"
 LANGUAGE = ROOT / "docs" / "language.md"
+REGIONS = ROOT / "docs" / "regions.md"
 CATALOGUE = ROOT / "docs" / "catalogue.py"
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md")
 
@@ -80,7 +81,7 @@ def test_a_console_block_gives_what_it_shows(block: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "block",
-    [b for page in (README, SESSIONS) for b in PYTHON.findall(page.read_text(encoding="utf-8"))],
+    [b for page in (README, SESSIONS, REGIONS) for b in PYTHON.findall(page.read_text(encoding="utf-8"))],
     ids=lambda b: b.split("import ")[1].split()[0],
 )
 def test_the_python_runs(block: str, tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_the_python_runs(block: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "block",
-    [block for page in (README, LANGUAGE) for block in PATTERN.findall(page.read_text(encoding="utf-8"))],
+    [block for page in (README, LANGUAGE, REGIONS) for block in PATTERN.findall(page.read_text(encoding="utf-8"))],
     ids=lambda block: block.partition("\n")[0].split("/")[-1].split(".")[0],
 )
 def test_the_pattern_loads(block: str, tmp_path: Path) -> None:

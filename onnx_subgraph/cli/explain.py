@@ -36,7 +36,10 @@ def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[
     library = load_patterns(patterns)
     if pattern is not None:
         check_ids([pattern], library)
-    options = pipeline.Options(prefer=prefer, only=(pattern,) if pattern else (), dry_run=True, verify=False)
+    only = (pattern,) if pattern else ()
+    # A region becomes a function and nothing else: asked about one, we don't answer that the target is another.
+    target = "function" if pattern and library.get(pattern).grow else "onnxruntime"
+    options = pipeline.Options(target, prefer=prefer, only=only, dry_run=True, verify=False)
     with progress() as say:
         say(f"{model}: find")
         result = pipeline.explain(model, library, options)

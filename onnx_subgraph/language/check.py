@@ -6,14 +6,16 @@ exist today. The lint of defaults asks the author to say what a left-out attribu
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from onnx_subgraph import operators
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
+from onnx_subgraph.language.grow import sentences
 from onnx_subgraph.language.names import free_values
-from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.sentence import valued_names
+from onnx_subgraph.language.pattern import Expression, Pattern
+from onnx_subgraph.language.sentence import place_in, valued_names
 from onnx_subgraph.language.term import (
     Apply,
     Assignment,
@@ -38,6 +40,8 @@ def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
     """
     for assignment in pattern.match:
         _check_assignment(assignment, domains, matching=True)
+    for sentence in () if pattern.grow is None else sentences(pattern.grow):
+        _check_named_operators(sentence)
     captured = {a.capture: a.operators for t in pattern.match for a in _calls(t.term) if a.capture}
     for target, block in pattern.replace.items():
         for assignment in block:
@@ -45,6 +49,23 @@ def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
             for call in _calls(assignment.term):
                 _check_target(target, call, captured)
         _check_defaults(pattern, block, captured)
+
+
+def _check_named_operators(sentence: Expression) -> None:
+    """Raises PatternError where a sentence compares `node.operator` with an operator that a domain we know does not have."""
+    for comparison in (n for n in ast.walk(sentence.tree) if isinstance(n, ast.Compare)):
+        if not any(isinstance(n, ast.Attribute) and n.attr in ("operator", "operators") for n in ast.walk(comparison)):
+            continue
+        for literal in (n for n in ast.walk(comparison) if isinstance(n, ast.Constant)):
+            if not isinstance(literal.value, str):
+                continue
+            domain, _, name = literal.value.rpartition(".")
+            known = operators.operator_names(domain) if domain in operators.domains() else ()
+            if known and name not in known:
+                near = spelling.nearest(name, known)
+                hint = f'write `"{domain}.{near}"`' if domain and near else f'write `"{near}"`' if near else None
+                hint = hint or "an operator of another domain is written with it, `com.microsoft.Gelu`"
+                raise PatternError(f"`{literal.value}` is not an operator", span=place_in(sentence, literal), hint=hint)
 
 
 def static_names(pattern: Pattern) -> frozenset[str]:

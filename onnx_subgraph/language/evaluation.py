@@ -66,8 +66,12 @@ class _Evaluation:
         return self.name(node.id)
 
     def attribute(self, node: ast.Attribute) -> Any:
-        assert isinstance(node.value, ast.Name)
-        return self.fact(node.value.id, node.attr)
+        if isinstance(node.value, ast.Name):
+            return self.fact(node.value.id, node.attr)
+        fact = getattr(self.value(node.value), node.attr, None)
+        if fact is None:
+            raise UnknownFact(f"`{_words(node)}` is absent or not known")
+        return _as_plain(fact, _words(node))
 
     def sequence(self, node: ast.List | ast.Tuple) -> Any:
         return tuple(self.value(e) for e in node.elts)

@@ -110,6 +110,11 @@ def built_in_packs() -> tuple[Path, ...]:
     return () if folder is None else (folder,)
 
 
+def is_built_in(file: str) -> bool:
+    """Whether a pattern file came with the package."""
+    return any(Path(file).is_relative_to(folder) for folder in built_in_packs())
+
+
 # Finding files
 
 

@@ -17,6 +17,11 @@ TARGETS = ("onnxruntime", "standard", "function")
 """The targets that a replacement can be written for; every pattern has the last one without saying so."""
 
 
+def camel_case(id: str) -> str:  # noqa: A002  (the id is called id everywhere)
+    """An id as the name of an operator: `fast-gelu` is `FastGelu`."""
+    return "".join(word[:1].upper() + word[1:] for word in id.split("-"))
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """A Python expression over the closed vocabulary of `where` and `let`, kept as its syntax tree and its own words."""
@@ -55,11 +60,29 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Grow:
+    """A region that grows: where it may start, along which edges it may grow, and whether it is worth keeping.
+
+    operator: the name of the function that replaces it. select, input, output: the questions; one that is left out is answered by
+    no. keep: sentences about the finished region, all of which must hold. selector: who answers instead, by its name or in person
+    (`onnx_subgraph.matching.selector.Selector`).
+    """
+
+    operator: str
+    select: Expression | None = None
+    input: Expression | None = None
+    output: Expression | None = None
+    keep: tuple[Expression, ...] = ()
+    selector: object = None
+
+
+@dataclass(frozen=True, slots=True)
 class Pattern:
     """One fusion: what to look for, when, and what replaces it for each target.
 
     id: unique in all loaded packs; the file's stem with `-` for `_`. group: the folder's name.
-    order: the position in its library, by which ties between matches of equal size are broken.
+    order: the position in its library, by which ties between matches of equal size are broken. grow: how it grows, for a pattern
+    of regions; its `match` is then empty.
     """
 
     id: str
@@ -76,11 +99,12 @@ class Pattern:
     fuses: tuple[Case, ...] = ()
     file: str = ""
     order: int = 0
+    grow: Grow | None = None
 
     @property
     def name(self) -> str:
-        """The operator's name in the `function` target: the id in CamelCase."""
-        return "".join(word[:1].upper() + word[1:] for word in self.id.split("-"))
+        """The operator's name in the `function` target: the id in CamelCase, or what a pattern of regions calls it."""
+        return camel_case(self.id) if self.grow is None else self.grow.operator
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import names, spelling
 from onnx_subgraph.language.example import read_example
-from onnx_subgraph.language.pattern import TARGETS, Case, Example, Expression, Pattern
+from onnx_subgraph.language.grow import read_grow, read_operator
+from onnx_subgraph.language.pattern import TARGETS, Case, Example, Expression, Pattern, camel_case
 from onnx_subgraph.language.sentence import read_definitions, read_sentence
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file, read_text
 from onnx_subgraph.language.syntax import read_block
@@ -23,6 +24,8 @@ KEYS = (
     *("assumes", "mixed-precision", "keeps", "fuses", "grow"),
 )
 """The keys of a pattern file, in the order they are usually written."""
+REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses")
+"""The keys of a pattern of regions."""
 ASSUMPTIONS = ("finite",)
 """What a pattern may assume; the report names it."""
 
@@ -42,10 +45,8 @@ def parse_pattern(text: str, file: str = "patterns/group/pattern.yaml") -> Patte
 def pattern_of(fields: Fields, path: Path, order: int) -> Pattern:
     """The pattern that `fields` describe. Raises PatternError, with the place."""
     check_keys(fields, KEYS, "a pattern")
-    grow = fields.key("grow")
-    if grow is not None:
-        hint = "write a `match`, or leave the file out of this pack"
-        raise PatternError("grow patterns are not supported by this version", span=grow.span, hint=hint)
+    if fields.get("grow") is not None:
+        return _region_pattern(fields, path, order)
     identity = read_id(fields, path)
     match = read_block(required(fields, "match"), "match")
     pattern = Pattern(
@@ -66,6 +67,29 @@ def pattern_of(fields: Fields, path: Path, order: int) -> Pattern:
     )
     names.check_names(pattern, fields)
     return pattern
+
+
+def _region_pattern(fields: Fields, path: Path, order: int) -> Pattern:
+    identity = read_id(fields, path)
+    for key, _ in fields.entries:
+        if key.text not in REGION_KEYS:
+            hint = f"beside `grow` stand {', '.join(k for k in REGION_KEYS if k != 'grow')}; say it in `grow`"
+            raise PatternError(f"`{key.text}` has no meaning for a region", span=key.span, hint=hint)
+    return Pattern(
+        id=identity,
+        group=path.absolute().parent.name,
+        summary=read_summary(fields),
+        match=Block(()),
+        where=(),
+        let=(),
+        replace={},
+        example={},
+        keeps=_cases(fields.get("keeps"), "keeps"),
+        fuses=_cases(fields.get("fuses"), "fuses"),
+        file=str(path),
+        order=order,
+        grow=read_grow(required(fields, "grow"), read_operator(fields.get("replace"), camel_case(identity))),
+    )
 
 
 def read_id(fields: Fields, path: Path) -> str:

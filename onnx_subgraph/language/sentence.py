@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from onnx_subgraph.errors import PatternError, Span
@@ -17,14 +18,40 @@ from onnx_subgraph.language.pattern import Expression
 from onnx_subgraph.language.source import Data
 from onnx_subgraph.language.vocabulary import ARITHMETIC, FACTS, FUNCTIONS, MAX_INTEGER, is_word
 
-__all__ = ["Names", "UnknownFact", "evaluate", "free_names", "place_of", "read_definitions", "read_sentence", "valued_names"]
+__all__ = [
+    "Names",
+    "UnknownFact",
+    "evaluate",
+    "free_names",
+    "place_in",
+    "place_of",
+    "read_conjuncts",
+    "read_definitions",
+    "read_sentence",
+    "valued_names",
+]
 
 
-def read_sentence(data: Data, what: str = "where") -> Expression:
-    """One sentence. Raises PatternError, with the place, for a word outside the vocabulary."""
+CheckFact = Callable[[ast.Attribute, Code], None]
+"""Raises PatternError where `x.fact` asks for what there is not."""
+
+
+def read_sentence(data: Data, what: str = "where", check_fact: CheckFact | None = None) -> Expression:
+    """One sentence. Raises PatternError, with the place, for a word outside the vocabulary.
+
+    check_fact: what can be asked of which name; left out, it is the facts about a value.
+    """
     code, tree = parse_expression(data, what)
-    _check(tree, code)
+    _check(tree, code, check_fact or _check_fact)
     return Expression(code.words(tree), tree, code.span(tree))
+
+
+def read_conjuncts(data: Data, what: str, check_fact: CheckFact) -> tuple[Expression, ...]:
+    """The sentences that one sentence joins by `and`, each with its place. Raises PatternError, with the place."""
+    code, tree = parse_expression(data, what)
+    _check(tree, code, check_fact)
+    parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+    return tuple(Expression(code.words(part), part, code.span(part)) for part in parts)
 
 
 def read_definitions(data: Data, what: str = "let") -> tuple[tuple[str, Expression], ...]:
@@ -41,7 +68,7 @@ def read_definitions(data: Data, what: str = "let") -> tuple[tuple[str, Expressi
             raise PatternError(
                 f"`{target.id}` can't name a number", span=code.span(target), hint="a name is lower-case and not a word"
             )
-        _check(statement.value, code)
+        _check(statement.value, code, _check_fact)
         found[target.id] = Expression(code.words(statement.value), statement.value, code.span(statement.value))
     return tuple(found.items())
 
@@ -55,13 +82,22 @@ def free_names(expression: Expression | ast.expr) -> tuple[str, ...]:
 
 def place_of(expression: Expression, name: str) -> Span | None:
     """Where `name` first stands in the expression, for errors."""
-    span, tree = expression.span, expression.tree
+    tree = expression.tree
     found = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name and n.lineno == tree.lineno]
-    if span is None or not found:
+    return place_in(expression, min(found, key=lambda n: n.col_offset)) if found else expression.span
+
+
+def place_in(expression: Expression, part: ast.expr) -> Span | None:
+    """Where a part of the expression stands, for errors; the whole where it is on another line."""
+    span, tree = expression.span, expression.tree
+    if span is None or part.lineno != tree.lineno or part.end_lineno != tree.lineno:
         return span
-    first = min(found, key=lambda n: n.col_offset)
-    before = expression.text.encode()[: first.col_offset - tree.col_offset].decode(errors="ignore")
-    return replace(span, column=span.column + len(before), length=len(name))
+    text = expression.text.encode()
+    before, until = (
+        len(text[: max(0, (offset or 0) - tree.col_offset)].decode(errors="ignore"))
+        for offset in (part.col_offset, part.end_col_offset)
+    )
+    return replace(span, column=span.column + before, length=until - before)
 
 
 def valued_names(expression: Expression | ast.expr) -> frozenset[str]:
@@ -75,7 +111,15 @@ def valued_names(expression: Expression | ast.expr) -> frozenset[str]:
     return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in asked and not is_word(n.id))
 
 
-def _check(node: ast.expr, code: Code) -> None:
+def _check_fact(node: ast.Attribute, code: Code) -> None:
+    if node.attr not in FACTS:
+        hint = spelling.hint(node.attr, FACTS)
+        raise PatternError(f"`.{node.attr}` is not a fact about a value", span=code.span(node), hint=hint)
+    if not isinstance(node.value, ast.Name):
+        raise PatternError("a fact is asked of a name", span=code.span(node), hint=f"write `x.{node.attr}`")
+
+
+def _check(node: ast.expr, code: Code, check_fact: CheckFact) -> None:
     def wrong(message: str, hint: str | None = None) -> PatternError:
         return PatternError(message, span=code.span(node), hint=hint)
 
@@ -86,11 +130,8 @@ def _check(node: ast.expr, code: Code) -> None:
         case ast.Name(id=name):
             if name in FUNCTIONS:
                 raise wrong(f"`{name}` is a function", f"write `{name}(…)`")
-        case ast.Attribute(value=value, attr=attr):
-            if attr not in FACTS:
-                raise wrong(f"`.{attr}` is not a fact about a value", spelling.hint(attr, FACTS))
-            if not isinstance(value, ast.Name):
-                raise wrong("a fact is asked of a name", f"write `x.{attr}`")
+        case ast.Attribute():
+            check_fact(node, code)
         case ast.Call(func=func, args=args, keywords=keywords):
             if not isinstance(func, ast.Name) or func.id not in FUNCTIONS:
                 name = code.words(func)
@@ -117,4 +158,4 @@ def _check(node: ast.expr, code: Code) -> None:
             raise wrong(f"`{code.words(node)}` is not in the vocabulary", hint)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr) and not (isinstance(node, ast.Call) and child is node.func):
-            _check(child, code)
+            _check(child, code, check_fact)

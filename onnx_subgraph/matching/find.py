@@ -21,6 +21,7 @@ from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.sentence import UnknownFact, evaluate
 from onnx_subgraph.matching.anchors import Anchor, choose, climb, paths_to
 from onnx_subgraph.matching.facts import Facts, Number, static
+from onnx_subgraph.matching.growing import regions_of
 from onnx_subgraph.matching.interior import live_reader, provided_values
 from onnx_subgraph.matching.match import Match, NearMiss
 from onnx_subgraph.matching.matcher import Matcher, is_float_cast
@@ -53,9 +54,10 @@ class Found:
     Why a candidate failed is worked out when `near_misses` is first read; the graph must still be as it was then.
     """
 
-    def __init__(self, matches: tuple[Match, ...], misses: tuple[RawMiss, ...]) -> None:
+    def __init__(self, matches: tuple[Match, ...], misses: tuple[RawMiss, ...], refused: tuple[NearMiss, ...] = ()) -> None:
         self.matches = matches
         self._misses = misses
+        self._refused = refused  # the regions that were not kept
 
     @cached_property
     def near_misses(self) -> tuple[NearMiss, ...]:
@@ -63,7 +65,7 @@ class Found:
         explorers: dict[tuple[int, int], Matcher] = {}
         with _no_collection():
             explored = (_explored(miss, explorers) for miss in self._misses)
-            return tuple(near for near in explored if near is not None)
+            return (*self._refused, *(near for near in explored if near is not None))
 
 
 Consumers = Callable[[ir.Value], Iterable[ir.Node]]
@@ -81,16 +83,22 @@ def normal_of(pattern: Pattern) -> NormalPattern:
 def find(model: ir.Model, patterns: Sequence[Pattern], *, constants: Constants | None = None) -> Found:
     """All matches and near misses of `patterns` in `model`, whose values have inferred shapes (`infer_shapes`)."""
     constants = constants or Constants(model)
-    normals = [normal_of(p) for p in patterns]
+    normals = [normal_of(p) for p in patterns if p.grow is None]
     matches: list[Match] = []
     misses: list[RawMiss] = []
+    refused: list[NearMiss] = []
     with _no_collection():
         for graph, owner, opsets in searched(model):
             view = View(graph, constants, opsets, owner)
             counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
             for normal in normals:
                 _search(view, normal, counts, matches, misses)
-    return Found(tuple(matches), tuple(misses))
+            for pattern in patterns:
+                if pattern.grow is not None:
+                    regions, not_kept = regions_of(view, pattern)
+                    matches += regions
+                    refused += not_kept
+    return Found(tuple(matches), tuple(misses), tuple(refused))
 
 
 @contextmanager

@@ -15,6 +15,9 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.term import Static
 
+PATTERN = "onnx_subgraph.pattern"
+"""The metadata of a fused node that names its pattern."""
+
 Binding = ir.Value | np.ndarray | ir.Attr | Static | None
 """What a name of a pattern stands for in a match:
 
@@ -36,6 +39,9 @@ class Match:
     roots: name → value for every name on the left of the `match` block that was matched.
     nodes: the matched nodes in topological order, transparent ones (Identity, Dropout) on the way included.
     chosen: for every Either (by position in the pattern, `id` of the term) the index of the alternative that matched.
+    selector: for a region that somebody chose in Python, who did (`onnx_subgraph.matching.selector.Selector`).
+
+    A region binds `x0`, `x1`, … to what it reads, and `y0`, `y1`, …, which are its roots, to what it provides.
     """
 
     pattern: Pattern
@@ -45,6 +51,7 @@ class Match:
     roots: Mapping[str, ir.Value]
     nodes: tuple[ir.Node, ...]
     chosen: Mapping[int, int]
+    selector: object = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ The ONNX standard comes from the installed onnx, with its history; onnxruntime's
 `benchmarks/operator_table.py`, so that reading patterns needs no onnxruntime. onnx is imported on the first question.
 """
 
+from onnx_subgraph.operators.elementwise import is_elementwise
 from onnx_subgraph.operators.schemas import (
     AttributeSpec,
     Formal,
@@ -16,4 +17,15 @@ from onnx_subgraph.operators.schemas import (
     schema,
 )
 
-__all__ = ["AttributeSpec", "Formal", "Schema", "domains", "history", "is_standard", "latest_opset", "operator_names", "schema"]
+__all__ = [
+    "AttributeSpec",
+    "Formal",
+    "Schema",
+    "domains",
+    "history",
+    "is_elementwise",
+    "is_standard",
+    "latest_opset",
+    "operator_names",
+    "schema",
+]

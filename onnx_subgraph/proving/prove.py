@@ -2,7 +2,7 @@
 
 Every instance must fuse whole and once, for each target that can be loaded, and the fused model must be as near to the float64
 truth as the unfused one; every mutant must be left alone or still be right; every `keeps` must stay and every `fuses` must go.
-Every alternative of the formula and every target must have been proved at least once.
+Every alternative of the formula and every target must have been proved at least once. A pattern of regions has its `fuses`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, difference
+from onnx_subgraph.proving.given import given
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import Mutant, mutants
 from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError, base_spellings, points, spellings
@@ -86,13 +87,10 @@ class _Proof:
 
     def run(self) -> Proof:
         self.targets = dict.fromkeys(self.pattern.targets, 0)
-        for spelling in spellings(self.pattern):
-            for target, opset in self.instance(spelling, self.pattern.targets).items():
-                if opset > spelling.opset:  # the replacement needs a later opset than this one
-                    self.instance(replace(spelling, opset=opset), (target,))
-        for spelling in base_spellings(self.pattern):
-            instance = self.build(spelling)
-            for mutant in mutants(instance) if instance is not None else ():
+        if self.pattern.grow is None:
+            self.instances()
+        else:
+            for mutant in (m for case in self.pattern.fuses for m in mutants(given(case))):
                 self.mutant(mutant)
         for case in self.pattern.keeps:
             self.keeps(case)
@@ -103,6 +101,17 @@ class _Proof:
         return Proof(
             self.pattern.id, self.cases, tuple(dict.fromkeys(self.failures)), dict(self.targets), notes, dict(self.unproved)
         )
+
+    def instances(self) -> None:
+        """Try every instance that the formula has, and the mutants of the plain ones."""
+        for spelling in spellings(self.pattern):
+            for target, opset in self.instance(spelling, self.pattern.targets).items():
+                if opset > spelling.opset:  # the replacement needs a later opset than this one
+                    self.instance(replace(spelling, opset=opset), (target,))
+        for spelling in base_spellings(self.pattern):
+            instance = self.build(spelling)
+            for mutant in mutants(instance) if instance is not None else ():
+                self.mutant(mutant)
 
     def check_coverage(self) -> None:
         """Every target and every alternative was proved by some model, or there is a reason outside the pattern."""

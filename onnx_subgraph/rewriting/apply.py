@@ -14,22 +14,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.matching.match import Binding, Match
+from onnx_subgraph.matching.match import PATTERN, Binding, Match
 from onnx_subgraph.model.nested import bodies, operands
-from onnx_subgraph.rewriting import function
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting, cut
+from onnx_subgraph.rewriting.definitions import DOMAIN
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
+from onnx_subgraph.rewriting.function import IR_VERSION
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outline import Outline, label, shared_path
 from onnx_subgraph.rewriting.plan import ConstantArrays, Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 
-PATTERN = "onnx_subgraph.pattern"
 REPLACES = "onnx_subgraph.replaces"
-"""The metadata of a fused node: the pattern's id, and a JSON list of the names of the nodes that it stands for."""
+"""The metadata of a fused node that lists, in JSON, the names of the nodes that it stands for."""
 
 _PLUMBING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
 
@@ -153,7 +153,7 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         replaces=tuple(names),
         added=sum(n.op_type != "Constant" for n in nodes),
         assumes=match.pattern.assumes,
-        body=head is not None and head.domain == function.DOMAIN,
+        body=head is not None and head.domain == DOMAIN,
         attributes=_scalars(head) if head is not None else (),
         root=root,
         place=place,
@@ -251,8 +251,9 @@ def _insert(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
         position.update((n, position[last]) for n in nodes)
         return
     graph.remove(planned.moved)
-    graph.insert_before(planned.before, [*planned.moved, *nodes])
-    outline.renumber(graph)
+    come = [*planned.moved, *nodes]
+    graph.insert_before(planned.before, come)
+    outline.place_before(planned.before, come)
 
 
 def _take_place(new: ir.Value, old: ir.Value) -> None:
@@ -304,7 +305,7 @@ def _import(planned: Plan, outline: Outline, nodes: Sequence[ir.Node]) -> None:
         for domain in definition.opset_imports:
             if domain:
                 model.opset_imports.setdefault(domain, 1)
-        model.ir_version = max(model.ir_version, function.IR_VERSION)
+        model.ir_version = max(model.ir_version, IR_VERSION)
     for domain in sorted({n.domain for n in nodes}):
         if domain:
             imports.setdefault(domain, planned.fragment.opset_imports[domain])

@@ -7,7 +7,7 @@ pattern gets a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -15,17 +15,22 @@ from onnx_subgraph import operators
 from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.rewriting.attribute import Lookup
+from onnx_subgraph.rewriting.definitions import DOMAIN, Definitions
 from onnx_subgraph.rewriting.emit import Emitter, is_narrower
 from onnx_subgraph.rewriting.fragment import Fragment, Refused
 
-DOMAIN = "onnx_subgraph"
 IR_VERSION = 8
 """The IR version that model-local functions need."""
 
 
 def provided_names(match: Match) -> tuple[str, ...]:
-    """The matched names that the fused operator provides: those that the pattern's replacements name, or the last line's."""
+    """The matched names that the fused operator provides: those that the pattern's replacements name, or the last line's.
+
+    A region provides all that others read.
+    """
     pattern = match.pattern
+    if pattern.grow is not None:
+        return tuple(match.roots)
     block = next((pattern.replace[t] for t in TARGETS if t in pattern.replace), None)
     names = pattern.match.assignments[-1].names if block is None else block.names
     return tuple(n for n in names if n != "_" and n in match.roots)
@@ -42,10 +47,10 @@ def call(
     match: Match,
     fragment: Fragment,
     lookup: Lookup,
-    existing: Mapping[ir.OperatorIdentifier, ir.Function],
+    definitions: Definitions,
     check_loads: Callable[[Fragment], None],
 ) -> None:
-    """Write the fused node into `fragment`, with its definition: the one of `existing` that is equal, or a new one.
+    """Write the fused node into `fragment`, with its definition: the one of `definitions` that is equal, or a new one.
 
     check_loads: raises Refused where an operator of a body does not load; asked where the body computes in another precision
     than the match. Raises Refused where the match has no canonical spelling.
@@ -65,7 +70,7 @@ def call(
     results = [_narrowed(emitter, emitter.value_of(n), match.roots[n].dtype) for n in names]
     inputs = [v for v in inner.read if v.uses() or v in results]
     definition = _define(match, inner, inputs, results, names)
-    definition = _named(definition, match.pattern.name, existing)
+    definition = definitions.shared(definition, match.pattern.name)
     fragment.functions.append(definition)
     arguments = [fragment.stand_in(inner.read[v]) for v in inputs]
     values = fragment.node(definition.name, arguments, domain=DOMAIN, outputs=[True] * len(names))
@@ -122,33 +127,6 @@ def _define(
     function = ir.Function(DOMAIN, match.pattern.name, graph=graph, attributes=())
     function.doc_string = f"{match.pattern.summary}\n\n{match.pattern.match}"
     return function
-
-
-def _named(definition: ir.Function, stem: str, existing: Mapping[ir.OperatorIdentifier, ir.Function]) -> ir.Function:
-    """`definition` under the first name that is free, or the existing definition that is equal to it."""
-    number = 1
-    while True:
-        name = stem if number == 1 else f"{stem}_{number}"
-        definition.name = name
-        other = existing.get(definition.identifier())
-        if other is None:
-            return definition
-        if _text(other) == _text(definition):
-            return other
-        number += 1
-
-
-def _text(function: ir.Function) -> bytes:
-    """What a definition says, without what was noted on its values and nodes afterwards."""
-    proto = ir.to_proto(function)
-    proto.ClearField("value_info")
-    for node in proto.node:
-        node.ClearField("metadata_props")
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                attribute.t.ClearField("name")
-    text: bytes = proto.SerializeToString(deterministic=True)
-    return text
 
 
 def _free(stem: str, taken: set[str]) -> str:

@@ -24,19 +24,22 @@ DYING_LIMIT = 256
 class Liveness:
     """The answers for one match.
 
-    matched: its nodes. provided: the values that the replacement provides. kept: values that the replacement reads.
+    matched: its nodes and those of their bodies. end: the position of the last one. kept: values that the replacement reads.
     """
 
     outline: Outline
     graph: ir.Graph
     matched: frozenset[ir.Node]
+    end: float
     kept: Collection[ir.Value]
     dying: dict[ir.Node, bool]
 
     @classmethod
     def of(cls, outline: Outline, graph: ir.Graph, matched: Iterable[ir.Node], kept: Collection[ir.Value] = ()) -> Liveness:
         """The liveness around `matched` in `graph` when the values in `kept` are still read afterwards."""
-        return cls(outline, graph, frozenset(matched), frozenset(kept), {})
+        nodes = tuple(matched)
+        inside = frozenset(m for n in nodes for m in (n, *(i for body in bodies(n) for i in body.all_nodes())))
+        return cls(outline, graph, inside, max(outline.position[n] for n in nodes), frozenset(kept), {})
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
         """The uses of `value` that are alive once the match is gone."""
@@ -61,8 +64,7 @@ class Liveness:
 
     def _is_after(self, node: ir.Node) -> bool:
         # A node behind the whole match can't lead into it. (A body's node is judged by the DYING_LIMIT alone.)
-        position = self.outline.position
-        return node.graph is self.graph and position[node] > max(position[m] for m in self.matched)
+        return node.graph is self.graph and self.outline.position[node] > self.end
 
     def dead(self, provided: Collection[ir.Value]) -> list[ir.Node]:
         """The nodes outside the match that die because they read what the match computed and nobody provides any more.

@@ -6,27 +6,32 @@ a body, nor which of two nodes comes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies
+from onnx_subgraph.rewriting.definitions import Definitions
 
 
 class Outline:
     """The outline of `model`.
 
     position: node → place in its own graph; only the order means anything. names: of every value, node and initializer.
+    definitions: those of our own operators.
     """
 
     def __init__(self, model: ir.Model) -> None:
         self.model = model
         self.position: dict[ir.Node, float] = {}
         self.names: set[str] = set()
+        self.definitions = Definitions(model.functions)
         self._owner: dict[ir.Graph, ir.Node | None] = {}
         self._root: dict[ir.Graph, ir.Graph | ir.Function] = {}
         self._constants: dict[tuple[int, tuple[int, ...], bytes], ir.Value] | None = None
         self._counter: dict[str, int] = {}
+        self._below: dict[ir.Node, float] = {}
         self._enter(model.graph, None, model.graph)
         for function in model.functions.values():
             self._enter(function.graph, None, function)
@@ -74,10 +79,22 @@ class Outline:
             current = self._owner.get(home) if home is not None else None
         return None
 
-    def renumber(self, graph: ir.Graph) -> None:
-        """Take the positions of the nodes of `graph` anew."""
-        for place, node in enumerate(graph):
-            self.position[node] = float(place)
+    def place_before(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
+        """Give the nodes that have come right before `node` positions after all that was there before them."""
+        above = self.position[node]
+        # What the model came with stands at whole numbers; what came before a node since then, just below it.
+        below = self._below.get(node, above - 1 if above.is_integer() else above)
+        step = (above - below) / (len(come) + 1)
+        places = [below + step * (index + 1) for index in range(len(come))]
+        if all(a < b for a, b in itertools.pairwise([below, *places, above])):
+            self.position.update(zip(come, places, strict=True))
+            self._below[node] = places[-1]
+            return
+        graph = node.graph
+        assert graph is not None
+        for place, other in enumerate(graph):
+            self.position[other] = float(place)
+            self._below.pop(other, None)
 
     def fresh(self, stem: str) -> str:
         """A name that nothing in the model has: the stem itself, or the stem and a number. The name is then taken."""

@@ -14,13 +14,14 @@ from typing import Protocol
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
+from onnx_subgraph.matching.selector import Builder
 from onnx_subgraph.model.nested import operands
-from onnx_subgraph.rewriting import function
+from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
 from onnx_subgraph.rewriting.costs import Costs
+from onnx_subgraph.rewriting.definitions import DOMAIN
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects, staying_nodes
@@ -88,7 +89,7 @@ class Plan:
 def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     """How to replace `match` for `target`, or why not. Changes nothing in the model."""
     refusals: list[Refused] = []
-    for block, is_fallback in _candidates(match.pattern, target):
+    for block, is_fallback in _candidates(match, target):
         try:
             return _plan(match, block, site, is_fallback=is_fallback)
         except Refused as refused:
@@ -97,10 +98,14 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
             # A replacement that trips over something unforeseen must not cost the user the rest of the model.
             refusals.append(Refused(f"the replacement could not be planned: {type(error).__name__}: {error}"))
     if not refusals:
-        refusals.append(Refused(f"the pattern has no replacement for the target {target}"))
+        why = "a region becomes a function: use the target function" if match.pattern.grow is not None else _NO_REPLACEMENT
+        refusals.append(Refused(why.format(target=target)))
     reasons = dict.fromkeys(r.reason for r in refusals)
     opset = next((r.opset for r in refusals if r.opset is not None), None)
     return Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset)
+
+
+_NO_REPLACEMENT = "the pattern has no replacement for the target {target}"
 
 
 def _without_hope(refused: Refused, match: Match, loadability: Sequence[Loadability]) -> Refused:
@@ -122,9 +127,10 @@ def root_name(match: Match) -> str:
     return node.name or node.outputs[0].name or node.op_type
 
 
-def _candidates(pattern: Pattern, target: str) -> list[tuple[Block | None, bool]]:
-    """The replacements to try, in order, and whether each is another target's; None is the `function` target's."""
-    if target == "function":
+def _candidates(match: Match, target: str) -> list[tuple[Block | None, bool]]:
+    """The replacements to try, in order, and whether each is another target's; None is a function, or what a selector builds."""
+    pattern = match.pattern
+    if target == "function" or isinstance(match.selector, Builder):
         return [(None, False)]
     order = ("onnxruntime", "standard") if target == "onnxruntime" else (target,)
     return [(pattern.replace[t], t != target) for t in order if t in pattern.replace]
@@ -134,25 +140,25 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
     graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
     before = Liveness.of(site.outline, graph, match.nodes)
-    stay = staying_nodes(before, match.nodes, [match.roots[n] for n in names])
+    stay = staying_nodes(before, match.nodes, dict.fromkeys(match.roots[n] for n in names))
     if stay:
         match = replace(match, nodes=tuple(n for n in match.nodes if n not in stay))
         before = Liveness.of(site.outline, graph, match.nodes)
     needed = {n for n in names if before.is_needed(match.roots[n])}
     if not needed:
         raise Refused("nothing needs its result")
-    redirects(before, [match.roots[n] for n in names], _staying(match), match.nodes)
+    redirects(before, dict.fromkeys(match.roots[n] for n in names), _staying(match), match.nodes)
 
     fragment = _fragment(match, block, needed, site)
     if site.outline.root(graph) is not site.outline.model.graph:
         function.check_body(fragment.nodes)
-    replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
     _check_reads(match, fragment)
-    fragment.infer()
-    for old, new in replaced.items():
-        _check_result(old, new, fragment)
-    fragment.simplify()
-    fragment.fold()
+    if match.pattern.grow is None or not fragment.functions:  # a function that holds a region computes what it computed
+        fragment.infer()
+        for name, new in fragment.provides.items():
+            _check_result(match.roots[name], new, fragment)
+        fragment.simplify()
+        fragment.fold()
     replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
     _check_loads(fragment, site.loadability)
     if is_fallback:
@@ -170,11 +176,14 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
 def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site) -> Fragment:
     root = site.outline.root(match.graph.graph if isinstance(match.graph, ir.Function) else match.graph)
     versions = dict(site.outline.model.opset_imports if root is site.outline.model.graph else root.opset_imports)
-    fragment = Fragment({MICROSOFT: 1, function.DOMAIN: 1, **versions}, site.tensor)
+    fragment = Fragment({MICROSOFT: 1, DOMAIN: 1, **versions}, site.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
+    if match.pattern.grow is not None:
+        enclosure.call(match, fragment, needed, site.outline.definitions)
+        return fragment
     if block is None:
-        existing = site.outline.model.functions
-        function.call(match, fragment, lookup, existing, lambda body: _check_loads(body, site.loadability))
+        definitions = site.outline.definitions
+        function.call(match, fragment, lookup, definitions, lambda body: _check_loads(body, site.loadability))
         return fragment
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed)
     emitter.block(block)
@@ -217,7 +226,7 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
 
 def _check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:
     for node in fragment.nodes:
-        if node.domain == function.DOMAIN:
+        if node.domain == DOMAIN:
             continue
         for provider in loadability:
             reason = _load_error(node, provider, fragment, sized=False)
@@ -283,7 +292,7 @@ def _order(
 
     Raises Refused where a reader of a result leads back into what the replacement reads.
     """
-    position, gone = outline.position, set(removed)
+    position, gone, matched = outline.position, set(removed), frozenset(match.nodes)
     readers = {u for old in replaced for u, _ in old.uses()} | {
         r.reader for r in redirected if r.value is not None and r.value in replaced
     }
@@ -298,7 +307,7 @@ def _order(
         node = queue.pop()
         if node is None or node in ancestors or outline.place_in(graph, node) is not node:
             continue
-        if node in places or node in match.nodes:
+        if node in places or node in matched:
             raise Refused("the replacement would make a cycle: what it reads depends on what it provides")
         if position[node] > position[first]:
             ancestors.add(node)

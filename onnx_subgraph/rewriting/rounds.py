@@ -61,12 +61,27 @@ class Rewriter:
     def __call__(self, base: ir.Model, admits: Admits | None = None, record: Record | None = None) -> Fused:
         """`base` rewritten, itself left as it is. admits: whether a place may be touched. record: see `apply`."""
         model = base.clone()
+        allowed = admits or _everywhere
+        terms = [p for p in self.patterns if p.grow is None]
+        rewrites, skips, found = self._rounds(model, terms, MOST_ROUNDS, allowed, record)
+        for pattern in (p for p in self.patterns if p.grow is not None):  # regions take what the others have left
+            near_misses = found.near_misses  # they are about the graph as it is now
+            made, not_made, grown = self._rounds(model, [pattern], 1, allowed, record)
+            rewrites += made
+            skips += not_made
+            found = Found((), (), (*near_misses, *grown.near_misses))
+        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found)
+
+    def _rounds(
+        self, model: ir.Model, patterns: Sequence[Pattern], most: int, admits: Admits, record: Record | None
+    ) -> tuple[list[Rewrite], list[Skip], Found]:
+        """Up to `most` rounds of find and rewrite; what was done, what was not, and what was found last. Changes `model`."""
         rewrites: list[Rewrite] = []
         waiting: list[Skip] = []
-        for _ in range(MOST_ROUNDS):
+        for _ in range(most):
             constants = Constants(model)
             with self.stage("find"):
-                found = find(model, self.patterns, constants=constants)
+                found = find(model, patterns, constants=constants)
             with self.stage("rewrite"):
                 made, skips = apply(
                     model,
@@ -76,7 +91,7 @@ class Rewriter:
                     constants=constants,
                     costs=self.costs,
                     excerpts=self.excerpts,
-                    admits=admits or _everywhere,
+                    admits=admits,
                     record=record,
                 )
             rewrites += made
@@ -84,7 +99,7 @@ class Rewriter:
                 break
             # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten.
             waiting += (s for s in skips if s.opset is not None)
-        return Fused(model, tuple(rewrites), tuple(dict.fromkeys((*skips, *waiting))), found)
+        return rewrites, [*skips, *waiting], found
 
 
 def _everywhere(place: Place) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from onnx_subgraph.language import reading
+from onnx_subgraph.language import grow, reading
 from onnx_subgraph.language.library import built_in_packs, pattern_files
 from onnx_subgraph.language.pattern import TARGETS
 
@@ -19,7 +19,8 @@ SAMPLES = Path(__file__).parent / "data"
 def test_the_schema_has_the_keys_of_the_reader() -> None:
     properties = SCHEMA["properties"]
     assert tuple(properties) == reading.KEYS
-    assert set(properties["replace"]["properties"]) == set(TARGETS) - {"function"}
+    assert set(properties["replace"]["properties"]) == set(TARGETS)
+    assert tuple(properties["grow"]["properties"]) == grow.KEYS
     assert SCHEMA["$defs"]["assumption"]["enum"] == list(reading.ASSUMPTIONS)
     assert all(entry.get("description") for entry in properties.values())
 
@@ -33,7 +34,11 @@ def test_the_schema_accepts_what_the_reader_accepts(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["id: a", "{id: A, summary: s, match: y = x}", "{id: a, summary: s, match: y = x, wehre: []}", "[]"]
+    "text",
+    [
+        *("id: a", "{id: A, summary: s, match: y = x}", "{id: a, summary: s, match: y = x, wehre: []}", "[]"),
+        *("{id: a, summary: s}", "{id: a, summary: s, grow: {keep: [region.size > 1]}}"),
+    ],
 )
 def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")

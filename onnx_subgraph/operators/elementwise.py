@@ -1,0 +1,21 @@
+"""Which operators work element by element: each element of the result comes from one element of each operand, broadcast.
+
+ONNX does not say so of its operators in a form that can be read, so the list is kept here.
+"""
+
+from __future__ import annotations
+
+_STANDARD = """
+Abs Add BitShift Ceil Clip Div Exp Floor Log Max Mean Min Mod Mul Neg Pow Reciprocal Round Sign Sqrt Sub Sum
+Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Sin Sinh Tan Tanh
+Celu Elu Gelu HardSigmoid HardSwish LeakyRelu Mish PRelu Relu Selu Shrink Sigmoid Softplus Softsign Swish ThresholdedRelu
+And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or Where Xor
+Cast CastLike Identity
+"""
+ELEMENTWISE = {"": frozenset(_STANDARD.split()), "com.microsoft": frozenset({"Gelu", "QuickGelu"})}
+"""Domain → its operators that work element by element."""
+
+
+def is_elementwise(name: str, domain: str = "") -> bool:
+    """Whether each element of the result comes from one element of each operand."""
+    return name in ELEMENTWISE.get(domain, ())

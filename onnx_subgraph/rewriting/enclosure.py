@@ -1,0 +1,178 @@
+"""A region becomes one node: a call of a function that holds it, or the node that a selector in Python builds for it.
+
+The definition is the region itself: its nodes in an order that follows from its outputs alone, its names from its operators, so
+that equal regions share one definition. Numbers, and lists of whole numbers such as axes, are baked in; everything else is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph import operators
+from onnx_subgraph.matching.match import Match
+from onnx_subgraph.matching.region import Region
+from onnx_subgraph.matching.selector import Builder, NewNode, Review, Reviewer
+from onnx_subgraph.model.nested import bodies, reads
+from onnx_subgraph.rewriting.definitions import DOMAIN, Definitions
+from onnx_subgraph.rewriting.fragment import ConstantOf, Fragment, Refused
+
+MOST_BAKED = 8
+"""A list of whole numbers up to this length is an axis, a shape or the like, and belongs to the computation."""
+
+
+def call(match: Match, fragment: Fragment, needed: Collection[str], definitions: Definitions) -> None:
+    """Write the node that replaces a region into `fragment`. Raises Refused where there can't be one, or a review refuses it."""
+    graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
+    names = [name for name in match.roots if name in needed]
+    outputs = tuple(match.roots[name] for name in names)
+    region = Region(graph, match.nodes, Region.of(graph, match.nodes).inputs, outputs)
+    built = match.selector.build(region) if isinstance(match.selector, Builder) else None
+    if built is not None:
+        values = _write(built, fragment, outputs)
+    else:
+        definition, read = enclose(region, match.pattern.name, fragment.opset_imports, fragment.constant_of)
+        definition.doc_string = match.pattern.summary
+        review = match.selector.review(region, definition) if isinstance(match.selector, Reviewer) else None
+        attributes = _reviewed(review, definition)
+        definition = definitions.shared(definition, match.pattern.name)
+        fragment.functions.append(definition)
+        arguments = [fragment.stand_in(v) for v in read]
+        values = fragment.node(definition.name, arguments, attributes, domain=DOMAIN, outputs=[True] * len(outputs))
+        if review is not None:
+            fragment.nodes[-1].metadata_props.update(review.metadata)
+        for value, old in zip(values, outputs, strict=True):
+            value.type, value.shape = old.type, old.shape
+    fragment.provides.update(zip(names, values, strict=True))
+
+
+def _write(built: NewNode, fragment: Fragment, outputs: Sequence[ir.Value]) -> tuple[ir.Value, ...]:
+    arguments = [
+        fragment.constant(v) if isinstance(v, np.ndarray) else None if v is None else fragment.stand_in(v) for v in built.inputs
+    ]
+    return fragment.node(
+        built.op_type, arguments, _attributes(built.attributes), domain=built.domain, outputs=[True] * len(outputs)
+    )
+
+
+def _reviewed(review: Review | None, definition: ir.Function) -> list[ir.Attr]:
+    """The attributes that a review gives the node, declared in the definition. Raises Refused where it refuses."""
+    if review is None:
+        return []
+    if review.refusal:
+        raise Refused(review.refusal)
+    attributes = _attributes(review.attributes)
+    for attribute in attributes:
+        definition.attributes[attribute.name] = ir.Attr(attribute.name, ir.AttributeType.UNDEFINED, None)
+    return attributes
+
+
+def _attributes(given: Mapping[str, object]) -> list[ir.Attr]:
+    return list(ir.convenience.convert_attributes(dict(sorted(given.items()))))  # type: ignore[arg-type]
+
+
+def enclose(
+    region: Region, name: str, opset_imports: Mapping[str, int], constant_of: ConstantOf
+) -> tuple[ir.Function, tuple[ir.Value, ...]]:
+    """A function that computes the region, and the values to call it with; its results are the region's outputs, in their order.
+
+    constant_of: the constant that a value holds, or None. Raises Refused where no function can hold these nodes.
+    """
+    nodes = _in_order_of_outputs(region)
+    everything = list(_all_nodes(nodes))
+    for node in everything:
+        if any(a.is_ref() for a in node.attributes.values()):
+            raise Refused(f"{node.op_type} {node.name or ''} has an attribute of the function that it is in".replace("  ", " "))
+        if not node.domain and not operators.is_standard(node.op_type):
+            # onnxruntime 1.31 crashes on its own operators of the default domain inside a definition.
+            raise Refused(f"the definition would hold {node.op_type}, which is no operator of the standard")
+    read = Region.of(region.graph, nodes).inputs
+    graph = ir.GraphView(read, region.outputs, nodes=nodes).clone()
+    arguments = [value for value in read if (tensor := constant_of(value)) is None or not _is_baked(tensor)]
+    constants: list[ir.Node] = []
+    for value, inner in zip(read, list(graph.inputs), strict=True):
+        if value not in arguments:
+            tensor = constant_of(value)
+            assert tensor is not None
+            own = ir.Tensor(tensor.numpy(), dtype=tensor.dtype)  # the model's is renamed with whatever holds it
+            constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", own)])
+            inner.replace_all_uses_with(constant.outputs[0], replace_graph_outputs=True)
+            graph.inputs.remove(inner)
+            constants.append(constant)
+    if constants:
+        graph.insert_before(graph[0], constants)
+    _rename(graph)
+    domains = sorted({n.domain for n in everything} | {""})
+    graph.opset_imports.clear()
+    graph.opset_imports.update({d: opset_imports.get(d, 1) for d in domains})
+    return ir.Function(DOMAIN, name, graph=graph, attributes=()), tuple(arguments)
+
+
+def _in_order_of_outputs(region: Region) -> list[ir.Node]:
+    """The nodes, each after what it reads, as they are met on the way from the outputs: the same for equal regions."""
+    inside, done = set(region.nodes), dict[ir.Node, None]()
+    ends = (v.producer() for v in region.outputs)
+    for end in (*ends, *region.nodes):
+        pending = [end]
+        while pending:
+            node = pending[-1]
+            if node is None or node in done:
+                pending.pop()
+                continue
+            sources = [p for v in reads(node) if (p := v.producer()) in inside and p not in done]
+            if sources:
+                pending += reversed(sources)
+            else:
+                done[node] = None
+                pending.pop()
+    return list(done)
+
+
+def _all_nodes(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    for node in nodes:
+        yield node
+        for body in bodies(node):
+            yield from body.all_nodes()
+
+
+def _is_baked(tensor: ir.TensorProtocol) -> bool:
+    if tensor.dtype == ir.DataType.STRING:
+        return False
+    whole = tensor.dtype.is_integer() and len(tensor.shape) <= 1
+    return tensor.size == 1 or (whole and tensor.size <= MOST_BAKED)
+
+
+def _rename(graph: ir.Graph) -> None:
+    """Names that follow from what the graph is; no types and no notes, for it serves every shape. Bodies keep their names."""
+    taken = {v.name for inner in graph.subgraphs() for v in (*inner.inputs, *inner.initializers.values())}
+    taken |= {o.name for inner in graph.subgraphs() for node in inner for o in node.outputs}
+    number: dict[str, int] = {}
+
+    def fresh(stem: str) -> str:
+        while True:
+            number[stem] = number.get(stem, 0) + 1
+            name = stem if number[stem] == 1 else f"{stem}_{number[stem]}"
+            if name not in taken:
+                return name
+
+    for value in (*graph.inputs, *(o for node in graph for o in node.outputs)):
+        _forget(value)  # before it is renamed: a constant is renamed with its value, and belongs to the model
+    for position, value in enumerate(graph.inputs):
+        value.name = fresh(f"x{position}")
+    for position, value in enumerate(graph.outputs):
+        value.name = fresh(f"y{position}")
+    outputs = set(graph.outputs)
+    for position, node in enumerate(graph):
+        node.name = f"{node.op_type}_{position}"
+        node.doc_string = None
+        node.metadata_props.clear()
+        for output in node.outputs:
+            if output.name != "" and output not in outputs:
+                output.name = fresh(node.op_type.lower())
+
+
+def _forget(value: ir.Value) -> None:
+    value.type = value.shape = value.const_value = value.doc_string = None
+    value.metadata_props.clear()
