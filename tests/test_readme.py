@@ -51,7 +51,7 @@ def commands(block: str) -> list[str]:
 
 def visit(folder: Path) -> dict[str, str]:
     """Makes `folder` look like a checkout in which the package is installed; gives the environment for commands run in it."""
-    for name in ("sample_models", "patterns", "tests"):
+    for name in ("sample_models", "patterns", "tests", "docs"):
         (folder / name).symlink_to(ROOT / name)
     binaries = folder / ".bin"
     binaries.mkdir()

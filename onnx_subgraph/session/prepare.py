@@ -66,7 +66,7 @@ def specializing(settings: SessionSettings, providers: Sequence[str], shapes: Ma
 
 
 def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, ...]:
-    options = ["--target", settings.target]
+    options = ["--target", settings.target or ("onnxruntime" if settings.backend is None else "standard")]
     for provider in dict.fromkeys(providers):
         options += ["--provider", provider]
     if settings.skip:

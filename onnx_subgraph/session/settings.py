@@ -35,7 +35,8 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 class SessionSettings:
     """How a session prepares its model.
 
-    enabled: False loads models as they are. target, skip, patterns: as the options of `onnx-subgraph fuse`.
+    enabled: False loads models as they are. skip, patterns, target: as the options of `onnx-subgraph fuse`; no target stands for
+    standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
     backend: of `onnx-subgraph partition`, None for fusing alone. verify: compare the fused model with the original first.
     strict: a failure raises, and does not fall back to the unmodified model with a warning.
     cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
@@ -43,7 +44,7 @@ class SessionSettings:
 
     enabled: bool = True
     backend: str | None = None
-    target: str = "onnxruntime"
+    target: str | None = None
     skip: tuple[str, ...] = ()
     patterns: tuple[Path, ...] = ()
     verify: bool = True
@@ -61,7 +62,7 @@ class SessionSettings:
         return cls(
             enabled=_flag(given, "SESSION", default.enabled),
             backend=None if given.get("BACKEND", "").lower() in _NO else given["BACKEND"],
-            target=given.get("TARGET") or default.target,
+            target=given.get("TARGET") or None,
             skip=tuple(part.strip() for part in given.get("SKIP", "").split(",") if part.strip()),
             patterns=tuple(Path(part) for part in given.get("PATTERNS", "").split(os.pathsep) if part),
             verify=_flag(given, "VERIFY", default.verify),

@@ -1,0 +1,45 @@
+"""Every row of docs/older-systems.md is a command that does what the row says: it ends well, in a fresh checkout."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.cli import main
+from tests.test_readme import visit
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "older-systems.md"
+
+ROW = re.compile(r"(?m)^\| (?P<there>.+?) \| (?P<here>.+?) \| `(?P<command>[^`]+)` \|$")
+ROWS = [match.group("command") for match in ROW.finditer(PAGE.read_text(encoding="utf-8"))]
+COMMANDS = list(dict.fromkeys(ROWS))
+
+
+def test_no_row_is_overlooked() -> None:
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    assert len(ROWS) == len([line for line in lines if not line.startswith("| there")]) > 15
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the commands are for a POSIX shell")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "openvino" in command and importlib.util.find_spec("openvino") is None:
+        pytest.skip("the extra openvino is not installed")
+    environment = visit(tmp_path)
+    parts = [shlex.split(part) for part in command.split(" && ")]
+    if all(part[0] == "onnx-subgraph" and part[1] != "run" for part in parts):  # in this process: the libraries are loaded once
+        monkeypatch.chdir(tmp_path)
+        for part in parts:
+            assert main(part[1:]) == 0, part
+            assert "-o" not in part or (tmp_path / part[part.index("-o") + 1]).is_file()
+        return
+    strict = {**environment, "ONNX_SUBGRAPH_STRICT": "1"}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, env=strict, timeout=300)
+    assert done.returncode == 0 and done.stdout, done.stderr
