@@ -45,6 +45,7 @@ ALLOWED = {
         "onnx_subgraph/session/",
         "onnx_subgraph/backends/onnxruntime.py",
     ),
+    "onnxruntime_extensions": ("onnx_subgraph/engine/custom_op.py",),
     "openvino": ("onnx_subgraph/backends/openvino/",),
     "rich": ("onnx_subgraph/cli/", "onnx_subgraph/report/"),
     "jinja2": ("onnx_subgraph/report/",),

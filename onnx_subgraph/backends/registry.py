@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import importlib
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from onnx_subgraph.backends.backend import Backend
+from onnx_subgraph.backends.declared import Declared
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.language.capability import read_capability
 
 GROUP = "onnx_subgraph.backends"
 """The entry point group."""
@@ -30,11 +33,21 @@ def backend_names() -> tuple[str, ...]:
 
 
 def find_backend(name: str) -> Backend:
-    """The backend of that name, made now. Raises UsageError where there is none, or a library that it needs is missing."""
+    """The backend of that name, or the one that the file `name` declares (`*.yaml`), made now.
+
+    Raises UsageError where there is none or a library that it needs is missing, PatternError for a mistake in a file.
+    """
+    if not name.endswith((".yaml", ".yml")):
+        return _registered(name)
+    capability = read_capability(Path(name))
+    return Declared(capability, _registered(capability.runs))
+
+
+def _registered(name: str) -> Backend:
     points = {point.name: point for point in entry_points(group=GROUP)}
     points |= {known: EntryPoint(known, place, GROUP) for known, place in SHIPPED.items()}
     if name not in points:
-        hint = "it is registered by a package that is not installed here" if "/" not in name else "a file ends in .yaml"
+        hint = "install the package that registers it, or give a .yaml file that declares one"
         raise UsageError(f"there is no backend {name}; there are {', '.join(backend_names())}", hint=hint)
     return _made(points[name])
 

@@ -19,7 +19,7 @@ from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import constant
 from onnx_subgraph.engine.engine import Engine, Settings
-from onnx_subgraph.engine.operator import placed_engines
+from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.schedule import run_steps, schedule
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.files import load
@@ -54,10 +54,8 @@ class EngineSession:
     ) -> None:
         model = load(Path(path), weights=weights)
         placed = placed_engines(model)
-        known = dict(backends or {})
-        known |= {name: find_backend(name) for name in dict.fromkeys(p.backend for p in placed) if name not in known}
         plain = plain or OnnxRuntime()
-        self.engines = tuple(Engine(p.subgraph, known[p.backend], plain, settings or Settings()) for p in placed)
+        self.engines = engines_of(placed, backends, plain, settings)
         """The engines, in the order of the model."""
         self._arguments = [_argument(value) for value in model.graph.inputs]
         self._outputs = [_argument(value) for value in model.graph.outputs]
@@ -106,6 +104,16 @@ class EngineSession:
             if argument.shape is not None and not _fits(array.shape, argument.shape):
                 raise UsageError(f"input {name} has the shape {list(array.shape)}, the model takes {argument.shape}")
         return given
+
+
+def engines_of(
+    placed: Sequence[Placed], backends: Mapping[str, Backend] | None, plain: Backend | None, settings: Settings | None
+) -> tuple[Engine, ...]:
+    """The engines of a model at run time; the arguments are those of `EngineSession`. Raises UsageError for a missing backend."""
+    known = dict(backends or {})
+    known |= {name: find_backend(name) for name in dict.fromkeys(p.backend for p in placed) if name not in known}
+    plain = plain or OnnxRuntime()
+    return tuple(Engine(p.subgraph, known[p.backend], plain, settings or Settings()) for p in placed)
 
 
 def _given(model: ir.Model) -> dict[str, Array]:

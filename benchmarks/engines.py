@@ -1,0 +1,171 @@
+"""The latency of partitioned models beside plain onnxruntime, and beside the backend used directly.
+
+    python benchmarks/engines.py MODEL... [--rounds 40] [--threads 1] [--page benchmarks/engines.md]
+
+One process, all variants in turn in each round, on inputs as verification draws them. *direct* is OpenVINO's own API on the model
+file, with the shapes of the inputs; *whole* an `EngineSession` of the model as `partition --backend openvino` leaves it; *pieces*
+the same with operators denied that most networks have, so that onnxruntime runs between several engines. A ratio below 1 is
+faster. With one thread it is processor time, which other processes do not add to. All outputs are compared with plain
+onnxruntime's. Needs the extra `openvino`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import openvino
+
+from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.backends.openvino import OpenVino
+from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.worth import Limits
+from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
+from onnx_subgraph.verification.sizes import assignments, symbols
+
+DENIED = ("Softmax", "Sigmoid", "HardSigmoid", "MaxPool", "GlobalAveragePool", "ReduceMean", "Relu6")
+"""Operators that *pieces* leaves to onnxruntime; every model here has one of them."""
+SIZE = 64
+"""The size of a dimension that is free and not the batch, where the model takes it."""
+
+Feeds = dict[str, np.ndarray]
+
+
+def feeds_of(path: Path) -> Feeds:
+    """Inputs that fit: a batch of one, the other free dimensions `SIZE`, or the first sizes that the model runs with."""
+    model = load(path)
+    infer_shapes(model)
+    plain = onnxruntime.InferenceSession(path)
+    inputs = required_inputs(model)
+    usual = {name: 1 if role == "batch" else SIZE for name, role in symbols(inputs).items()}
+    for sizes in (usual, *assignments(inputs, {})):
+        try:
+            feeds = draw_feeds(model, sizes, 0)
+            plain.run(None, feeds)
+        except Exception:  # sizes that this model does not take; the next may do
+            continue
+        return dict(feeds)
+    raise SystemExit(f"{path}: no feeds were found that it runs on")
+
+
+def direct(path: Path, feeds: Feeds, config: dict[str, object]) -> Callable[[], list[np.ndarray]]:
+    """OpenVINO as its own documentation uses it."""
+    core = openvino.Core()
+    model = core.read_model(path)
+    model.reshape({name: list(array.shape) for name, array in feeds.items()})
+    request = core.compile_model(model, "CPU", config).create_infer_request()
+    given = {name: array.view(np.dtype(array.dtype.name)) for name, array in feeds.items()}
+    return lambda: list(request.infer(given).values())
+
+
+def row(path: Path, rounds: int, threads: int, folder: Path) -> str:
+    """One line of the table."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    config: dict[str, object] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+    }
+    feeds = feeds_of(path)
+    plain = onnxruntime.InferenceSession(path, options)
+    variants: dict[str, Callable[[], list[np.ndarray]]] = {
+        "plain": lambda: plain.run(None, feeds),
+        "direct": direct(path, feeds, config),
+    }
+    engines = []
+    for name, limits in (("whole", Limits()), ("pieces", Limits(deny=DENIED))):
+        made = partition(path, folder / f"{name}.onnx", PartitionOptions("openvino", limits, verify=False))
+        backend, between = OpenVino(config=config), OnnxRuntime(options=lambda: _options(threads))
+        session = EngineSession(folder / f"{name}.onnx", backends={"openvino": backend}, plain=between)
+        variants[name] = lambda session=session: session.run(None, feeds)  # type: ignore[misc]
+        engines.append(str(len(made.engines)))
+    expected = [np.asarray(array, np.float64) for array in variants["plain"]()]
+    for name, run in variants.items():
+        for ours, theirs in zip(run(), expected, strict=True):
+            scale = max(1.0, float(np.abs(theirs).max()))
+            assert np.abs(ours - theirs).max() <= 2e-3 * scale, f"{path.stem}: {name} computes something else"
+    seconds = timed(variants, rounds, time.process_time if threads == 1 else time.perf_counter)
+    cells = [ratio(seconds[name], seconds["plain"]) for name in ("direct", "whole", "pieces")]
+    cells.append(ratio(seconds["whole"], seconds["direct"]))
+    shapes = ", ".join(sorted({f"{array.dtype}{list(array.shape)}" for array in feeds.values()}))
+    plain_ms = f"{statistics.median(seconds['plain']) * 1e3:.3g}"
+    return f"| {path.stem} | {shapes} | {' / '.join(engines)} | {plain_ms} | {' | '.join(cells)} |"
+
+
+def timed(variants: dict[str, Callable[[], list[np.ndarray]]], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
+    """Seconds of every run: all variants in turn in each round, each twice, of which the second counts."""
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, run in variants.items():
+            run()  # what the others left in the caches of the processor is not this one's fault
+            begun = clock()
+            run()
+            seconds[name].append(clock() - begun)
+    return seconds
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """The median of the ratios of the rounds, with the first and the ninth decile."""
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    low, *_, high = statistics.quantiles(ratios, n=10)
+    return f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})"
+
+
+def _options(threads: int) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    return options
+
+
+HEAD = """# Partitioned models beside plain onnxruntime and OpenVINO
+
+`python benchmarks/engines.py MODEL…`: seconds of a run as a ratio to plain onnxruntime {onnxruntime} with all its optimisation:
+the median of {rounds} rounds in which all take turns (with the first and the ninth decile), {threads} thread, float32.
+*direct* is OpenVINO {openvino} by its own API, *whole* the model as `partition --backend openvino` leaves it, *pieces* the
+same with `--deny {denied}`; both run by an
+`EngineSession`. Below 1 is faster. The last column is what the engine costs over OpenVINO itself.
+
+| model | inputs | engines whole / pieces | plain ms | direct | whole | pieces | whole to direct |
+|---|---|---:|---:|---:|---:|---:|---:|
+"""
+
+
+def main() -> None:
+    """Measure, print, and write the page where one is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--page", type=Path)
+    arguments = parser.parse_args()
+    page = HEAD.format(
+        rounds=arguments.rounds,
+        threads=arguments.threads,
+        onnxruntime=onnxruntime.__version__,
+        openvino=openvino.__version__.split("-")[0],
+        denied=",".join(DENIED),
+    )
+    print(page, end="")
+    with tempfile.TemporaryDirectory() as folder:
+        for model in arguments.models:
+            line = row(model, arguments.rounds, arguments.threads, Path(folder))
+            print(line, flush=True)
+            page += line + "\n"
+            if arguments.page is not None:
+                arguments.page.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""A backend that a file declares: what it supports stands in the file, and another backend runs it.
+
+It answers what would become of a model on a machine that is not at hand, and narrows a backend to what is wanted of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx_subgraph import operators
+from onnx_subgraph.backends.backend import Array, Backend, Signature, dtype_name, label, opset_of
+from onnx_subgraph.language.capability import Capability, Limit, Range, Rule, read_capability
+from onnx_subgraph.model.nested import reads
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnx_subgraph.backends.subgraph import Subgraph
+
+
+class Declared(Backend):
+    """The backend of a capability; `runner` compiles and runs its regions."""
+
+    def __init__(self, capability: Capability, runner: Backend) -> None:
+        self.name = runner.name  # which has to be there when the model runs; the file need not be
+        self.version = runner.version
+        self.specializes = runner.specializes
+        self.concurrent = runner.concurrent
+        self._capability = capability
+        self._runner = runner
+
+    @classmethod
+    def of_file(cls, path: Path, runner: Backend) -> Declared:
+        """The backend that the file `path` declares. Raises PatternError, with the place, for a mistake in it."""
+        return cls(read_capability(path), runner)
+
+    def supports(self, node: ir.Node) -> bool:
+        """Whether the node keeps every rule of the file, and the runner supports it."""
+        return not self._objection(node) and self._runner.supports(node)
+
+    def reason(self, node: ir.Node) -> str:
+        """The rule that the node breaks."""
+        return self._objection(node) or self._runner.reason(node)
+
+    def compile(self, subgraph: Subgraph, signature: Signature) -> Any:
+        """As the runner does."""
+        return self._runner.compile(subgraph, signature)
+
+    def run(self, compiled: Any, inputs: Sequence[Array]) -> Sequence[Array]:
+        """As the runner does."""
+        return self._runner.run(compiled, inputs)
+
+    def save(self, compiled: Any) -> bytes | None:
+        """As the runner does."""
+        return self._runner.save(compiled)
+
+    def restore(self, content: bytes, subgraph: Subgraph, signature: Signature) -> Any:
+        """As the runner does."""
+        return self._runner.restore(content, subgraph, signature)
+
+    def _objection(self, node: ir.Node) -> str:
+        """The first rule that the node breaks, in words; "" where it keeps them all."""
+        rule = self._capability.rules.get((node.domain, node.op_type))
+        if rule is None:
+            return f"{self._capability.id} does not run {label(node)}"
+        return next(_broken(node, rule), "")
+
+
+def _broken(node: ir.Node, rule: Rule) -> Iterator[str]:
+    values = (*reads(node), *node.outputs)
+    dtypes = dict.fromkeys(dtype_name(value.dtype) for value in values if value.dtype is not None)
+    for dtype in dtypes:
+        if rule.dtypes and dtype not in rule.dtypes:
+            yield f"{label(node)} may not be {dtype}, only {', '.join(sorted(rule.dtypes))}"
+    for name, limit in rule.attributes.items():
+        value = _attribute(node, name)
+        if value is None:
+            yield f"{label(node)} leaves {name} open"
+        elif not all(_keeps(element, limit) for element in (value if isinstance(value, list | tuple) else (value,))):
+            yield f"{label(node)} has {name}={_written(value)}, not {' or '.join(map(str, limit))}"
+
+
+def _attribute(node: ir.Node, name: str) -> Any:
+    """The value of an attribute, or its default; None where it has neither."""
+    attribute = node.attributes.get(name)
+    if attribute is not None and not attribute.is_ref():
+        return attribute.value
+    schema = operators.schema(node.op_type, node.domain, opset_of(node))
+    spec = None if schema is None else schema.attributes.get(name)
+    return None if spec is None else spec.default
+
+
+def _keeps(value: Any, limit: Limit) -> bool:
+    return any(choice.low <= value <= choice.high if isinstance(choice, Range) else value == choice for choice in limit)
+
+
+def _written(value: Any) -> str:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)

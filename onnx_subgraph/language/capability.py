@@ -1,0 +1,156 @@
+"""A backend's capability, declared in YAML: these operators, with these dtypes and these limits on their attributes.
+
+    id: camera-npu
+    summary: What the NPU of the camera runs
+    runs: onnxruntime
+    dtypes: [float32, float16]
+    operators:
+      Conv: {attributes: {group: 1, kernel_shape: 1..7}}
+      Softmax: {dtypes: [float32], attributes: {axis: [-1, 3]}}
+      Relu:
+
+A limit is a value, a range of numbers with both its ends, or a list of these; of an attribute that is a list, each element has to
+keep it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx_subgraph import operators
+from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language import spelling
+from onnx_subgraph.language.example import read_scalar
+from onnx_subgraph.language.reading import check_keys, read_id, read_summary, required
+from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
+from onnx_subgraph.language.vocabulary import DTYPES
+
+KEYS = ("id", "summary", "runs", "dtypes", "operators")
+OPERATOR_KEYS = ("dtypes", "attributes")
+
+_RANGE = re.compile(r"(-?[\d.eE+-]+?)\.\.(-?[\d.eE+-]+)")
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from `low` to `high`, both included."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.low:g}..{self.high:g}"
+
+
+Limit = tuple[Value | Range, ...]
+"""What an attribute may be: any of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What holds for one operator. dtypes: of its inputs and outputs, in the words of the language, none for any."""
+
+    dtypes: frozenset[str]
+    attributes: Mapping[str, Limit]
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What a file declares. runs: the backend that compiles and runs the regions. rules: (domain, operator) → rule."""
+
+    id: str
+    summary: str
+    runs: str
+    rules: Mapping[tuple[str, str], Rule]
+
+
+def read_capability(path: Path) -> Capability:
+    """The capability that the file `path` declares. Raises PatternError, with the place."""
+    fields = read_file(path)
+    check_keys(fields, KEYS, "a backend")
+    dtypes = _dtypes(fields.get("dtypes"))
+    listed = required(fields, "operators")
+    if not isinstance(listed, Fields):
+        raise PatternError("`operators` is not a mapping", span=listed.span, hint="write one operator a line, such as `Relu:`")
+    runs = fields.get("runs")
+    return Capability(
+        id=read_id(fields, path),
+        summary=read_summary(fields),
+        runs="onnxruntime" if runs is None else _text(runs, "runs").text,
+        rules={_operator(key): _rule(key, data, dtypes) for key, data in listed.entries},
+    )
+
+
+def _operator(key: Scalar) -> tuple[str, str]:
+    domain, _, name = key.text.rpartition(".")
+    if domain in operators.domains() and not operators.history(name, domain):
+        hint = spelling.hint(name, operators.operator_names(domain), "give the operator's name, with its domain before it")
+        raise PatternError(f"`{key.text}` is no operator", span=key.span, hint=hint)
+    return domain, name
+
+
+def _rule(key: Scalar, data: Data, dtypes: frozenset[str]) -> Rule:
+    if isinstance(data, Scalar) and data.text in ("", "~", "null"):
+        return Rule(dtypes, {})
+    if not isinstance(data, Fields):
+        hint = "write nothing after the `:`, or `{dtypes: […], attributes: {…}}`"
+        raise PatternError(f"what `{key.text}` may be is not a mapping", span=data.span, hint=hint)
+    check_keys(data, OPERATOR_KEYS, f"`{key.text}`")
+    given = data.get("dtypes")
+    return Rule(dtypes if given is None else _dtypes(given), _limits(_operator(key), data.get("attributes")))
+
+
+def _limits(operator: tuple[str, str], data: Data | None) -> dict[str, Limit]:
+    if data is None:
+        return {}
+    if not isinstance(data, Fields):
+        raise PatternError("`attributes` is not a mapping", span=data.span, hint="write `attributes: {group: 1}`")
+    domain, name = operator
+    known = {attribute for schema in operators.history(name, domain) for attribute in schema.attributes}
+    limits: dict[str, Limit] = {}
+    for key, limit in data.entries:
+        if known and key.text not in known:
+            raise PatternError(
+                f"{name} has no attribute `{key.text}`",
+                span=key.span,
+                hint=spelling.hint(key.text, known, f"it has {', '.join(sorted(known))}"),
+            )
+        limits[key.text] = tuple(_choice(item) for item in (limit.items if isinstance(limit, Items) else (limit,)))
+    return limits
+
+
+def _choice(data: Data) -> Value | Range:
+    scalar = _text(data, "a limit")
+    found = None if scalar.style else _RANGE.fullmatch(scalar.text)
+    if found is None:
+        return read_scalar(scalar)
+    try:
+        low, high = (float(end) for end in found.groups())
+    except ValueError:
+        raise PatternError(f"`{scalar.text}` is no range of numbers", span=scalar.span, hint="write for example `1..7`") from None
+    if low > high:
+        raise PatternError(f"`{scalar.text}` holds no number", span=scalar.span, hint=f"write `{high:g}..{low:g}`")
+    return Range(low, high)
+
+
+def _dtypes(data: Data | None) -> frozenset[str]:
+    if data is None:
+        return frozenset()
+    found = set()
+    for item in data.items if isinstance(data, Items) else (data,):
+        word = _text(item, "a dtype")
+        if word.text not in DTYPES:
+            raise PatternError(f"`{word.text}` is no dtype", span=word.span, hint=spelling.hint(word.text, DTYPES))
+        found.add(word.text)
+    return frozenset(found)
+
+
+def _text(data: Data, what: str) -> Scalar:
+    if not isinstance(data, Scalar):
+        raise PatternError(f"{what} is not text", span=data.span, hint="write a word or a number")
+    return data

@@ -1,0 +1,61 @@
+"""Backends are found by name, those of other packages too, and nothing is imported that was not asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.backends import registry
+from onnx_subgraph.backends.registry import backend_names, find_backend
+from onnx_subgraph.errors import UsageError
+from tests.engine.backends import Scripted
+
+ROOT = Path(__file__).parents[2]
+
+
+def register(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
+    points = EntryPoints(EntryPoint(name, place, registry.GROUP) for name, place in places.items())
+    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+
+
+def test_those_of_the_package_are_there() -> None:
+    assert backend_names()[:3] == ("onnxruntime", "openvino", "reference")
+    assert find_backend("onnxruntime").name == "onnxruntime" and find_backend("reference").version
+
+
+def test_a_package_registers_one_under_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, mine="tests.engine.backends:Scripted")
+    assert backend_names()[-1] == "mine" and isinstance(find_backend("mine"), Scripted)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("no.such.module:Thing", "backend mine can't be loaded from no.such.module:Thing"),
+        ("tests.engine.backends:Nothing", "has no attribute 'Nothing'"),
+        ("tests.engine.backends:region", "is no Backend"),
+    ],
+)
+def test_one_that_cannot_be_made_is_named(place: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, mine=place)
+    with pytest.raises(UsageError, match=words):
+        find_backend("mine")
+
+
+def test_without_its_library_openvino_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(UsageError, match=r"needs the package openvino(?s:.)*pip install 'onnx-subgraph\[openvino\]'"):
+        find_backend("openvino")
+
+
+def test_looking_for_names_imports_no_backend() -> None:
+    code = (
+        "import sys; from onnx_subgraph.backends.registry import backend_names; backend_names(); "
+        "print([m for m in ('openvino', 'onnxruntime') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,61 @@
+"""Engines as custom operators: onnxruntime's own session calls the backend, and has nothing else left of the region."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnx_subgraph.engine.custom_op import register_engines
+from onnx_subgraph.errors import OnnxSubgraphWarning, UsageError
+from onnx_subgraph.model.files import save
+from tests.engine.backends import Scripted, fails
+from tests.partitioning.models import LAYERS, Without, parted, run, x
+
+ort = pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture
+def partitioned(tmp_path: Path) -> Path:
+    path = tmp_path / "partitioned.onnx"
+    save(parted(LAYERS, "Softmax").model, path, None)
+    return path
+
+
+def session(path: Path, backend: Any) -> Any:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    content = register_engines(path, options, backends={"scripted": backend})
+    nodes = onnx.load_from_string(content).graph.node
+    assert [node.op_type[:7] for node in nodes] == ["Engine_", "Softmax", "Engine_"]
+    assert all(len(node.input) == 1 for node in nodes), "weights are no inputs"
+    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def test_the_backend_is_called(partitioned: Path) -> None:
+    pytest.importorskip("onnxruntime_extensions")
+    backend = Without("Softmax")
+    made = session(partitioned, backend)
+    for batch in (3, 1, 3):
+        np.testing.assert_allclose(made.run(None, x(batch))[0], run(LAYERS, x(batch))[0], rtol=1e-6)
+    assert len(backend.compiled) == 4  # two engines, two batches
+
+
+def test_a_backend_that_fails_does_so_quietly_there_too(partitioned: Path) -> None:
+    pytest.importorskip("onnxruntime_extensions")
+    made = session(partitioned, Scripted(compiling=fails(RuntimeError("no"))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OnnxSubgraphWarning)
+        np.testing.assert_allclose(made.run(None, x())[0], run(LAYERS, x())[0], rtol=1e-6)
+
+
+def test_without_the_library_the_message_says_what_to_install(partitioned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxruntime_extensions", None)
+    with pytest.raises(UsageError, match=r"(?s)need onnxruntime-extensions.*pip install 'onnx-subgraph\[custom-op\]'"):
+        register_engines(partitioned, ort.SessionOptions())
