@@ -28,7 +28,7 @@ from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.partitioning.partition import PartitionOptions, partition
-from onnx_subgraph.partitioning.worth import Limits
+from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.verification.feeds import draw_feeds, required_inputs
 from onnx_subgraph.verification.sizes import assignments, symbols
 
@@ -84,7 +84,7 @@ def row(path: Path, rounds: int, threads: int, folder: Path) -> str:
         "direct": direct(path, feeds, config),
     }
     engines = []
-    for name, limits in (("whole", Limits()), ("pieces", Limits(deny=DENIED))):
+    for name, limits in (("whole", RegionLimits()), ("pieces", RegionLimits(deny=DENIED))):
         made = partition(path, folder / f"{name}.onnx", PartitionOptions("openvino", limits, verify=False))
         backend, between = OpenVino(config=config), OnnxRuntime(options=lambda: _options(threads))
         session = EngineSession(folder / f"{name}.onnx", backends={"openvino": backend}, plain=between)

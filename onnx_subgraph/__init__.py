@@ -10,7 +10,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnx_subgraph.backends.backend import Backend
+    from onnx_subgraph.engine.engine import EngineSettings
+    from onnx_subgraph.engine.session import EngineSession
     from onnx_subgraph.errors import (
+        EngineError,
         ModelError,
         OnnxSubgraphError,
         OnnxSubgraphWarning,
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
     from onnx_subgraph.matching.find import find
     from onnx_subgraph.matching.region import Region
     from onnx_subgraph.matching.selector import NewNode, Review, region_pattern
+    from onnx_subgraph.partitioning.inline import inline
+    from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
+    from onnx_subgraph.partitioning.worth import RegionLimits
     from onnx_subgraph.pipeline import FuseResult, Options, explain, fuse
     from onnx_subgraph.session.inference import InferenceSession
     from onnx_subgraph.session.schedules import Limits
@@ -32,6 +39,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Backend",
+    "EngineError",
+    "EngineSession",
+    "EngineSettings",
     "FuseResult",
     "InferenceSession",
     "Library",
@@ -41,8 +52,11 @@ __all__ = [
     "OnnxSubgraphError",
     "OnnxSubgraphWarning",
     "Options",
+    "PartitionOptions",
+    "PartitionResult",
     "PatternError",
     "Region",
+    "RegionLimits",
     "Review",
     "SessionError",
     "SessionSettings",
@@ -52,12 +66,18 @@ __all__ = [
     "explain",
     "find",
     "fuse",
+    "inline",
     "load_patterns",
+    "partition",
     "region_pattern",
     "verify",
 ]
 
 _HOMES = {
+    "Backend": "backends.backend",
+    "EngineError": "errors",
+    "EngineSession": "engine.session",
+    "EngineSettings": "engine.engine",
     "FuseResult": "pipeline",
     "InferenceSession": "session.inference",
     "Library": "language.library",
@@ -67,8 +87,11 @@ _HOMES = {
     "OnnxSubgraphError": "errors",
     "OnnxSubgraphWarning": "errors",
     "Options": "pipeline",
+    "PartitionOptions": "partitioning.partition",
+    "PartitionResult": "partitioning.partition",
     "PatternError": "errors",
     "Region": "matching.region",
+    "RegionLimits": "partitioning.worth",
     "Review": "matching.selector",
     "SessionError": "errors",
     "SessionSettings": "session.settings",
@@ -77,7 +100,9 @@ _HOMES = {
     "explain": "pipeline",
     "find": "matching.find",
     "fuse": "pipeline",
+    "inline": "partitioning.inline",
     "load_patterns": "language.library",
+    "partition": "partitioning.partition",
     "region_pattern": "matching.selector",
     "verify": "verification.verify",
 }

@@ -73,13 +73,13 @@ def partition(
     from onnx_subgraph.model.atomic import check_target
     from onnx_subgraph.partitioning.partition import PartitionOptions
     from onnx_subgraph.partitioning.partition import partition as run
-    from onnx_subgraph.partitioning.worth import Limits
+    from onnx_subgraph.partitioning.worth import RegionLimits
     from onnx_subgraph.report import regions
 
     output = output or model.with_name(f"{model.stem}.partitioned{model.suffix or '.onnx'}")
     if not dry_run:
         check_target(output, never=(model,))
-    limits = Limits(min_nodes, max_crossing, flat(allow), flat(deny))
+    limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny))
     options = PartitionOptions(backend, limits, verify=not no_verify, shapes=given, dry_run=dry_run, **feeds)
     with progress() as say:
         result = run(model, output, options, lambda stage: say(f"{model}: {stage}"))

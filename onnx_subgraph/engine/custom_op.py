@@ -1,8 +1,8 @@
 """Engines inside a session of onnxruntime itself, as custom operators: for programs that need onnxruntime's own session.
 
-onnxruntime-extensions lets Python be a kernel, one of a fixed number of inputs and of fixed dtypes, so every engine gets an operator
-type of its own, and reads its weights from the region instead of taking them as inputs. It copies arrays element by element, some
-12 ms for 1 MB; an `EngineSession` copies nothing and is to be preferred wherever it will do.
+onnxruntime-extensions lets Python be a kernel, one of a fixed number of inputs and of fixed dtypes, so every engine gets an
+operator type of its own, and reads its weights from the region instead of taking them as inputs. It copies arrays element by
+element, some 12 ms for 1 MB; an `EngineSession` copies nothing and is to be preferred wherever it will do.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
 from onnx_subgraph.backends.backend import Backend
-from onnx_subgraph.engine.engine import Engine, Settings
+from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.operator import DOMAIN, OP_TYPE, Placed, placed_engines
 from onnx_subgraph.engine.session import engines_of
 from onnx_subgraph.errors import UsageError
@@ -34,7 +33,7 @@ def register_engines(
     *,
     backends: Mapping[str, Backend] | None = None,
     plain: Backend | None = None,
-    settings: Settings | None = None,
+    settings: EngineSettings | None = None,
 ) -> bytes:
     """The model of `path` with a custom operator for each engine, for `onnxruntime.InferenceSession(model, options)`.
 
@@ -52,7 +51,8 @@ def register_engines(
     placed = placed_engines(model)
     for one, engine in zip(placed, engines_of(placed, backends, plain, settings), strict=True):
         _register(extensions, _renamed(one, model), one, engine)
-    RemoveUnusedFunctionsPass()(model)
+    for one in placed:
+        model.functions.pop(one.node.op_identifier(), None)
     options.register_custom_ops_library(extensions.get_library_path())
     options.add_session_config_entry(_FOLDER, str(path.resolve().parent))
     content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)

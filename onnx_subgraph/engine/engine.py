@@ -26,7 +26,7 @@ FAILURES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EngineSettings:
     """How engines behave. signatures: how many are held compiled, for each engine. folder: of the cache on disk, None for none.
 
     patience: seconds to wait for a backend to compile; the run then goes by onnxruntime, and later ones by the backend once it
@@ -53,7 +53,7 @@ class _Entry:
 class Engine:
     """A region with its backend. plain: what runs the region when that does not. May be used by several threads."""
 
-    def __init__(self, subgraph: Subgraph, backend: Backend, plain: Backend, settings: Settings) -> None:
+    def __init__(self, subgraph: Subgraph, backend: Backend, plain: Backend, settings: EngineSettings) -> None:
         self.subgraph = subgraph
         self.backend = backend
         self.plain = plain

@@ -18,7 +18,7 @@ from onnx_subgraph.backends.backend import Array, Backend, dtype_name
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import constant
-from onnx_subgraph.engine.engine import Engine, Settings
+from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.schedule import run_steps, schedule
 from onnx_subgraph.errors import UsageError
@@ -49,7 +49,7 @@ class EngineSession:
         *,
         backends: Mapping[str, Backend] | None = None,
         plain: Backend | None = None,
-        settings: Settings | None = None,
+        settings: EngineSettings | None = None,
         weights: Path | None = None,
     ) -> None:
         model = load(Path(path), weights=weights)
@@ -107,13 +107,13 @@ class EngineSession:
 
 
 def engines_of(
-    placed: Sequence[Placed], backends: Mapping[str, Backend] | None, plain: Backend | None, settings: Settings | None
+    placed: Sequence[Placed], backends: Mapping[str, Backend] | None, plain: Backend | None, settings: EngineSettings | None
 ) -> tuple[Engine, ...]:
     """The engines of a model at run time; the arguments are those of `EngineSession`. Raises UsageError for a missing backend."""
     known = dict(backends or {})
     known |= {name: find_backend(name) for name in dict.fromkeys(p.backend for p in placed) if name not in known}
     plain = plain or OnnxRuntime()
-    return tuple(Engine(p.subgraph, known[p.backend], plain, settings or Settings()) for p in placed)
+    return tuple(Engine(p.subgraph, known[p.backend], plain, settings or EngineSettings()) for p in placed)
 
 
 def _given(model: ir.Model) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from onnx_subgraph.backends.backend import Backend, label
 from onnx_subgraph.matching.region import Region, grow
 from onnx_subgraph.partitioning.cut import cut
 from onnx_subgraph.partitioning.support import Support
-from onnx_subgraph.partitioning.worth import Cost, Limits, cost, objection
+from onnx_subgraph.partitioning.worth import Cost, RegionLimits, cost, objection
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,13 @@ class Partition:
 
 
 def partition_model(
-    model: ir.Model, backend: Backend, limits: Limits | None = None, refused: Mapping[int, str] | None = None
+    model: ir.Model, backend: Backend, limits: RegionLimits | None = None, refused: Mapping[int, str] | None = None
 ) -> Partition:
     """Make engines of the regions of a model whose shapes are inferred. Changes `model`.
 
     refused: the position of a region's first node → why the region shall be left as it is, whatever its backend says.
     """
-    limits = limits or Limits()
+    limits = limits or RegionLimits()
     support = Support(model, backend, limits)
     places = {node: place for place, node in enumerate(model.graph)}
     left: list[RefusedRegion] = []

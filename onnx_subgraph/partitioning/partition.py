@@ -22,7 +22,7 @@ from onnx_subgraph.errors import OnnxSubgraphWarning
 from onnx_subgraph.model.files import hand_on, load, save, write_temporary
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Unsupported, partition_model
-from onnx_subgraph.partitioning.worth import Limits
+from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.verification.sessions import Failure, Session
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import Reference
@@ -39,7 +39,7 @@ class PartitionOptions:
     """
 
     backend: str
-    limits: Limits = field(default_factory=Limits)
+    limits: RegionLimits = field(default_factory=RegionLimits)
     verify: bool = True
     rtol: float | None = None
     atol: float | None = None

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_subgraph.backends.backend import Backend, dtype_name, label
 from onnx_subgraph.engine.operator import is_engine
 from onnx_subgraph.model.nested import reads
-from onnx_subgraph.partitioning.worth import Limits
+from onnx_subgraph.partitioning.worth import RegionLimits
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Support:
 
     model: ir.Model
     backend: Backend
-    limits: Limits
+    limits: RegionLimits
     reasons: dict[ir.Node, str] = field(default_factory=dict)
 
     def __call__(self, node: ir.Node) -> bool:

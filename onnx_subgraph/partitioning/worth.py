@@ -17,7 +17,7 @@ SYMBOL = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RegionLimits:
     """What a region must be to be worth an engine, and which nodes may be in one.
 
     min_nodes: the fewest nodes. max_crossing: the largest share, of the bytes that its operators read and write, that may cross
@@ -52,7 +52,7 @@ class Cost:
         return self.crossing / self.touched if self.touched else 0.0
 
 
-def cost(region: Region, limits: Limits) -> Cost:
+def cost(region: Region, limits: RegionLimits) -> Cost:
     """What a region of the main graph costs."""
 
     def total(values: Sequence[ir.Value]) -> int:
@@ -63,7 +63,7 @@ def cost(region: Region, limits: Limits) -> Cost:
     return Cost(len(region.nodes), total(flowing), total(region.outputs), touched)
 
 
-def objection(cost: Cost, limits: Limits) -> str:
+def objection(cost: Cost, limits: RegionLimits) -> str:
     """Why a region of that cost is not worth an engine; "" when it is."""
     if cost.nodes < limits.min_nodes:
         return f"smaller than {limits.min_nodes} nodes"

@@ -107,14 +107,13 @@ def _bytes(cost: Cost) -> json.Object:
 
 def _engines(engines: tuple[MadeEngine, ...]) -> Rows:
     """Equal regions in one row: the layers of a network."""
-    table = Rows("engine", "count", "nodes", "bytes in", "bytes out", "operators", "first at", head=5, right=("count", "nodes"))
+    table = Rows("engines", "nodes", "bytes in", "bytes out", "operators", "first at", head=4, right=("engines", "nodes"))
     groups: dict[str, list[MadeEngine]] = {}
     for engine in engines:
         groups.setdefault(engine.key, []).append(engine)
-    for key, members in groups.items():
+    for members in groups.values():
         first = members[0]
         table.add(
-            key,
             str(len(members)),
             str(first.cost.nodes),
             _size(first.cost.inputs),

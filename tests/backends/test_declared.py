@@ -11,7 +11,7 @@ import pytest
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.errors import PatternError, UsageError
 from onnx_subgraph.partitioning.choice import partition_model
-from onnx_subgraph.partitioning.worth import Limits
+from onnx_subgraph.partitioning.worth import RegionLimits
 from tests.partitioning.models import parsed, run
 
 FILE = """
@@ -44,7 +44,7 @@ def declared(folder: Path, text: str = FILE) -> str:
 
 def reasons(folder: Path, nodes: str, dtype: str = "float") -> set[str]:
     model = parsed(MODEL.replace("NODES", nodes).replace("DTYPE", dtype))
-    return {group.reason for group in partition_model(model, find_backend(declared(folder)), Limits(1, 9)).unsupported}
+    return {group.reason for group in partition_model(model, find_backend(declared(folder)), RegionLimits(1, 9)).unsupported}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_its_regions_are_run_by_the_backend_that_it_names(tmp_path: Path) -> Non
     model = parsed(MODEL.replace("NODES", "y = Softmax (b)").replace("DTYPE", "float"))
     feeds = {"x": np.linspace(-1, 1, 128, dtype=np.float32).reshape(1, 2, 8, 8)}
     expected = run(model, feeds)[0]
-    partition = partition_model(model, backend, Limits(1, 9))
+    partition = partition_model(model, backend, RegionLimits(1, 9))
     (engine,) = [node for node in partition.model.graph if node.op_type == "Engine"]
     assert engine.attributes["backend"].value == "reference"  # a file need not be there when the model runs
     np.testing.assert_allclose(run(ir.from_proto(ir.to_proto(partition.model)), feeds)[0], expected)

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
-from onnx_subgraph.engine.engine import FAILURES, Engine, Settings
+from onnx_subgraph.engine.engine import FAILURES, Engine, EngineSettings
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
 from tests.engine.backends import REGION, Scripted, fails, feed, region, sleeps, waits
 
 
-def engine(backend: Scripted, settings: Settings | None = None, text: str = REGION) -> Engine:
-    return Engine(region(text), backend, OnnxRuntime(), settings or Settings())
+def engine(backend: Scripted, settings: EngineSettings | None = None, text: str = REGION) -> Engine:
+    return Engine(region(text), backend, OnnxRuntime(), settings or EngineSettings())
 
 
 def right(outputs: Any, batch: int = 2) -> bool:
@@ -75,7 +75,7 @@ def test_the_fallback_runs_and_the_message_names_the_region_and_the_reason(backe
 @pytest.mark.parametrize(("backend", "why"), FAULTS.values(), ids=FAULTS)
 def test_strict_settings_raise_instead(backend: Scripted, why: str) -> None:
     with pytest.raises(EngineError, match=why):
-        engine(backend, Settings(strict=True)).run(feed())
+        engine(backend, EngineSettings(strict=True)).run(feed())
 
 
 def test_a_signature_that_fails_says_nothing_about_others() -> None:
@@ -103,18 +103,18 @@ def test_a_backend_that_never_succeeds_is_not_asked_for_ever() -> None:
 def test_who_is_slow_to_compile_is_not_waited_for_and_used_when_ready() -> None:
     go = threading.Event()
     backend = Scripted(compiling=waits(go))
-    made = engine(backend, Settings(patience=0.01))
+    made = engine(backend, EngineSettings(patience=0.01))
     with pytest.warns(OnnxSubgraphWarning, match=r"has not compiled it after 0.01 s"):
         assert right(made.run(feed()))
     assert made.fallbacks == 1
     go.set()
-    made.settings = Settings(patience=30)
+    made.settings = EngineSettings(patience=30)
     assert right(made.run(feed()))
     assert made.fallbacks == 1 and len(backend.compiled) == 1 and made.failure == ""
 
 
 def test_a_run_that_hangs_is_given_up() -> None:
-    made = engine(Scripted(answering=sleeps(5)), Settings(deadline=0.05))
+    made = engine(Scripted(answering=sleeps(5)), EngineSettings(deadline=0.05))
     with pytest.warns(OnnxSubgraphWarning, match=r"did not run it: TimeoutError: it takes more than 0.05 s"):
         assert right(made.run(feed()))
 
@@ -146,7 +146,7 @@ def test_two_hundred_signatures_under_a_bound_of_eight_leak_nothing() -> None:
             alive.append(weakref.ref(compiled))
             return compiled
 
-    made = engine(Counted(), Settings(signatures=8))
+    made = engine(Counted(), EngineSettings(signatures=8))
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(lambda batch: right(made.run(feed(batch)), batch), range(1, 201)))
     gc.collect()
@@ -175,12 +175,12 @@ class Saving(Scripted):
 def test_a_cache_on_disk_serves_the_next_process_and_never_harms_it(spoil: Callable[[Path], object], tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     first, second = Saving(), Saving()
-    assert right(engine(first, Settings(folder=folder)).run(feed()))
+    assert right(engine(first, EngineSettings(folder=folder)).run(feed()))
     (file,) = folder.iterdir()
     whole = file.read_bytes()
     spoil(file)
     intact = file.exists() and file.read_bytes() == whole
-    assert right(engine(second, Settings(folder=folder)).run(feed()))
+    assert right(engine(second, EngineSettings(folder=folder)).run(feed()))
     assert len(first.compiled) == 1 and len(second.compiled) == (0 if intact else 1)
     assert file.read_bytes() == whole
 
@@ -188,7 +188,7 @@ def test_a_cache_on_disk_serves_the_next_process_and_never_harms_it(spoil: Calla
 def test_other_weights_another_version_and_another_shape_are_another_file(tmp_path: Path) -> None:
     newer = Saving()
     newer.version = "2"
-    settings = Settings(folder=tmp_path)
+    settings = EngineSettings(folder=tmp_path)
     for backend, text, batch in (
         (Saving(), REGION, 2),
         (Saving(), REGION.replace("4.0}", "5.0}"), 2),
@@ -201,4 +201,4 @@ def test_other_weights_another_version_and_another_shape_are_another_file(tmp_pa
 
 def test_a_folder_that_cannot_be_written_costs_time_and_not_the_answer(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert right(engine(Saving(), Settings(folder=tmp_path / "file")).run(feed()))
+    assert right(engine(Saving(), EngineSettings(folder=tmp_path / "file")).run(feed()))

@@ -12,7 +12,7 @@ import onnxruntime as ort
 
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.partitioning.choice import Partition, partition_model
-from onnx_subgraph.partitioning.worth import Limits
+from onnx_subgraph.partitioning.worth import RegionLimits
 from tests.engine.backends import Scripted
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
@@ -51,8 +51,8 @@ def parsed(text: str) -> ir.Model:
     return model
 
 
-def parted(text: str, *without: str, limits: Limits | None = None) -> Partition:
-    return partition_model(parsed(text), Without(*without), limits or Limits(min_nodes=1, max_crossing=9))
+def parted(text: str, *without: str, limits: RegionLimits | None = None) -> Partition:
+    return partition_model(parsed(text), Without(*without), limits or RegionLimits(min_nodes=1, max_crossing=9))
 
 
 def engines_of(model: ir.Model) -> list[ir.Node]:

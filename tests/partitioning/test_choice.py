@@ -10,7 +10,7 @@ import pytest
 from onnx_subgraph.engine.operator import placed_engines
 from onnx_subgraph.partitioning.choice import partition_model
 from onnx_subgraph.partitioning.inline import inline_model
-from onnx_subgraph.partitioning.worth import Limits
+from onnx_subgraph.partitioning.worth import RegionLimits
 from tests.partitioning.models import LAYERS, Without, engines_of, parsed, parted, run, x
 
 
@@ -97,12 +97,12 @@ def test_an_initializer_that_an_input_can_override_is_no_weight() -> None:
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        (Limits(min_nodes=4, max_crossing=9), "smaller than 4 nodes"),
-        (Limits(min_nodes=1, max_crossing=0.1), "of the bytes that it reads and writes cross its border, more than 10%"),
+        (RegionLimits(min_nodes=4, max_crossing=9), "smaller than 4 nodes"),
+        (RegionLimits(min_nodes=1, max_crossing=0.1), "of the bytes that it reads and writes cross its border, more than 10%"),
     ],
     ids=["size", "crossing"],
 )
-def test_a_region_that_is_not_worth_it_is_left_and_the_reason_given(limits: Limits, reason: str) -> None:
+def test_a_region_that_is_not_worth_it_is_left_and_the_reason_given(limits: RegionLimits, reason: str) -> None:
     partition = parted(LAYERS, "Softmax", limits=limits)
     assert not partition.engines and [r.node for r in partition.refused] == ["layer_0_Mul", "layer_1_Mul"]
     assert all(reason in r.reason for r in partition.refused)
@@ -112,14 +112,14 @@ def test_a_region_that_is_not_worth_it_is_left_and_the_reason_given(limits: Limi
 @pytest.mark.parametrize(
     ("limits", "reasons"),
     [
-        (Limits(1, 9, deny=("Relu",)), {"Relu": "is among those denied"}),
-        (Limits(1, 9, deny=("layer_1_*",)), {"Mul": "is among those denied", "Relu": "is among those denied"}),
-        (Limits(1, 9, allow=("Mul", "Softmax")), {"Relu": "is not among those allowed"}),
-        (Limits(1, 9), {}),
+        (RegionLimits(1, 9, deny=("Relu",)), {"Relu": "is among those denied"}),
+        (RegionLimits(1, 9, deny=("layer_1_*",)), {"Mul": "is among those denied", "Relu": "is among those denied"}),
+        (RegionLimits(1, 9, allow=("Mul", "Softmax")), {"Relu": "is not among those allowed"}),
+        (RegionLimits(1, 9), {}),
     ],
     ids=["deny an operator", "deny names", "allow operators", "neither"],
 )
-def test_operators_and_names_are_allowed_and_denied(limits: Limits, reasons: dict[str, str]) -> None:
+def test_operators_and_names_are_allowed_and_denied(limits: RegionLimits, reasons: dict[str, str]) -> None:
     partition = parted(LAYERS, limits=limits)
     assert {group.operator: group.reason for group in partition.unsupported} == reasons
     inside = {name for engine in partition.engines for name in engine.replaces}
@@ -157,7 +157,7 @@ def test_a_call_of_a_function_is_in_a_region_when_its_body_may_be() -> None:
 def test_partitioning_again_leaves_engines_alone() -> None:
     once = parted(LAYERS, "Softmax").model
     before = ir.to_proto(once)
-    again = partition_model(once, Without("Softmax"), Limits(1, 9))
+    again = partition_model(once, Without("Softmax"), RegionLimits(1, 9))
     assert not again.engines and {group.reason for group in again.unsupported if group.operator == "onnx_subgraph.Engine"} == {
         "is an engine already"
     }

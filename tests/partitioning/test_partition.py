@@ -16,11 +16,11 @@ from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.partitioning.inline import inline
 from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
-from onnx_subgraph.partitioning.worth import Limits
+from onnx_subgraph.partitioning.worth import RegionLimits
 from tests.engine.backends import Scripted, fails
 from tests.partitioning.models import LAYERS, SAMPLES, Without, run, x
 
-EVERYTHING = Limits(min_nodes=1, max_crossing=9)
+EVERYTHING = RegionLimits(min_nodes=1, max_crossing=9)
 
 
 def written(text: str, folder: Path) -> Path:
@@ -30,7 +30,7 @@ def written(text: str, folder: Path) -> Path:
 
 
 def partitioned(
-    model: Path, folder: Path, backend: str | Backend, limits: Limits = EVERYTHING, **options: Any
+    model: Path, folder: Path, backend: str | Backend, limits: RegionLimits = EVERYTHING, **options: Any
 ) -> PartitionResult:
     name = backend if isinstance(backend, str) else backend.name
     given = None if isinstance(backend, str) else backend
@@ -38,10 +38,12 @@ def partitioned(
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
-@pytest.mark.parametrize("limits", [Limits(), Limits(deny=("Softmax", "*LayerNorm*/Sqrt", "MaxPool"))], ids=["whole", "pieces"])
+@pytest.mark.parametrize(
+    "limits", [RegionLimits(), RegionLimits(deny=("Softmax", "*LayerNorm*/Sqrt", "MaxPool"))], ids=["whole", "pieces"]
+)
 @pytest.mark.parametrize("name", ["bert_torchscript", "gpt2_dynamo", "mobilenet_v3_torchscript", "branches_torchscript"])
 def test_a_sample_model_is_verified_by_engines_and_by_inlining_and_comes_back(
-    name: str, limits: Limits, backend: str, tmp_path: Path
+    name: str, limits: RegionLimits, backend: str, tmp_path: Path
 ) -> None:
     if backend == "openvino":
         pytest.importorskip("openvino")
@@ -72,7 +74,7 @@ def test_a_region_that_does_not_compile_is_left_and_the_others_stay(tmp_path: Pa
             return super().compile(subgraph, signature)
 
     backend = NoSoftmax()
-    limits = Limits(1, 9, deny=("layer_1_Mul",))
+    limits = RegionLimits(1, 9, deny=("layer_1_Mul",))
     result = partitioned(written(LAYERS, tmp_path), tmp_path, backend, limits)
     assert result.verdict.verdict == "equivalent"
     assert [engine.replaces for engine in result.engines] == [("layer_1_Scale", "layer_1_Relu")]
@@ -121,7 +123,7 @@ def test_weights_in_a_data_file_stay_there_and_are_found(elsewhere: bool, tmp_pa
     external.parent.mkdir()
     onnx.save(model, external, save_as_external_data=True, location="resnet.data", size_threshold=64)
     folder = tmp_path if elsewhere else external.parent
-    result = partitioned(external, folder, "onnxruntime", Limits(deny=("MaxPool", "Flatten")))
+    result = partitioned(external, folder, "onnxruntime", RegionLimits(deny=("MaxPool", "Flatten")))
     assert result.engines and result.verdict.verdict == "equivalent"
     kept = [t for t in onnx.load(folder / "out.onnx", load_external_data=False).graph.initializer if not t.external_data]
     assert all(tensor.ByteSize() < 1000 for tensor in kept)
@@ -153,7 +155,7 @@ def test_an_unknown_backend_is_named_with_those_that_are_there(tmp_path: Path) -
 
 def test_a_session_of_engines_behaves_like_one_of_onnxruntime(tmp_path: Path) -> None:
     source = written(LAYERS, tmp_path)
-    partitioned(source, tmp_path, "onnxruntime", Limits(1, 9, deny=("Softmax",)))
+    partitioned(source, tmp_path, "onnxruntime", RegionLimits(1, 9, deny=("Softmax",)))
     session = EngineSession(tmp_path / "out.onnx")
     assert [(a.name, a.type, a.shape) for a in session.get_inputs()] == [("x", "tensor(float)", ["batch", 4])]
     assert len(session.engines) == 2
