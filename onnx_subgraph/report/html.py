@@ -37,6 +37,8 @@ MOST_DRAWN = 6
 """Drawings of one fusion, of what its sites look like most often; sites that look otherwise are listed only."""
 MOST_LISTED = 500
 """Sites of one fusion that are listed; `--json` has all."""
+WIDE = 540
+"""Pixels from which a drawing takes the whole width of the page."""
 MOST_NAMES = 12
 """Names in one cell."""
 
@@ -76,6 +78,11 @@ class Look:
     before: Drawing | None
     after: Drawing | None
     instead: str = ""
+
+    @property
+    def wide(self) -> bool:
+        """Whether before and after are to stand below each other, for beside each other nobody could read them."""
+        return any(drawing is not None and drawing.width > WIDE for drawing in (self.before, self.after))
 
     @property
     def count(self) -> int:

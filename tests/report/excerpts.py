@@ -35,3 +35,11 @@ def chain(*operators: str, name: str = "/layer.0") -> Excerpt:
     edges = tuple(Edge(f"{name}/value_{i}", "float32", ("batch", 8)) for i in range(len(operators) + 1))
     steps = tuple(Step(f"{name}/{op}", "", op, (), (i,), (i + 1,)) for i, op in enumerate(operators))
     return Excerpt(steps, edges, (len(operators),), Counter(operators))
+
+
+def fan(count: int) -> Excerpt:
+    """Operators side by side, and one that reads all of them."""
+    edges = tuple(Edge(f"value_{i}", "float32", ("batch", 8)) for i in range(2 * count + 1))
+    sides = tuple(Step("", "", "Sqrt", (), (i,), (count + i,)) for i in range(count))
+    last = Step("", "", "Concat", (), tuple(range(count, 2 * count)), (2 * count,))
+    return Excerpt((*sides, last), edges, (2 * count,), Counter({"Sqrt": count, "Concat": 1}))
