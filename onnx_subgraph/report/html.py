@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.report.entry import Entry
     from onnx_subgraph.rewriting.excerpt import Excerpt
     from onnx_subgraph.rewriting.rewrite import Rewrite
+    from onnx_subgraph.verification.blame import Undone
 
 PAGE = Path(__file__).with_name("page")
 NEEDS = {"jinja2": "Jinja2", "fast_sugiyama": "fast-sugiyama"}
@@ -37,8 +38,8 @@ MOST_DRAWN = 6
 """Drawings of one fusion, of what its sites look like most often; sites that look otherwise are listed only."""
 MOST_LISTED = 500
 """Sites of one fusion that are listed; `--json` has all."""
-WIDE = 540
-"""Pixels from which a drawing takes the whole width of the page."""
+WIDE, VERY_WIDE = 540, 1200
+"""Pixels from which a drawing takes the whole width of the page, and from which it is scrolled and no longer shrunk to that."""
 MOST_NAMES = 12
 """Names in one cell."""
 
@@ -80,9 +81,9 @@ class Look:
     instead: str = ""
 
     @property
-    def wide(self) -> bool:
-        """Whether before and after are to stand below each other, for beside each other nobody could read them."""
-        return any(drawing is not None and drawing.width > WIDE for drawing in (self.before, self.after))
+    def width(self) -> float:
+        """Of the wider drawing, in pixels."""
+        return max((drawing.width for drawing in (self.before, self.after) if drawing is not None), default=0.0)
 
     @property
     def count(self) -> int:
@@ -150,7 +151,7 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
         style=Markup(style),
         headline=headline(entry),
         checks=entry.checks,
-        undone=[(one, blame.reason(one), _look([one.rewrite])) for one in result.undone],
+        undone=_undone(result.undone),
         standing=blame.standing,
         tried=tried(result.verdict.runs) if any(run.provider for run in result.verdict.runs) else "",
         strength=STRENGTH[result.verdict.strength],
@@ -164,7 +165,8 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
         versions={name: _version(name) for name in ("onnx-subgraph", "onnxruntime", "onnx")},
         names=_names,
         unnamed=UNNAMED,
-        most_drawn=MOST_DRAWN,
+        wide=WIDE,
+        very_wide=VERY_WIDE,
     )
 
 
@@ -229,6 +231,12 @@ def _section(fusion: grouping.Fusion, library: Library) -> Section:
         into=fusion.op or FOLDED,
         looks=tuple(looks),
     )
+
+
+def _undone(undone: Sequence[Undone]) -> list[tuple[Undone, str, Look | None]]:
+    """What was taken back, why, and how it looked; of those that look the same only the first is drawn."""
+    looks = {group.first.place: _look(group.sites) for group in alike(one.rewrite for one in undone)[:MOST_DRAWN]}
+    return [(one, blame.reason(one), looks.get(one.rewrite.place)) for one in undone]
 
 
 def _source(file: str) -> str:

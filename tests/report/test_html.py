@@ -21,7 +21,7 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.report import html
 from onnx_subgraph.report.entry import Entry
 from onnx_subgraph.rewriting.excerpt import Excerpt
-from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.blame import Undone
 from onnx_subgraph.verification.site import SiteCheck
@@ -220,14 +220,21 @@ def test_bad_news_comes_first(verdict: Verdict, words: str, library: Library) ->
     assert "Nothing was written." in text
 
 
+def place_of(layer: int) -> Rewrite:
+    """A rewrite that can be told from others."""
+    root = f"/layer.{layer}/Mul"
+    return replace(gelu(layer), root=root, place=Place("gelu", "", (root,)))
+
+
 def test_what_was_undone_is_drawn_with_the_reason(library: Library) -> None:
     """Equivalent without it, and with a warning: the first thing to know after the verdict."""
-    wrong = Undone(replace(gelu(7), root="/layer.7/Mul"), "site", "EP", "y", 0.5, 1e-6, 1e-7)
-    source = html.page(entry(gelu(0), undone=(wrong,)), library)
+    wrong, too = (Undone(place_of(7 + i), "site", "EP", "y", 0.5, 1e-6, 1e-7) for i in range(2))
+    source = html.page(entry(gelu(0), undone=(wrong, too)), library)
     text = " ".join(Page(source).text.split())
-    assert "1 fusion that did not hold is undone." in text and 'class="warn-news"' in source
-    assert "gelu /layer.7/Mul its result y is 0.5 from the truth; 1e-06 is allowed, and 1e-07 was the error before" in text
-    assert source.count('class="graph"') == 4, "before and after, of the one that was kept and of the one that was not"
+    assert "2 fusions that did not hold are undone." in text and 'class="warn-news"' in source
+    assert "gelu /layer.7/Mul Its result y is 0.5 from the truth; 1e-06 is allowed, and 1e-07 was the error before" in text
+    assert source.count('class="graph"') == 4, "before and after, of what was kept and, once, of what was not"
+    assert "/layer.8/Mul" in text
 
 
 def test_each_fusion_by_itself(library: Library) -> None:
