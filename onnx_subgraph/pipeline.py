@@ -29,6 +29,7 @@ from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, Undone, settle
+from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import Reference
@@ -45,6 +46,7 @@ class Options:
     fixed: input name → shape that the model is specialised to first; the result takes no other.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
     strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself against the truth, too.
+    compare_ort: find out what onnxruntime would have fused by itself.
     excerpts: whether each rewrite notes down the nodes that it removed and added, for a report to draw.
     """
 
@@ -57,6 +59,7 @@ class Options:
     verify: bool = True
     strict: bool = False
     sites: bool = False
+    compare_ort: bool = False
     rtol: float | None = None
     atol: float | None = None
     seed: int = 0
@@ -96,6 +99,7 @@ class FuseResult:
     size: int | None = None
     undone: tuple[Undone, ...] = ()
     sites: tuple[SiteCheck, ...] = ()
+    own: tuple[OwnWork, ...] = ()
     operators_before: Mapping[str, int] = field(default_factory=dict)
     operators_after: Mapping[str, int] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
@@ -184,6 +188,7 @@ def fuse(
         size=None if accepts is None else size(fused.model, model if unchanged else None),
         undone=tuple(undone.values()),
         sites=settled.sites,
+        own=_own_work(model, fused, options, clock),
         operators_before=before,
         operators_after=after,
         assumed=options.assumed,
@@ -292,6 +297,14 @@ def _has_failed(attempt: _Attempt, settled: Settled[Fused]) -> bool:
     """Whether another attempt is to be made: it is different, or nothing is left of what its opset was raised for."""
     gone = attempt.raised_for and not attempt.raised_for & {r.pattern for r in settled.fused.rewrites}
     return settled.verdict.verdict == "different" or bool(gone)
+
+
+def _own_work(model: Path, fused: Fused, options: Options, clock: Clock) -> tuple[OwnWork, ...]:
+    """What onnxruntime makes of the original by itself, and of the fused model, on each provider; () where nobody asked."""
+    if not options.compare_ort:
+        return ()
+    with clock.stage("compare"):
+        return tuple(own_work(load(model), fused.model, model, fused.rewrites, p) for p in options.providers)
 
 
 def _loadability(options: Options) -> list[Loadability]:

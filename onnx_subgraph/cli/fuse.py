@@ -76,6 +76,11 @@ if TYPE_CHECKING:
 @click.option(
     "--sites", is_flag=True, help="Hold each fusion by itself against float64, on the values that flow there, and show all."
 )
+@click.option(
+    "--compare-ort",
+    is_flag=True,
+    help="Show what onnxruntime fuses by itself at load, what ours add to that, and whether any of ours is in its way.",
+)
 @feeds_options
 @click.option(
     "--opset",
@@ -103,6 +108,7 @@ def fuse(
     no_verify: bool,
     strict: bool,
     sites: bool,
+    compare_ort: bool,
     opset: str,
     jobs: int,
     dry_run: bool,
@@ -152,6 +158,7 @@ def fuse(
         verify=not no_verify,
         strict=strict,
         sites=sites,
+        compare_ort=compare_ort,
         shapes=given_shapes,
         opset=opset,
         dry_run=dry_run,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.proving import Proof
     from onnx_subgraph.verification.blame import Undone
+    from onnx_subgraph.verification.own import OwnWork
     from onnx_subgraph.verification.site import SiteCheck
     from onnx_subgraph.verification.verdict import Placement, Run, Verdict
 
@@ -42,6 +43,7 @@ def fusion(result: FuseResult) -> Object:
         **_found(result),
         "undone": [_undone(undone) for undone in result.undone],
         "sites": [_site(check) for check in result.sites],
+        "onnxruntime": [_own(work) for work in result.own],
         "verification": verdict(result.verdict),
         "seconds": {stage: round(seconds, 6) for stage, seconds in result.seconds.items()},
     }
@@ -148,6 +150,19 @@ def _found(result: FuseResult) -> Object:
             }
             for group in grouping.skipped(result.skipped)
         ],
+    }
+
+
+def _own(work: OwnWork) -> Object:
+    return {
+        "provider": work.provider,
+        "nodes": {"original": work.nodes_original, "fused": work.nodes_fused},
+        "fusions": [{"op": own.op, "output": own.value, "fate": own.fate, "by": own.by} for own in work.own],
+        "sites": [
+            {"pattern": s.rewrite.pattern, "op": s.rewrite.op, "node": s.rewrite.node, "by_itself": s.op, "inside": s.inside}
+            for s in work.sites
+        ],
+        "problem": work.failure,
     }
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_subgraph.language.pattern import TARGETS
-from onnx_subgraph.report import blame, grouping
+from onnx_subgraph.report import blame, grouping, own
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
 from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, placed, tried
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from onnx_subgraph.proving import Proof
     from onnx_subgraph.report.entry import Entry
     from onnx_subgraph.verification.blame import Undone
+    from onnx_subgraph.verification.own import OwnWork
     from onnx_subgraph.verification.site import SiteCheck
     from onnx_subgraph.verification.verdict import Run, Verdict
 
 FAILURES = 10
 """How many failures of one proof are shown; `--json` has all."""
+FATES = ("by itself", "kept", "replaced", "blocked")
 NEAR_MISSES = 5
 """How many near misses a fusion report shows; `explain` shows all."""
 
@@ -49,6 +51,10 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
         parts += ["", Text("Not equivalent, and undone", "bold red"), _undone(result.undone)]
     if result.sites:
         parts += ["", Text("Each fusion by itself, against float64", "bold"), _sites(result.sites)]
+    for work in result.own:
+        parts += ["", Text(f"What onnxruntime does by itself on {work.provider}", "bold"), own.summary(work)]
+        if not work.failure:
+            parts += ["", _own(work), "", _added(work)]
     if result.skipped:
         parts += ["", Text("Matched, not replaced", "bold"), _skipped(grouping.skipped(result.skipped))]
     if near := grouping.nearly_matched(result.near_misses):
@@ -251,6 +257,20 @@ def _sites(checks: Sequence[SiteCheck]) -> Rows:
         style = "yellow" if found is None else "green" if found.holds else "red"
         rewrite = check.rewrite
         table.add(rewrite.pattern, *numbers, rewrite.root or UNNAMED, check.provider, Text(blame.standing(check), style))
+    return table
+
+
+def _own(work: OwnWork) -> Rows:
+    table = Rows("its own fusion", "by itself", "kept", "replaced", "blocked", "blocked at", head=5, right=FATES)
+    for fusion in own.by_operator(work):
+        table.add(fusion.op, *map(str, fusion.counts), ", ".join(fusion.blocked))
+    return table
+
+
+def _added(work: OwnWork) -> Rows:
+    table = Rows("fused by", "into", "count", "onnxruntime by itself", head=3, right=("count",))
+    for group in own.by_pattern(work):
+        table.add(group.pattern, group.op or FOLDED, str(group.count), group.by_itself or Text("leaves it", "green"))
     return table
 
 

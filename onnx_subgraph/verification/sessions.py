@@ -157,6 +157,26 @@ def open_session(
     return Session(handle, tuple(output.name for output in handle.get_outputs()), weights)
 
 
+def optimise(model: Path, provider: str, target: Path, *, folder: Path | None = None) -> Path | Failure:
+    """Lets onnxruntime write the model as its fusions (level "extended") leave it; gives back `target`.
+
+    folder: of the external data, where that is not the model's own. The weights are written beside the target.
+    """
+    runtime = onnxruntime()
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(target)
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", f"{target.name}.data")
+    if folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    try:
+        plain_session_class()(str(model), options, providers=[provider])
+    except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
+        return Failure(_first_lines(error))
+    return target
+
+
 def placement(session: Session, provider: str) -> Placement | None:
     """Where the nodes of a session for `provider` run; None where this onnxruntime (before 1.24) does not tell."""
     if not hasattr(session.handle, "get_provider_graph_assignment_info"):

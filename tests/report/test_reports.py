@@ -149,6 +149,7 @@ def test_json_has_the_documented_keys() -> None:
         "skipped",
         "undone",
         "sites",
+        "onnxruntime",
         "verification",
         "seconds",
     ]
