@@ -26,6 +26,7 @@ from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.marked import Marks, replace_marked
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, Undone, settle
@@ -43,7 +44,8 @@ class Options:
     the providers, "fusion" fuses it. providers: execution providers, each verified by itself. assumed: others, that must
     load the result as a table of their kernels has it, and that nothing is run on.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
-    fixed: input name → shape that the model is specialised to first; the result takes no other.
+    fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
+    operator each.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
     strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself against the truth, too.
     compare_ort: find out what onnxruntime would have fused by itself.
@@ -69,6 +71,7 @@ class Options:
     dry_run: bool = False
     excerpts: bool = False
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    marks: Marks = field(default_factory=Marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,9 @@ def fuse(
     if options.fixed:
         with clock.stage("specialize"):
             specialize(original, options.fixed)
+    if options.marks:
+        replace_marked(original, options.marks)
+        infer_shapes(original)
     notes: dict[int, str] = {}
     undone: dict[Place, Undone] = {}
     rewriter = Rewriter(
@@ -167,7 +173,7 @@ def fuse(
     for rewrite in fused.rewrites:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
     skips = tuple(_explained(s, notes) for s in fused.skips)
-    unchanged = not fused.rewrites and not options.fixed and fused.opset == opset_before
+    unchanged = not fused.rewrites and not options.fixed and not options.marks and fused.opset == opset_before
     after = _operators(fused.model)
     result = FuseResult(
         model=model,
@@ -278,7 +284,7 @@ def _settled(
         return Settled(first, Verdict("not-run", reason="verification was not asked for"))
     if not options.providers:
         return Settled(first, Verdict("not-run", reason=f"it can't be run on {' or '.join(options.assumed)} here; {UNVERIFIED}"))
-    if not first.rewrites and not options.fixed and first.opset == opset:
+    if not first.rewrites and not options.fixed and not options.marks and first.opset == opset:
         return Settled(first, Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte"))
 
     def verdict(fused: Fused) -> Verdict:

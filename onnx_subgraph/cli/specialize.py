@@ -36,6 +36,15 @@ from onnx_subgraph.errors import UsageError
     help="The file to write.",
 )
 @patterns_option
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    metavar="MODULE",
+    help="Make one operator of each module whose path fits, encoder.layer.* for example. May be repeated.",
+)
+@click.option("--from", "first", multiple=True, metavar="VALUE", help="Make one operator of what lies between this value …")
+@click.option("--to", "last", multiple=True, metavar="VALUE", help="… and this one. Both may be repeated.")
 @click.option("--skip", type=identifiers, multiple=True, metavar="ID,…", help="Do not use these patterns. May be repeated.")
 @target_option
 @provider_option
@@ -53,6 +62,9 @@ def specialize(
     model: Path,
     output: Path | None,
     patterns: tuple[Path, ...],
+    scopes: tuple[str, ...],
+    first: tuple[str, ...],
+    last: tuple[str, ...],
     skip: tuple[tuple[str, ...], ...],
     target: str,
     providers: tuple[str, ...],
@@ -64,13 +76,18 @@ def specialize(
 ) -> int:
     """Fix the shapes of MODEL's inputs with --shape, compute what is constant then, fuse, verify, and write the result.
 
+    With --scope, or --from and --to, a part of it becomes one operator, a function that the model carries; modules are known by
+    what torch's exporters recorded, and equal ones share a definition.
+
     Dimensions of one name are fixed together; those that no --shape fixes stay free. The result computes what MODEL computes on
     inputs of these shapes, and takes no others. It is an ordinary model: any runtime that has its operators runs it.
     """
     fixed = shapes(shape)
-    if not fixed:
+    if not fixed and not (scopes or first or last):
         raise UsageError("no shape was given to specialize the model to", hint="give one, for example --shape input_ids=1x128")
-    if output is None:
+    if output is None and not fixed:
+        output = model.with_name(f"{model.stem}.marked{model.suffix or '.onnx'}")
+    elif output is None:
         name = "_".join(dict.fromkeys("x".join(map(str, sizes)) or "scalar" for sizes in fixed.values()))
         output = model.with_name(f"{model.stem}.{name}{model.suffix or '.onnx'}")
 
@@ -81,6 +98,7 @@ def specialize(
     from onnx_subgraph.pipeline import Options, fuse
     from onnx_subgraph.report import json, text
     from onnx_subgraph.report.relevance import telling
+    from onnx_subgraph.rewriting.marked import Marks
 
     check_target(output, never=(model,))
     library = load_patterns(patterns)
@@ -92,6 +110,7 @@ def specialize(
         verify=not no_verify,
         shapes=fixed,
         fixed=fixed,
+        marks=Marks(scopes, first, last),
         opset=opset,
         **feeds,
     )

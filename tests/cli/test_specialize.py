@@ -45,3 +45,20 @@ def test_a_mistake_is_said_and_nothing_is_written(
     result = run("specialize", plain, *arguments)
     assert result.code == 2 and said in result.err and "Traceback" not in result.err
     assert [path.name for path in plain.parent.iterdir()] == ["plain.onnx"] and plain.read_bytes() == before
+
+
+def test_modules_and_what_lies_between_values_become_operators(run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "marked.onnx"
+    result = run("specialize", BERT, "--shape", "input_ids=1x8", "--scope", "encoder.layer.*", "-o", output, "--json")
+    assert result.code == 0, result.err
+    assert result.json["verification"]["verdict"] == "equivalent"
+    assert [node.op_type for node in onnx.load(output).graph.node if node.domain == "onnx_subgraph"] == ["EncoderLayer"] * 2
+    model = onnx.load(BERT)
+    first, last = model.graph.node[100].output[0], model.graph.node[-1].output[0]
+    assert run("specialize", BERT, "--from", first, "--to", last, "-o", output).code == 0
+    assert "Static" in [node.op_type for node in onnx.load(output).graph.node]
+
+
+def test_a_mark_that_marks_nothing_is_said(run: Run, tmp_path: Path) -> None:
+    result = run("specialize", BERT, "--scope", "decoder", "-o", tmp_path / "no.onnx")
+    assert result.code == 2 and "no module of the model fits 'decoder'" in result.err and "its modules are" in result.err

@@ -1,0 +1,88 @@
+"""What is marked becomes one operator, computes the same, and can be put back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+from onnx_subgraph import UsageError
+from onnx_subgraph.model.files import load, save
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.rewriting.marked import Marks, replace_marked
+
+SAMPLES = Path(__file__).parents[2] / "sample_models"
+
+
+def run(path: Path) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(path)
+    return session.run(None, {value.name: np.ones((2, 5), np.int64) for value in session.get_inputs()})
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_equal_layers_share_a_definition_and_compute_the_same(exporter: str, tmp_path: Path) -> None:
+    path = SAMPLES / f"bert_{exporter}.onnx"
+    model = load(path)
+    infer_shapes(model)
+    assert replace_marked(model, Marks(scopes=("encoder.layer.*.output",))) == 2
+    calls = [node for node in model.graph if node.domain == "onnx_subgraph"]
+    assert [call.op_type for call in calls] == ["EncoderLayerOutput", "EncoderLayerOutput"]
+    save(model, tmp_path / "marked.onnx", None)
+    onnx.checker.check_model(onnx.load(tmp_path / "marked.onnx"))
+    for ours, theirs in zip(run(tmp_path / "marked.onnx"), run(path), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_what_lies_between_values_becomes_one_operator(tmp_path: Path) -> None:
+    path = SAMPLES / "bert_torchscript.onnx"
+    model = load(path)
+    nodes = [node for node in model.graph if node.op_type == "Softmax"]
+    first, last = nodes[0].inputs[0].name, nodes[1].outputs[0].name
+    assert replace_marked(model, Marks(first=(first,), last=(last,))) == 1
+    assert [node.op_type for node in model.graph if node.domain == "onnx_subgraph"] == ["Static"]
+    assert sum(node.op_type == "Softmax" for node in model.graph) == 0
+    save(model, tmp_path / "marked.onnx", None)
+    for ours, theirs in zip(run(tmp_path / "marked.onnx"), run(path), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def graph(body: str) -> ir.Model:
+    return ir.from_proto(
+        onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, bool c) => (float[2] y) {{ {body} }}')
+    )
+
+
+def test_a_body_that_captures_goes_along() -> None:
+    model = graph(
+        """a = Abs (x) y = If (c) <then_branch = t () => (float[2] p) { p = Exp (a) },
+        else_branch = e () => (float[2] q) { q = Neg (a) }>"""
+    )
+    before = ir.to_proto(model).SerializeToString()
+    replace_marked(model, Marks(first=("x",), last=("y",)))
+    feeds = {"x": np.array([-1, 2], np.float32), "c": np.array(True)}
+    ours, theirs = (
+        onnxruntime.InferenceSession(data).run(None, feeds)[0] for data in (ir.to_proto(model).SerializeToString(), before)
+    )
+    assert np.array_equal(ours, theirs) and len(list(model.graph)) == 1
+
+
+@pytest.mark.parametrize(
+    ("marks", "said"),
+    [
+        (Marks(first=("a",)), "only one end"),
+        (Marks(first=("a",), last=("z",)), "no value 'z'"),
+        (Marks(scopes=("layer",)), "no module"),
+        (Marks(scopes=("one", "m")), "overlaps"),
+    ],
+)
+def test_marks_that_mark_nothing_are_refused(marks: Marks, said: str) -> None:
+    model = graph("a = Abs (x) b = Neg (a) y = Exp (b)")
+    if said == "overlaps":
+        for node in model.graph:
+            node.name = f"/m/one/{node.op_type}"
+    with pytest.raises(UsageError, match=said):
+        replace_marked(model, marks)
