@@ -81,8 +81,9 @@ class Pattern:
     """One fusion: what to look for, when, and what replaces it for each target.
 
     id: unique in all loaded packs; the file's stem with `-` for `_`. group: the folder's name.
-    order: the position in its library, by which ties between matches of equal size are broken. grow: how it grows, for a pattern
-    of regions; its `match` is then empty.
+    order: the position in its library, by which ties between matches of equal size are broken. shares: names of matched values
+    that others may read, too; what computes them then stays for those. grow: how it grows, for a pattern of regions; its
+    `match` is then empty.
     """
 
     id: str
@@ -95,6 +96,7 @@ class Pattern:
     example: Mapping[str, Example]
     assumes: frozenset[str] = frozenset()
     mixed_precision: bool = False
+    shares: frozenset[str] = frozenset()
     keeps: tuple[Case, ...] = ()
     fuses: tuple[Case, ...] = ()
     file: str = ""

@@ -21,7 +21,7 @@ from onnx_subgraph.language.term import Block
 
 KEYS = (
     *("id", "summary", "match", "where", "let", "replace", "example"),
-    *("assumes", "mixed-precision", "keeps", "fuses", "grow"),
+    *("assumes", "mixed-precision", "shares", "keeps", "fuses", "grow"),
 )
 """The keys of a pattern file, in the order they are usually written."""
 REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses")
@@ -60,6 +60,7 @@ def pattern_of(fields: Fields, path: Path, order: int) -> Pattern:
         example=_example(fields.get("example")),
         assumes=_assumes(fields.get("assumes")),
         mixed_precision=_flag(fields.get("mixed-precision")),
+        shares=_shares(fields.get("shares"), match),
         keeps=_cases(fields.get("keeps"), "keeps"),
         fuses=_cases(fields.get("fuses"), "fuses"),
         file=str(path),
@@ -206,6 +207,19 @@ def _assumes(data: Data | None) -> frozenset[str]:
         if word.text not in ASSUMPTIONS:
             hint = spelling.hint(word.text, ASSUMPTIONS)
             raise PatternError(f"`{word.text}` is not an assumption of the language", span=word.span, hint=hint)
+        found.add(word.text)
+    return frozenset(found)
+
+
+def _shares(data: Data | None, match: Block) -> frozenset[str]:
+    if data is None:
+        return frozenset()
+    found: set[str] = set()
+    for item in data.items if isinstance(data, Items) else (data,):
+        word = _text(item, "shares")
+        if word.text not in match.names:
+            hint = spelling.hint(word.text, match.names, "name results of `match` that others may read, too")
+            raise PatternError(f"`{word.text}` is not assigned in `match`", span=word.span, hint=hint)
         found.add(word.text)
     return frozenset(found)
 

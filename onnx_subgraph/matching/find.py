@@ -22,7 +22,7 @@ from onnx_subgraph.language.sentence import UnknownFact, evaluate
 from onnx_subgraph.matching.anchors import Anchor, choose, climb, paths_to
 from onnx_subgraph.matching.facts import Facts, Number, static
 from onnx_subgraph.matching.growing import regions_of
-from onnx_subgraph.matching.interior import live_reader, provided_values
+from onnx_subgraph.matching.interior import live_reader, own_nodes, provided_values
 from onnx_subgraph.matching.match import Match, NearMiss
 from onnx_subgraph.matching.matcher import Matcher, is_float_cast
 from onnx_subgraph.matching.normal import Name, NormalPattern, Operation
@@ -305,7 +305,10 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
     roots = {n: bindings[n] for n in pattern.match.names if isinstance(bindings.get(n), ir.Value)}
     bound = [v for v in bindings.values() if isinstance(v, ir.Value)]
-    reader = live_reader(nodes, provided_values(roots, matcher.normal.provided), bound)
+    provided = provided_values(roots, matcher.normal.provided)
+    shared = [v for n in pattern.shares if isinstance(v := bindings.get(n), ir.Value)]
+    nodes = own_nodes(nodes, provided, shared, bound)
+    reader = live_reader(nodes, provided, bound)
     if reader is not None:
         value, node = reader
         place = "is a graph output" if node is None else f"is also read by {node.name}"

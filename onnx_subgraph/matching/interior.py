@@ -7,7 +7,7 @@ alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -24,21 +24,66 @@ def live_reader(
 
     read: the bound values, which a replacement may read; what computes them stays, also where it leads to the match alone.
     """
-    verdicts: dict[ir.Node, bool] = {n: False for v in read if (n := v.producer()) is not None}
-    verdicts.update(dict.fromkeys(nodes, True))
-    inner = {value for node in nodes for value in node.outputs}
+    verdicts = _verdicts(nodes, read)
     for node in nodes:
-        needed = [(v, reader) for v in node.outputs if v not in provided for reader in _readers(v, verdicts)]
-        if needed and is_edge(node, inner) and not any(v in provided for v in node.outputs):
-            inner.difference_update(node.outputs)
-        elif needed:
-            return needed[0]
+        for value in node.outputs:
+            if value not in provided:
+                for reader in _readers(value, verdicts):
+                    return value, reader
     return None
 
 
-def is_edge(node: ir.Node, inner: Collection[ir.Value]) -> bool:
-    """Whether `node` hands on a value from outside the match, whose computed values are `inner`."""
-    return node.op_type in HANDING_ON and not node.domain and not any(v in inner for v in node.inputs)
+def own_nodes(
+    nodes: Sequence[ir.Node], provided: Collection[ir.Value], shared: Collection[ir.Value], read: Collection[ir.Value] = ()
+) -> tuple[ir.Node, ...]:
+    """The matched nodes, in topological order, without those that stay because somebody else reads them and they may."""
+    verdicts = _verdicts(nodes, read)
+    stay = staying(nodes, provided, shared, lambda value: any(True for _ in _readers(value, verdicts)))
+    return tuple(n for n in nodes if n not in stay)
+
+
+def staying(
+    nodes: Sequence[ir.Node],
+    provided: Collection[ir.Value],
+    shared: Collection[ir.Value],
+    is_needed: Callable[[ir.Value], bool],
+) -> set[ir.Node]:
+    """Those of the matched nodes, given in topological order, that stay: others need their results, and they may have them.
+
+    What computes a shared value may stay, and at the edge of a match what only hands on a value from outside.
+    """
+    computing = _behind(shared, nodes)
+    removed: set[ir.Value] = set()
+    may_stay: set[ir.Node] = set()
+    for node in nodes:
+        hands_on = node.op_type in HANDING_ON and not node.domain and not any(v in removed for v in node.inputs)
+        if (hands_on or node in computing) and not any(v in provided for v in node.outputs):
+            may_stay.add(node)
+        else:
+            removed.update(node.outputs)
+    stay: set[ir.Node] = set()
+    for node in reversed(nodes):
+        if node in may_stay and any(is_needed(v) or any(u.node in stay for u in v.uses()) for v in node.outputs):
+            stay.add(node)
+    return stay
+
+
+def _behind(values: Collection[ir.Value], nodes: Collection[ir.Node]) -> set[ir.Node]:
+    """Those of `nodes` that compute `values`."""
+    matched, found = set(nodes), set[ir.Node]()
+    queue = [v.producer() for v in values]
+    while queue:
+        node = queue.pop()
+        if node is not None and node in matched and node not in found:
+            found.add(node)
+            queue += [v.producer() for v in node.inputs if v is not None]
+    return found
+
+
+def _verdicts(nodes: Collection[ir.Node], read: Collection[ir.Value]) -> dict[ir.Node, bool]:
+    verdicts: dict[ir.Node, bool] = {n: False for v in read if (n := v.producer()) is not None}
+    verdicts.update(dict.fromkeys(nodes, True))
+    return verdicts
 
 
 def _readers(value: ir.Value, verdicts: dict[ir.Node, bool]) -> Iterator[ir.Node | None]:

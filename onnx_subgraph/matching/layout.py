@@ -145,9 +145,8 @@ def chains(view: View, value: ir.Value) -> Iterator[tuple[ir.Value, tuple[ir.Nod
         if node is None or node.domain or node.op_type not in OPERATORS or node.inputs[0] is None:
             return
         source, passed = view.through(node.inputs[0])
-        nodes = (node, *nodes)
+        nodes = (*reversed(passed), node, *nodes)
         yield source, nodes
-        nodes = (*reversed(passed), *nodes)
         current = source
 
 

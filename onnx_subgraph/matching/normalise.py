@@ -51,7 +51,7 @@ class _Normaliser:
         uses = Counter(t.name for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable))
         provided = {n for block in pattern.replace.values() for n in block.names} & set(pattern.match.names)
         self.roots = tuple(n for n in pattern.match.names if n in provided) or pattern.match.names[-1:]
-        spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)}
+        spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)} | pattern.shares
         self.dissolved = {n for n in pattern.match.names if n not in self.roots and n not in spoken}
         self.inlined = {n for n in self.dissolved if uses[n] == 1}
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.interior import is_edge
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting.fragment import Refused, same_dimension, same_shape
 from onnx_subgraph.rewriting.outline import Outline
@@ -159,18 +158,6 @@ def _is_before(liveness: Liveness, value: ir.Value, reader: ir.Node) -> bool:
         return True  # an input, an initializer or a value of an outer graph
     behind = liveness.outline.place_in(liveness.graph, reader)
     return behind is not None and liveness.outline.position[place] < liveness.outline.position[behind]
-
-
-def staying_nodes(liveness: Liveness, matched: Iterable[ir.Node], provided: Collection[ir.Value]) -> set[ir.Node]:
-    """Matched nodes that need not go: they hand on a value from outside the match, and somebody else reads it there."""
-    staying: set[ir.Node] = set()
-    inner = {o for n in matched for o in n.outputs}
-    for node in matched:
-        handed_on = is_edge(node, inner) and not any(o in provided for o in node.outputs)
-        if handed_on and any(liveness.is_needed(o) for o in node.outputs):
-            staying.add(node)
-            inner.difference_update(node.outputs)
-    return staying
 
 
 def _needed(liveness: Liveness, value: ir.Value, reader: ir.Node) -> str:

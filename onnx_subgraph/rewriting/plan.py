@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.term import Block
+from onnx_subgraph.matching.interior import staying
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.selector import Builder
 from onnx_subgraph.model.nested import operands
@@ -24,7 +25,7 @@ from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.definitions import DOMAIN
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
-from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects, staying_nodes
+from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Skip
@@ -140,7 +141,8 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
     graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
     before = Liveness.of(site.outline, graph, match.nodes)
-    stay = staying_nodes(before, match.nodes, dict.fromkeys(match.roots[n] for n in names))
+    shared = [v for n in match.pattern.shares if isinstance(v := match.bindings.get(n), ir.Value)]
+    stay = staying(match.nodes, dict.fromkeys(match.roots[n] for n in names), shared, before.is_needed)
     if stay:
         match = replace(match, nodes=tuple(n for n in match.nodes if n not in stay))
         before = Liveness.of(site.outline, graph, match.nodes)
