@@ -303,7 +303,7 @@ class View:
 
         for node in self.nodes:
             inputs = tuple(-1 if v is None else number(v) for v in node.inputs)
-            attributes = _attribute_key(node)
+            attributes = attribute_key(node)
             if attributes is None or node.op_type in _IMPURE:
                 continue
             for index, output in enumerate(node.outputs):
@@ -365,7 +365,7 @@ def _is_small(value: ir.Value) -> bool:
     return all(isinstance(d, int) for d in dims) and prod(dims) <= 16  # type: ignore[operator]
 
 
-def _attribute_key(node: ir.Node) -> tuple[object, ...] | None:
+def attribute_key(node: ir.Node) -> tuple[object, ...] | None:
     """A hashable form of the attributes; None where they hold graphs, tensors or references."""
     key: list[object] = []
     for name, attr in sorted(node.attributes.items()):

@@ -27,6 +27,7 @@ from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outline import Outline, label, shared_path
 from onnx_subgraph.rewriting.plan import ConstantArrays, Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
+from onnx_subgraph.rewriting.share import share
 
 REPLACES = "onnx_subgraph.replaces"
 """The metadata of a fused node that lists, in JSON, the names of the nodes that it stands for."""
@@ -71,6 +72,8 @@ def apply(
             skips.append(planned)
         else:
             rewrites.append(_recorded(planned, site, renewed, excerpts, record))
+    if rewrites:
+        share(outline, PATTERN, fused=frozenset(r.node for r in rewrites))
     return tuple(rewrites), tuple(skips)
 
 
