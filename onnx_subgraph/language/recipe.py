@@ -10,6 +10,8 @@ import keyword
 import re
 from collections.abc import Collection
 
+UNCHANGED = "... -> ..."
+"""The recipe of a rearrangement that ends where it began, whatever it did in between."""
 _AXIS = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -23,6 +25,8 @@ def recipe_mistake(word: str, recipe: str, sizes: Collection[str]) -> str | None
     from einops import EinopsError
     from einops.parsing import ParsedExpression
 
+    if "..." in recipe and recipe != UNCHANGED:
+        return f"`...` stands for all axes, in `{UNCHANGED}` alone"
     sides = recipe.split("->")
     if len(sides) != 2:
         return "a recipe has one `->`"

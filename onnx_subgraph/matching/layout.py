@@ -16,6 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph.language import term as syntax
+from onnx_subgraph.language.recipe import UNCHANGED
 from onnx_subgraph.matching.normal import Layout
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
@@ -197,7 +198,7 @@ def _followed(start: tuple[Size, ...], steps: Iterable[Step]) -> NormalForm | No
     axes: list[list[_Atom]] = [[a] for a in atoms]
     for step in steps:
         if isinstance(step, Permutation):
-            if len(step.axes) != len(axes):
+            if sorted(step.axes) != list(range(len(axes))):
                 return None
             axes = [axes[axis] for axis in step.axes]
         else:
@@ -342,6 +343,9 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
     if term.term.word == "repeat":
         yield Mismatch("a repeat", "repeat is not matched yet")
         return
+    if term.term.recipe == UNCHANGED:
+        yield from _match_unchanged(view, value)
+        return
     recipe = parse_recipe(term.term.recipe)
     result = sizes(value if isinstance(value, ir.Value) else value.node.outputs[0])
     if result is None or len(result) != len(recipe.right):
@@ -368,6 +372,22 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
         yield source, {n: _as_dim(s) for n, s in named.items() if not n.isdigit()}, nodes
     if not tried:
         yield Mismatch("a rearrangement", "")
+
+
+def _match_unchanged(view: View, value: ir.Value | Virtual) -> Iterator[Outcome | Mismatch]:
+    """What `value` was rearranged from and back into the same again, farthest first."""
+    if isinstance(value, Virtual):
+        return
+    current, passed = view.through(value)
+    ways = [(current, tuple(reversed(passed))), *chains(view, value)]
+    found = False
+    for source, nodes in reversed(ways):
+        form = normal_form(source, nodes) if sizes(source) == sizes(value) else None
+        if form is not None and form[1] == tuple(range(len(form[1]))) and any(n.op_type in OPERATORS for n in nodes):
+            found = True
+            yield source, {}, nodes
+    if not found:
+        yield Mismatch("a rearrangement that ends as it began", "another one")
 
 
 def _as_size(bound: Any) -> Size:

@@ -11,6 +11,7 @@ from math import ceil
 
 import onnx_ir as ir
 
+from onnx_subgraph.language.recipe import UNCHANGED
 from onnx_subgraph.matching import layout
 from onnx_subgraph.matching.chain import Front, Fronts
 from onnx_subgraph.matching.normal import (
@@ -72,6 +73,9 @@ class Plausibility:
         if isinstance(term, Constant):
             return self.view.constants.is_constant(value)
         assert isinstance(term, Layout)
+        if term.term.recipe == UNCHANGED:
+            last = self.view.producer(value)
+            return last is not None and not last.domain and last.op_type in layout.OPERATORS
         node = self.view.producer(self.fronts.through(value)[0])
         if node is None or node.domain or node.op_type not in layout.PRODUCERS[term.term.word]:
             return False

@@ -14,6 +14,7 @@ import onnx
 from onnx import helper
 
 from onnx_subgraph.language import term as syntax
+from onnx_subgraph.language.recipe import UNCHANGED
 from onnx_subgraph.operators import schema
 from onnx_subgraph.proving.spelling import UnbuildableError
 from onnx_subgraph.verification.truth import UnknownError, evaluate
@@ -27,6 +28,9 @@ def rearrange(builder: Builder, term: syntax.Rearrange) -> str:
     from einops.parsing import ParsedExpression
 
     source = builder.value(term.source)
+    if term.recipe == UNCHANGED:
+        back = list(range(len(_shape(builder, source))))[::-1]
+        return builder.node("Transpose", [builder.node("Transpose", [source], {"perm": back})], {"perm": back})
     left, right = (ParsedExpression(side).composition for side in term.recipe.split("->"))
     shape = _shape(builder, source)
     sizes = builder.sizes

@@ -236,7 +236,7 @@ class Emitter:
 
     def _apply(self, term: Apply, needed: list[bool]) -> tuple[Operand, ...]:
         operator = self._operator(term)
-        keywords = [(k, t) for k, t in term.keywords if not self._is_absent(t)]
+        keywords = [(k, t) for k, t in term.keywords if not self._is_absent(t) and not self._says_nothing(operator, k, t)]
         captured = self.rest.get(term.rest, {}) if term.rest else {}
         arguments: list[Operand] = [self._argument(a) for a in term.arguments]
         if not operator.domain and operator.name in _REARRANGING and arguments and arguments[0] is None:
@@ -315,6 +315,14 @@ class Emitter:
         if isinstance(term, Variable) and term.name == "_":
             raise Refused("`_` has no value that could be handed on")
         return self.operand(term)
+
+    def _says_nothing(self, operator: Operator, name: str, term: Term) -> bool:
+        """Whether the operator, as it is here, lacks this attribute, and its later default is just what is asked for."""
+        version = self.fragment.opset_imports.get(operator.domain, 1)
+        here, latest = (operators.schema(operator.name, operator.domain, v) for v in (version, None))
+        if here is None or latest is None or name in here.attributes or name not in latest.attributes:
+            return False
+        return isinstance(term, Literal) and term.value == latest.attributes[name].default
 
     def _is_absent(self, term: Term) -> bool:
         return isinstance(term, Variable) and term.name not in self.results and self.bindings.get(term.name) is None
