@@ -47,6 +47,6 @@ def test_the_spelling_is_found_once(spelling: Spelling, library: Library) -> Non
 def test_the_fused_spelling_computes_the_same(spelling: Spelling, library: Library, tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(spelling.model), model)
-    result = fuse(model, tmp_path / "fused.onnx", library, Options())
+    result = fuse(model, tmp_path / "fused.onnx", library, Options(prefer="fusion"))
     assert result.verdict.verdict == "equivalent"
     assert spelling.pattern in {r.pattern for r in result.rewrites}, [s.reason for s in result.skipped]
