@@ -62,4 +62,16 @@ STANDARD = tuple(
 )
 """The operator of the ONNX standard, in the place of com.microsoft's."""
 
-ATTENTION = (*PROJECTIONS, *CACHED, *STANDARD)
+ROTARY = Case(
+    ("rotary-embedding",),
+    """($T[$b,$s,$H] q, $T[1,$s,32] freqs) => ($T[$b,$s,$H] y) <int64[4] heads = {0, 0, $N, 64}, int64[1] one = {1},
+        int64[2] halves = {32, 32}, int64[3] joined = {0, 0, $H}> {
+        angles = Concat <axis = -1> (freqs, freqs) c = Cos(angles) s = Sin(angles) cos = Unsqueeze(c, one) sin = Unsqueeze(s, one)
+        qh = Reshape(q, heads) x = Transpose <perm = [0, 2, 1, 3]> (qh) lo, hi = Split <axis = -1> (x, halves)
+        n = Neg(hi) r = Concat <axis = -1> (n, lo) a = Mul(x, cos) d = Mul(r, sin) o = Add(a, d)
+        ot = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(ot, joined) }""",
+    HEADS,
+    ("float",),
+)
+
+ATTENTION = (*PROJECTIONS, *CACHED, *STANDARD, ROTARY)
