@@ -37,7 +37,10 @@ def test_a_run_meets_the_expectation_made_from_it(run: Run, gelu: Path, expected
     assert gelu.with_name("gelu.fused.onnx").exists()
 
 
-def test_a_regressed_export_is_named_with_the_node_and_not_written(run: Run, gelu: Path, expected: Path) -> None:
+def test_a_regressed_export_is_named_with_the_node_and_not_written(
+    run: Run, gelu: Path, expected: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
     save(ROUNDED.replace("scaled = Div", "[act_Div] scaled = Div"), gelu)
     with untouched(gelu.parent):
         result = run("fuse", gelu, "--expect", expected)

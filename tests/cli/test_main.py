@@ -74,7 +74,7 @@ def test_version(run: Run) -> None:
         (["fuse", "m.onnx", "--inputs", "missing.npz"], "'missing.npz' does not exist"),
         (["fuse", "m.onnx", "--patterns", "missing"], "'missing' does not exist"),
         (["fuse", "m.onnx", "--only", "no-such-pattern"], "there is no pattern `no-such-pattern`"),
-        (["fuse", "m.onnx", "--report", "r.html"], "No such option"),
+        (["fuse", "m.onnx", "--optimise"], "No such option"),
         (["fuse", "a.onnx", "b.onnx", "-o", "c.onnx"], "use --output-dir"),
         (["fuse", "a.onnx", "-o", "c.onnx", "--output-dir", "d"], "exclude each other"),
         (["fuse", "a.onnx", "-o", "./a.onnx"], "name another file"),
