@@ -56,6 +56,25 @@ class Subgraph:
         }
         return self._written(weights, whole=False)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all weights; a protobuf holds no more than 2 GiB with everything else."""
+        return sum(value.const_value.nbytes for value in self.model.graph.initializers.values() if value.const_value is not None)
+
+    def opened(self) -> tuple[bytes, Mapping[str, Array]]:
+        """The model as ONNX with its larger weights as further inputs, and these by name, mapped where they lie in a file."""
+        model = self.model.clone()
+        weights: dict[str, Array] = {}
+        for name, value in tuple(model.graph.initializers.items()):
+            tensor = value.const_value
+            if tensor is not None and tensor.nbytes >= LARGE and tensor.dtype.name in _DETACHABLE:
+                weights[name] = tensor.numpy()
+                model.graph.initializers.pop(name)
+                value.const_value = None
+                model.graph.inputs.append(value)
+        content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+        return content, weights
+
     def weights_digest(self) -> bytes:
         """A digest of all weights, which reads them."""
         digest = hashlib.sha256()

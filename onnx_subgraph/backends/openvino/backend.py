@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from onnx_subgraph.backends.subgraph import Subgraph
 
 
+_ROOM = 2**31 - (1 << 26)
+"""Bytes of weights that fit into a protobuf, with room for the graph itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A compiled model. inputs, outputs: OpenVINO's index of each, in our order. idle: requests that nobody is using."""
@@ -66,8 +70,8 @@ class OpenVino(Backend):
         return self._answers[single.key]
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> Compiled:
-        """The region for these shapes. Weights in a data file are mapped by OpenVINO, not copied."""
-        model = self._core.read_model(subgraph.serialized())
+        """The region for these shapes."""
+        model = self._read(subgraph)
         model.reshape({name: list(shape) for name, (_, shape) in zip(subgraph.inputs, signature, strict=True)})
         return self._ready(self._core.compile_model(model, self._device, self._config), subgraph)
 
@@ -92,6 +96,22 @@ class OpenVino(Backend):
     def restore(self, content: bytes, subgraph: Subgraph, signature: Signature) -> Compiled:
         """The model from OpenVINO's own form."""
         return self._ready(self._core.import_model(content, self._device, self._config), subgraph)
+
+    def _read(self, subgraph: Subgraph) -> Any:
+        """The region as OpenVINO's model. It takes no data file outside of the working directory, so weights come in memory."""
+        if subgraph.nbytes < _ROOM:
+            return self._core.read_model(subgraph.serialized(whole=True))
+        content, weights = subgraph.opened()
+        model = self._core.read_model(content)
+        for parameter in model.get_parameters():
+            name = next((name for name in parameter.output(0).names if name in weights), None)
+            if name is not None:
+                array = weights[name]  # OpenVINO shares no memory that it might not write to, such as a mapped file
+                constant = self._openvino.opset13.constant(array, shared_memory=bool(array.flags.writeable))
+                parameter.output(0).replace(constant.output(0))
+                model.remove_parameter(parameter)
+        model.validate_nodes_and_infer_types()
+        return model
 
     def _ready(self, model: Any, subgraph: Subgraph) -> Compiled:
         inputs = {name: index for index, port in enumerate(model.inputs) for name in port.names}

@@ -1,0 +1,79 @@
+"""The backend `openvino`: what its frontend says about a node, concurrent runs, and regions that outlive a process."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.backends.registry import find_backend
+from onnx_subgraph.engine.engine import Engine, EngineSettings
+from tests.engine.backends import feed, region
+from tests.partitioning.models import parsed
+
+pytest.importorskip("openvino")
+
+BRANCHES = """
+c = Constant <value_int = 1> ()
+b = Cast <to = 9> (c)
+y = If (b) <then_branch = t () => (float[n] o) { o = Neg (x) }, else_branch = e () => (float[n] p) { p = Abs (x) }>
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "supported"),
+    [
+        ("y = Relu (x)", True),
+        ("s = Constant <value_ints = [-1, 2]> ()  y = Reshape (x, s)", True),
+        ("y = Unheard.Of (x)", False),
+        (BRANCHES, True),
+    ],
+    ids=["an operator", "a constant input", "an unknown operator", "bodies that capture"],
+)
+def test_the_frontend_is_asked(nodes: str, supported: bool) -> None:
+    model = parsed(f'<ir_version: 8, opset_import: ["" : 17, "Unheard" : 1]> g (float[n, 4] x) => (float[m, k] y) {{ {nodes} }}')
+    backend = find_backend("openvino")
+    node = model.graph[-1]
+    assert backend.supports(node) is supported
+    assert backend.supports(node) is supported  # the answer is kept
+    assert backend.reason(node) == f"openvino does not run {'Unheard.' * (not supported)}{node.op_type}"
+
+
+def test_threads_share_a_compiled_region() -> None:
+    engine = Engine(region(), find_backend("openvino"), OnnxRuntime(), EngineSettings(strict=True))
+    expected = {batch: np.maximum(feed(batch)[0] * np.float32([1, 2, 3, 4]), 0) for batch in (1, 2, 3)}
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda n: (1 + n % 3, engine.run(feed(1 + n % 3))[0]), range(60)))
+    assert all(np.array_equal(expected[batch], y) for batch, y in results)
+    assert engine.usage.misses == 3 and engine.fallbacks == 0
+
+
+def test_a_compiled_region_is_restored_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = EngineSettings(folder=tmp_path, strict=True)
+    first = Engine(region(), find_backend("openvino"), OnnxRuntime(), settings).run(feed())
+    assert len(list(tmp_path.iterdir())) == 1
+    again = find_backend("openvino")
+    monkeypatch.setattr(again, "compile", lambda *_: pytest.fail("it was compiled again"))
+    second = Engine(region(), again, OnnxRuntime(), settings).run(feed())
+    assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_weights_that_fit_into_no_protobuf_are_handed_over_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnx_subgraph.backends import subgraph
+    from onnx_subgraph.backends.openvino import backend as module
+
+    monkeypatch.setattr(module, "_ROOM", 8)
+    monkeypatch.setattr(subgraph, "LARGE", 16)
+    outputs = Engine(region(), find_backend("openvino"), OnnxRuntime(), EngineSettings(strict=True)).run(feed())
+    np.testing.assert_array_equal(outputs[0], np.maximum(feed()[0] * np.float32([1, 2, 3, 4]), 0))
+
+
+def test_two_kinds_of_int64_and_arrays_in_strides_are_the_same_to_it() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (int64[n, 4] x) => (int64[n, 4] y) { y = Add (x, x) }'
+    engine = Engine(region(text), find_backend("openvino"), OnnxRuntime(), EngineSettings(strict=True))
+    whole = np.arange(16).reshape(2, 8)
+    for array in (whole[:, ::2].astype(np.longlong), whole[:, ::2], np.asfortranarray(whole[:, :4])):
+        np.testing.assert_array_equal(engine.run([array])[0], array * 2)
