@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.report import grouping
-from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
@@ -167,6 +166,9 @@ def _own(work: OwnWork) -> Object:
 
 
 def _assumed(provider: str) -> Object:
+    # Not at the top: `list-patterns --json` is to answer without importing onnx.
+    from onnx_subgraph.rewriting.assumed import table_of
+
     return {"provider": provider, "onnxruntime": table_of(provider).onnxruntime, "verdict": "not-run"}
 
 

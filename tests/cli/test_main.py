@@ -75,6 +75,7 @@ def test_version(run: Run) -> None:
         (["fuse", "m.onnx", "--patterns", "missing"], "'missing' does not exist"),
         (["fuse", "m.onnx", "--only", "no-such-pattern"], "there is no pattern `no-such-pattern`"),
         (["fuse", "m.onnx", "--optimise"], "No such option"),
+        (["fuse", "m.onnx", "--report", "missing/r.html"], "there is no folder missing"),
         (["fuse", "a.onnx", "b.onnx", "-o", "c.onnx"], "use --output-dir"),
         (["fuse", "a.onnx", "-o", "c.onnx", "--output-dir", "d"], "exclude each other"),
         (["fuse", "a.onnx", "-o", "./a.onnx"], "name another file"),
