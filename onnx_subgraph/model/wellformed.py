@@ -8,6 +8,7 @@ unknown (operators, domains, opsets to come) is nobody's error.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, prod
 from pathlib import Path
 
 import onnx
@@ -15,6 +16,13 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import ModelError
 
+_LOOKED_AT = 1 << 20
+"""Bytes of a tensor up to which its data may be copied to look at it."""
+_PER_ELEMENT: Mapping[int, float] = {
+    **dict.fromkeys((onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128), 2.0),
+    **dict.fromkeys((onnx.TensorProto.UINT4, onnx.TensorProto.INT4, onnx.TensorProto.FLOAT4E2M1), 0.5),
+}
+"""How many numbers of a typed field an element takes, where that is not one."""
 _TYPED_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -24,6 +32,12 @@ def check(proto: onnx.ModelProto, path: Path) -> None:
         raise ModelError(f"{path}: holds no graph; it is not an ONNX model", hint="export the model again, or check the path")
     if not proto.opset_import:
         raise ModelError(f"{path}: imports no operator set, so its operators have no meaning", hint="export the model again")
+    for imported in (*proto.opset_import, *(o for f in proto.functions for o in f.opset_import)):
+        if not 0 <= imported.version < 2**31:
+            raise ModelError(
+                f"{path}: imports version {imported.version} of '{imported.domain or 'ai.onnx'}', which can't be",
+                hint="the file is damaged; export or download it again",
+            )
     _check_graph(proto.graph, (), path)
     for function in proto.functions:
         _check_function(function, path)
@@ -146,16 +160,43 @@ def _check_tensor(tensor: onnx.TensorProto, path: Path, files: dict[str, int]) -
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, path, needed, files)
     elif tensor.HasField("raw_data"):
-        stored = tensor.ByteSize()  # At least the data; asking for raw_data itself would copy it.
-        if stored < needed:
-            raise ModelError(
-                f"{path}: tensor '{tensor.name}' of shape {list(tensor.dims)} needs {needed} bytes and has fewer",
-                hint="the file is damaged; export or download it again",
-            )
+        _check_raw(tensor, path, needed)
+    else:
+        _check_elements(tensor, path)
+
+
+def _check_raw(tensor: onnx.TensorProto, path: Path, needed: int) -> None:
+    """Bytes of elements are as many as the shape asks for. Large ones are measured from outside: to look at them copies them."""
+    stored = tensor.ByteSize()
+    around = (
+        128 + 10 * len(tensor.dims) + len(tensor.name) + len(tensor.doc_string) + sum(p.ByteSize() for p in tensor.metadata_props)
+    )
+    if stored < _LOOKED_AT:
+        stored, around = len(tensor.raw_data), 0
+    if needed and not needed <= stored <= needed + around:
+        raise ModelError(
+            f"{path}: tensor '{tensor.name}' of shape {list(tensor.dims)} needs {needed} bytes "
+            f"and has {'fewer' if stored < needed else 'more'}",
+            hint="the file is damaged; export or download it again",
+        )
+
+
+def _check_elements(tensor: onnx.TensorProto, path: Path) -> None:
+    """Elements stored as numbers are as many as the shape says, or none at all (`is_stripped`)."""
+    held = {field: len(getattr(tensor, field)) for field in _TYPED_FIELDS if getattr(tensor, field)}
+    count = prod(tensor.dims)
+    wanted = ceil(count * _PER_ELEMENT.get(tensor.data_type, 1.0))
+    if held and list(held.values()) != [wanted]:
+        raise ModelError(
+            f"{path}: tensor '{tensor.name}' of shape {list(tensor.dims)} needs {count} elements and has another number of them",
+            hint="the file is damaged; export or download it again",
+        )
 
 
 def _bytes(tensor: onnx.TensorProto, path: Path) -> int:
     """How many bytes the elements take, 0 for types that this program does not know and for strings."""
+    if tensor.data_type == onnx.TensorProto.UNDEFINED:
+        raise ModelError(f"{path}: tensor '{tensor.name}' has no element type", hint="the file is damaged; export it again")
     count = 1
     for dim in tensor.dims:
         if dim < 0:
@@ -165,7 +206,7 @@ def _bytes(tensor: onnx.TensorProto, path: Path) -> int:
         dtype = ir.DataType(tensor.data_type)
     except ValueError:
         return 0
-    return 0 if dtype in (ir.DataType.STRING, ir.DataType.UNDEFINED) else (count * dtype.bitwidth + 7) // 8
+    return 0 if dtype == ir.DataType.STRING else (count * dtype.bitwidth + 7) // 8
 
 
 def _check_external(tensor: onnx.TensorProto, path: Path, needed: int, files: dict[str, int]) -> None:
