@@ -51,6 +51,25 @@ def truncated(path: Path) -> None:
     path.write_bytes(onnx.parser.parse_model(GELU).SerializeToString()[:-40])
 
 
+def with_field(path: Path, **fields: object) -> None:
+    """GELU with other fields in its first number: no element type, or more elements than its shape has."""
+    model = onnx.parser.parse_model(GELU)
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("float_data")
+    for name, value in fields.items():
+        if isinstance(value, list):
+            getattr(tensor, name).extend(value)
+        else:
+            setattr(tensor, name, value)
+    path.write_bytes(model.SerializeToString())
+
+
+def with_import(version: int, path: Path) -> None:
+    model = onnx.parser.parse_model(GELU)
+    model.opset_import[0].version = version
+    path.write_bytes(model.SerializeToString())
+
+
 def with_short_data(path: Path) -> None:
     external("short.bin", path)
     path.with_name("short.bin").write_bytes(b"\0\0")
@@ -65,6 +84,12 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "arrays": (lambda path: feeds(path.with_suffix(".npz"), x=X).rename(path), "is not an ONNX model"),
     "another protobuf": (lambda path: path.write_bytes(b"\x0a\x03abc"), "not an ONNX model"),
     "truncated": (truncated, "is not an ONNX model, or is cut off"),
+    "too much data": (partial(with_field, raw_data=b"12345678"), "'half' of shape [] needs 4 bytes and has more"),
+    "too many elements": (partial(with_field, float_data=[1.0, 2.0]), "needs 1 elements and has another number of them"),
+    "elements of another type": (partial(with_field, int64_data=[1], data_type=1, float_data=[0.5]), "needs 1 elements"),
+    "no element type": (partial(with_field, data_type=0), "tensor 'half' has no element type"),
+    "an opset beyond all": (partial(with_import, 1 << 62), "imports version 4611686018427387904 of 'ai.onnx', which can't be"),
+    "an opset below all": (partial(with_import, -3), "imports version -3 of 'ai.onnx'"),
     "data missing": (partial(external, "weights.bin"), "the data file 'weights.bin' of tensor 'half' is missing"),
     "data cut off": (with_short_data, "needs 4 bytes at 0 of 'short.bin', which has 2"),
     "data outside": (partial(external, "../secret.bin"), "'../secret.bin', which leaves the folder of the model"),
