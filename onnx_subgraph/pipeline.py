@@ -27,6 +27,7 @@ from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.marked import Marks, replace_marked
+from onnx_subgraph.rewriting.raising import check_raised
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, Undone, settle
@@ -239,13 +240,13 @@ def _attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, 
     if opset != "auto":
         if int(opset) < own:
             raise UsageError(f"the model has opset {own}, which can't be lowered to {opset}", hint="give a higher one, or keep")
-        base = _at_opset(original, int(opset), clock)
+        base = _at_opset(original, int(opset), rewriter, clock)
         yield _Attempt(base, rewriter(base))
         return
     plain = rewriter(original)
     for wanted in sorted({s.opset for s in plain.skips if s.opset is not None}, reverse=True):
         try:
-            base = _at_opset(original, wanted, clock)
+            base = _at_opset(original, wanted, rewriter, clock)
             raised = rewriter(base)
         except ModelError as error:
             notes[wanted] = error.message
@@ -255,11 +256,14 @@ def _attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, 
     yield _Attempt(original, plain)
 
 
-def _at_opset(model: ir.Model, opset: int, clock: Clock) -> ir.Model:
+def _at_opset(model: ir.Model, opset: int, rewriter: Rewriter, clock: Clock) -> ir.Model:
     with clock.stage("raise"):
-        if opset > model.opset_imports.get("", 0) > 0:
+        raises = opset > model.opset_imports.get("", 0) > 0
+        if raises:
             model = raise_opset(model, opset)
         infer_shapes(model)
+        if raises:
+            check_raised(model, rewriter.loadability)
     return model
 
 

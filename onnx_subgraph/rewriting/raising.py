@@ -1,0 +1,45 @@
+"""Whether a model that was raised to a later opset still loads where it loaded before.
+
+An operator without a kernel runs by its definition, which onnx wrote for the opset in which the operator was last changed;
+onnxruntime takes that definition in a model of that opset, and not in one much later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx_ir as ir
+
+from onnx_subgraph.errors import ModelError
+from onnx_subgraph.rewriting.loadability import Loadability, Operand
+
+
+def check_raised(model: ir.Model, loadability: Sequence[Loadability]) -> None:
+    """Raise ModelError where a node of the model has no kernel on one of the providers, and its definition does not load."""
+    opset = model.opset_imports.get("", 0)
+    for node, inputs in _typed(model):
+        outputs = [Operand(o.dtype or ir.DataType.UNDEFINED) if o.name else None for o in node.outputs]
+        for provider in loadability:
+            if not provider.inlines(node.op_type, opset, inputs):
+                continue
+            reason = provider.reason(node.op_type, "", opset, inputs, outputs, node.attributes.values())
+            if reason is not None:
+                raise ModelError(
+                    f"raised to opset {opset}, the model would not load: {node.op_type} on {provider.provider}: {reason}",
+                    hint="keep its opset (--opset keep)",
+                )
+
+
+def _typed(model: ir.Model) -> Iterator[tuple[ir.Node, list[Operand | None]]]:
+    """The nodes of the default domain outside functions whose inputs all have a known type, with their operands."""
+    for node in model.graph.all_nodes():
+        if node.domain or not node.inputs or any(a.is_ref() for a in node.attributes.values()):
+            continue
+        if all(v is None or v.dtype is not None for v in node.inputs):
+            yield node, [_operand(v) for v in node.inputs]
+
+
+def _operand(value: ir.Value | None) -> Operand | None:
+    if value is None or value.dtype is None:
+        return None
+    return Operand(value.dtype, None if value.shape is None else len(value.shape))
