@@ -100,6 +100,22 @@ class Loadability:
             dtypes <= kernel.types for kernel in kernels if kernel.serves(since) and dtypes and kernel.types
         )
 
+    def definition_error(
+        self,
+        operator_name: str,
+        opset: int,
+        inputs: Sequence[Operand | None],
+        outputs: Sequence[Operand | None],
+        attributes: Iterable[ir.Attr],
+    ) -> str | None:
+        """Why a standard operator that `inlines` can't be run by its definition, or None."""
+        listed = tuple(attributes)
+        key = ("definition", operator_name, opset, tuple(inputs), tuple(outputs), _signature(listed))
+        if key not in self._known:
+            probe = _probe(operator_name, "", opset, inputs, outputs, listed)
+            self._known[key] = _session_error(probe, self.provider) if self.is_available else None
+        return self._known[key]
+
     def _ask(
         self,
         operator_name: str,

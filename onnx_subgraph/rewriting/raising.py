@@ -22,7 +22,7 @@ def check_raised(model: ir.Model, loadability: Sequence[Loadability]) -> None:
         for provider in loadability:
             if not provider.inlines(node.op_type, opset, inputs):
                 continue
-            reason = provider.reason(node.op_type, "", opset, inputs, outputs, node.attributes.values())
+            reason = provider.definition_error(node.op_type, opset, inputs, outputs, node.attributes.values())
             if reason is not None:
                 raise ModelError(
                     f"raised to opset {opset}, the model would not load: {node.op_type} on {provider.provider}: {reason}",
