@@ -251,7 +251,7 @@ def _insert(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
     if planned.before is None:
         last = max(planned.match.nodes, key=lambda n: position[n])
         graph.insert_after(last, nodes)
-        position.update((n, position[last]) for n in nodes)
+        outline.place_at(last, nodes)
         return
     graph.remove(planned.moved)
     come = [*planned.moved, *nodes]
@@ -290,10 +290,10 @@ def _redirect(redirect: Redirect, planned: Plan, outline: Outline) -> None:
     for node in nodes:
         node.name = outline.fresh(node.op_type)
         node.outputs[0].name = outline.fresh(f"{node.name}_output_0")
-        outline.position[node] = outline.position[reader]
     home = reader.graph
     assert home is not None
     home.insert_before(reader, nodes)
+    outline.place_at(reader, nodes)
     result.type, result.shape = old.type, old.shape
     old.replace_all_uses_with(result)
     _detach(reader, outline)

@@ -82,19 +82,27 @@ class Outline:
     def place_before(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
         """Give the nodes that have come right before `node` positions after all that was there before them."""
         above = self.position[node]
-        # What the model came with stands at whole numbers; what came before a node since then, just below it.
-        below = self._below.get(node, above - 1 if above.is_integer() else above)
+        # What the model came with stands at whole numbers.
+        below = self._below.get(node, above - 1)
         step = (above - below) / (len(come) + 1)
-        places = [below + step * (index + 1) for index in range(len(come))]
-        if all(a < b for a, b in itertools.pairwise([below, *places, above])):
-            self.position.update(zip(come, places, strict=True))
-            self._below[node] = places[-1]
+        places = [below, *(below + step * (index + 1) for index in range(len(come)))]
+        if all(a < b for a, b in itertools.pairwise((*places, above))):
+            self.position.update(zip(come, places[1:], strict=True))
+            self._below.update(zip((*come, node), places, strict=True))
             return
         graph = node.graph
         assert graph is not None
         for place, other in enumerate(graph):
             self.position[other] = float(place)
             self._below.pop(other, None)
+
+    def place_at(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
+        """Give the nodes that take the place of `node` its position."""
+        position = self.position[node]
+        below = self._below.get(node, position - 1)
+        for other in come:
+            self.position[other], self._below[other] = position, below
+            below = position
 
     def fresh(self, stem: str) -> str:
         """A name that nothing in the model has: the stem itself, or the stem and a number. The name is then taken."""

@@ -6,6 +6,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.matching.region import Region
@@ -314,3 +316,19 @@ class Broken(ConvBN):
 
 def test_a_selector_that_fails_to_build_is_a_skip() -> None:
     assert "ZeroDivisionError: no tiles" in chosen(Broken).reason
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_all_regions_of_a_graph_are_replaced_and_it_stays_in_order(data: st.DataObject) -> None:
+    """Law: whatever the shape of the graph, every region finds its place among the readers of the others."""
+    size = data.draw(st.integers(2, 24))
+    lines = []
+    for index in range(size):
+        read = [data.draw(st.integers(-1, index - 1)) for _ in range(2)]
+        operator = data.draw(st.sampled_from(["Add", "Add", "MatMul"]))
+        lines.append(f"v{index} = {operator} ({', '.join('x' if r < 0 else f'v{r}' for r in read)})")
+    ends = [f"v{i}" for i in range(size) if not any(f"v{i}," in line or f"v{i})" in line for line in lines)]
+    stage = regions(f"g (float[2,2] x) => ({', '.join(f'float[2,2] {end}' for end in ends)}) {{ {' '.join(lines)} }}")
+    assert len(stage.rewrites) == len(stage.matches)
+    onnx.checker.check_model(stage.after)
