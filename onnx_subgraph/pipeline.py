@@ -51,6 +51,7 @@ class Options:
     strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself against the truth, too.
     compare_ort: find out what onnxruntime would have fused by itself.
     excerpts: whether each rewrite notes down the nodes that it removed and added, for a report to draw.
+    thorough: look for near misses also where the operators alone speak against a match, as `explain` does.
     """
 
     target: str = "onnxruntime"
@@ -71,6 +72,7 @@ class Options:
     opset: str = "auto"
     dry_run: bool = False
     excerpts: bool = False
+    thorough: bool = False
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
 
@@ -163,6 +165,7 @@ def fuse(
         clock.stage,
         options.excerpts,
         costs.measured() if options.prefer == "speed" and options.target == "onnxruntime" else costs.Costs(()),
+        options.thorough,
     )
     for attempt in _attempts(original, rewriter, options.opset, clock, notes):
         settled = _settled(attempt, rewriter, reference, options, clock, opset_before)
@@ -214,7 +217,7 @@ def fuse(
 
 def explain(model: Path, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
     """What fuses in a model, what nearly does, and why not: `fuse` without verifying and without writing."""
-    return fuse(model, None, library, replace(options, verify=False, dry_run=True), progress)
+    return fuse(model, None, library, replace(options, verify=False, dry_run=True, thorough=True), progress)
 
 
 def selected(library: Library, options: Options) -> tuple[Pattern, ...]:

@@ -1,7 +1,7 @@
 """`onnx-subgraph explain`: what matched in a model, what nearly did, and why it did not.
 
 Nothing is written and nothing is verified. A near miss is the furthest that a pattern got from one place of the model: the part
-of the pattern that failed, the node where it failed, and what was expected and found there.
+of the pattern that failed, the node where it failed, what was expected and found there, and the smallest change that would do.
 """
 
 from __future__ import annotations
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 @prefer_option
 @json_option
 def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[Path, ...], prefer: str, as_json: bool) -> int:
-    """Say what matched in MODEL, what nearly did, and why it did not; for all patterns or for PATTERN."""
+    """Say what matched in MODEL, what nearly did, why it did not, and what would have to change.
+
+    Without PATTERN and --node it tells of what came most of the way to a match; with one of them, and with --json, of all.
+    """
     from onnx_subgraph import pipeline
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.report import json, text
+    from onnx_subgraph.report.relevance import answering, unfused
     from onnx_subgraph.report.selection import about
 
     library = load_patterns(patterns)
@@ -45,11 +49,12 @@ def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[
         result = pipeline.explain(model, library, options)
     if node is not None:
         _check_node(node, result)
-    result = about(result, pattern=pattern, node=node)
+    result = unfused(about(result, pattern=pattern, node=node))
     if as_json:
         show_json(json.explanation(result))
-    else:
-        show(text.explanation(result))
+        return 0
+    told = answering(result, library) if pattern is None and node is None else result
+    show(text.explanation(told, hidden=len(result.near_misses) - len(told.near_misses)))
     return 0
 
 

@@ -45,9 +45,11 @@ _CHAINS = {
 class Level:
     """One step up from an anchor: through one operator (`steps` = 1), or through up to `steps` operators of a chain.
 
-    optional: the chain may have no node at all, as a product of one factor and a scale of 1.
+    term: what stands there in the pattern. optional: the chain may have no node at all, as a product of one factor and a
+    scale of 1.
     """
 
+    term: Operation | Product | Sum | Layout
     operators: frozenset[Identity]
     steps: int
     optional: bool
@@ -118,14 +120,16 @@ def _level(term: Normal) -> Level | None:
         case Operation(operators=operators, arguments=arguments):
             grouped = any(name in ASSOCIATIVE and not domain for domain, name in operators)
             extra = frozenset({("", "Gemm")}) if ("", "MatMul") in operators else frozenset()
-            return Level(operators | extra, max(1, len(arguments) - 1) if grouped else 1, False)
+            return Level(term, operators | extra, max(1, len(arguments) - 1) if grouped else 1, False)
         case Product(factors=factors):
             steps = sum(max(1, ceil(abs(p))) for _, p in factors) + 2
-            return Level(_CHAINS["product"], steps, len(factors) == 1)
+            return Level(term, _CHAINS["product"], steps, len(factors) == 1)
         case Sum(addends=addends):
-            return Level(_CHAINS["sum"], len(addends) + 1, is_empty(term))
+            return Level(term, _CHAINS["sum"], len(addends) + 1, is_empty(term))
         case Layout(term=word):
-            return Level(_CHAINS["split"], 1, False) if word.word == "split" else Level(_CHAINS["layout"], layout.LONGEST, False)
+            if word.word == "split":
+                return Level(term, _CHAINS["split"], 1, False)
+            return Level(term, _CHAINS["layout"], layout.LONGEST, False)
         case _:
             return None
 
@@ -140,22 +144,40 @@ def climb(
     """The values that can be the root when `values` stand at the end of `path`, nearest first."""
     current = dict.fromkeys(values)
     for level in reversed(path):
-        reached: dict[ir.Value, None] = dict(current) if level.optional else {}
-        frontier = list(current)
-        for _ in range(level.steps):
-            found = [
-                output
-                for value in frontier
-                for node in consumers(value)
-                if (node.domain, node.op_type) in level.operators
-                for output in node.outputs
-                if output not in reached
-            ]
-            reached.update(dict.fromkeys(found))
-            frontier = found
-            if not found:
-                break
-        current = reached
+        current = _step(current, level, consumers)
         if not current:
             break
     return current
+
+
+def climb_far(
+    values: Iterable[ir.Value], anchor: Anchor, consumers: Callable[[ir.Value], Iterable[ir.Node]]
+) -> tuple[dict[ir.Value, None], Normal, Level]:
+    """Where the way up from `anchor`, which leads to no root, ends: the values, the term they stand for, and the level missed."""
+    current, term = dict.fromkeys(values), anchor.term
+    for level in reversed(anchor.path):
+        above = _step(current, level, consumers)
+        if not above:
+            return current, term, level
+        current, term = above, level.term
+    raise AssertionError("the way leads to a root")
+
+
+def _step(values: dict[ir.Value, None], level: Level, consumers: Callable[[ir.Value], Iterable[ir.Node]]) -> dict[ir.Value, None]:
+    """The values that one level above `values` can be."""
+    reached: dict[ir.Value, None] = dict(values) if level.optional else {}
+    frontier = list(values)
+    for _ in range(level.steps):
+        found = [
+            output
+            for value in frontier
+            for node in consumers(value)
+            if (node.domain, node.op_type) in level.operators
+            for output in node.outputs
+            if output not in reached
+        ]
+        reached.update(dict.fromkeys(found))
+        frontier = found
+        if not found:
+            break
+    return reached

@@ -30,11 +30,12 @@ _PLAIN = (int, float, tuple)
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why the static part of a node is not what the pattern says."""
+    """Why the static part of a node is not what the pattern says. change: what would make it so, where that is plain."""
 
     expected: str
     found: str
     span: Span | None = None
+    change: str = ""
 
 
 Inputs = tuple["ir.Value | Virtual | None", ...]

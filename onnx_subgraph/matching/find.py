@@ -19,16 +19,17 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.sentence import UnknownFact, evaluate
-from onnx_subgraph.matching.anchors import Anchor, choose, climb, paths_to
+from onnx_subgraph.matching.anchors import Anchor, choose, climb, climb_far, paths_to
 from onnx_subgraph.matching.facts import Facts, Number, static
 from onnx_subgraph.matching.growing import regions_of
 from onnx_subgraph.matching.interior import live_reader, own_nodes, provided_values
 from onnx_subgraph.matching.match import Match, NearMiss
-from onnx_subgraph.matching.matcher import Matcher, is_float_cast
+from onnx_subgraph.matching.matcher import Matcher
 from onnx_subgraph.matching.normal import Name, NormalPattern, Operation
 from onnx_subgraph.matching.normalise import normalise
-from onnx_subgraph.matching.reasons import near_miss
+from onnx_subgraph.matching.reasons import false_sentence, near_miss, not_read, read_elsewhere, unknown_sentence
 from onnx_subgraph.matching.state import EMPTY, State
+from onnx_subgraph.matching.veils import is_float_cast
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.model.constants import Constants
 
@@ -36,16 +37,22 @@ OWN_DOMAIN = "onnx_subgraph"
 """The domain of fused operators that carry their definition; the definitions are not searched again."""
 ENOUGH = 2
 """A candidate that matched this many nodes got past its anchor, and leaves a near miss."""
+ABSENT = 1 << 32
+"""What an operator that the graph does not have costs as an anchor of an unlikely candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawMiss:
-    """A candidate that failed past its anchor, before anybody asks why."""
+    """A candidate that failed past its anchor, before anybody asks why.
+
+    unlikely: whether its structure speaks against it, so that only a thorough search looks at it.
+    """
 
     view: View
     normal: NormalPattern
     anchor: Anchor
     node: ir.Node
+    unlikely: bool = False
 
 
 class Found:
@@ -80,8 +87,11 @@ def normal_of(pattern: Pattern) -> NormalPattern:
     return known[1]
 
 
-def find(model: ir.Model, patterns: Sequence[Pattern], *, constants: Constants | None = None) -> Found:
-    """All matches and near misses of `patterns` in `model`, whose values have inferred shapes (`infer_shapes`)."""
+def find(model: ir.Model, patterns: Sequence[Pattern], *, constants: Constants | None = None, thorough: bool = False) -> Found:
+    """All matches and near misses of `patterns` in `model`, whose values have inferred shapes (`infer_shapes`).
+
+    thorough: look for near misses also where the operators alone speak against a match.
+    """
     constants = constants or Constants(model)
     normals = [normal_of(p) for p in patterns if p.grow is None]
     matches: list[Match] = []
@@ -92,7 +102,7 @@ def find(model: ir.Model, patterns: Sequence[Pattern], *, constants: Constants |
             view = View(graph, constants, opsets, owner)
             counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
             for normal in normals:
-                _search(view, normal, counts, matches, misses)
+                _search(view, normal, counts, matches, misses, thorough=thorough)
             for pattern in patterns:
                 if pattern.grow is not None:
                     regions, not_kept = regions_of(view, pattern)
@@ -126,10 +136,20 @@ def searched(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function
             yield graph, owner if graph is outer else graph, opsets
 
 
-def _search(view: View, normal: NormalPattern, counts: Mapping[Any, int], matches: list[Match], misses: list[RawMiss]) -> None:
+def _search(
+    view: View,
+    normal: NormalPattern,
+    counts: Mapping[Any, int],
+    matches: list[Match],
+    misses: list[RawMiss],
+    *,
+    thorough: bool,
+) -> None:
     assert normal.primary.definition is not None
     start = choose(normal.primary, lambda identity: counts.get(identity, 0))
     if not start.cost:
+        if thorough:
+            misses.extend(_unlikely(view, normal, counts, set()))
         return
     matcher = Matcher(view, normal)
     consumers = consumers_of(matcher)
@@ -151,7 +171,18 @@ def _search(view: View, normal: NormalPattern, counts: Mapping[Any, int], matche
                 failed.append(RawMiss(view, normal, anchor, node))
     covered = {node for match in mine for node in match.nodes}
     misses.extend(m for m in failed if m.node not in covered)
+    if thorough:
+        misses.extend(_unlikely(view, normal, counts, covered | {m.node for m in failed}))
     matches.extend(_largest(mine))
+
+
+def _unlikely(view: View, normal: NormalPattern, counts: Mapping[Any, int], known: set[ir.Node]) -> Iterator[RawMiss]:
+    """Candidates that begin at the rarest operator of the pattern that the graph has, whatever stands around it."""
+    start = choose(normal.primary, lambda identity: counts.get(identity) or ABSENT)
+    for anchor in start.anchors:
+        for node in _anchored(view, anchor):
+            if node not in known:
+                yield RawMiss(view, normal, anchor, node, unlikely=True)
 
 
 def _explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> NearMiss | None:
@@ -162,11 +193,26 @@ def _explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> NearM
         matcher = explorers[key] = Matcher(miss.view, miss.normal, exploring=True)
     consumers = consumers_of(matcher)
     matcher.forget()
-    values = [v for v in miss.node.outputs if matcher.plausible(miss.anchor.term, v)]
-    for root in _roots(matcher, miss.anchor, values, consumers):
+    values = [v for v in miss.node.outputs if miss.unlikely or matcher.plausible(miss.anchor.term, v)]
+    roots = _roots(matcher, miss.anchor, values, consumers)
+    for root in roots:
         first_match(matcher, root, consumers)
+    if not roots and miss.unlikely:
+        _climb_and_fail(matcher, miss.anchor, values, consumers)
     failure = matcher.last_failure()
-    return near_miss(miss.normal.pattern, miss.node, failure) if failure is not None and failure.depth >= ENOUGH else None
+    if failure is None or failure.depth < ENOUGH:
+        return None
+    return near_miss(miss.normal.pattern, miss.view, miss.node, failure)
+
+
+def _climb_and_fail(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value], consumers: Consumers) -> None:
+    """Match the part of the pattern that an anchor is the root of as far up as its readers go, and fail at the next part."""
+    reached, term, level = climb_far(values, anchor, consumers)
+    for value in reached:
+        for state in matcher.match(term, value, EMPTY):
+            readers = " and ".join(dict.fromkeys(n.op_type for n in consumers(value))) or "nothing"
+            matcher.fail(state.deeper(0.25), level.term.span, value, *not_read(value, level.term, readers))
+            break
 
 
 def consumers_of(matcher: Matcher) -> Consumers:
@@ -271,6 +317,7 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
     """The match, when every `let` can be worked out and every sentence of `where` is true."""
     pattern, view = matcher.normal.pattern, matcher.view
     bindings: dict[str, Any] = {n: v for n, v in state.bindings.items() if isinstance(n, str)}
+    root = bindings.get(matcher.normal.primary.name)
 
     def names(name: str) -> object:
         value = bindings.get(name)
@@ -284,11 +331,12 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
 
     def holds(sentence: Expression) -> bool:
         try:
-            true, reason = bool(evaluate(sentence, names)), "it is false"
-        except UnknownFact as unknown:
-            true, reason = False, str(unknown)
-        if not true:
-            matcher.fail(state.whole(), sentence.span, None, f"`{sentence}`", reason)
+            true, unknown = bool(evaluate(sentence, names)), ""
+        except UnknownFact as fact:
+            true, unknown = False, str(fact)
+        if not true and matcher.exploring:
+            found, change = unknown_sentence(sentence, unknown) if unknown else false_sentence(sentence, names, bindings)
+            matcher.fail(state.whole(), sentence.span, root, f"`{sentence}`", found, change)
         return true
 
     if not all(map(holds, matcher.normal.first)):
@@ -297,7 +345,8 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         try:
             bindings[name] = evaluate(expression, names)
         except UnknownFact as unknown:
-            matcher.fail(state.whole(), expression.span, None, f"{name} = {expression}", str(unknown))
+            found, change = unknown_sentence(expression, str(unknown))
+            matcher.fail(state.whole(), expression.span, root, f"`{name} = {expression}`", found, change)
             return None
     if not all(holds(s) for s in pattern.where if s not in matcher.normal.first):
         return None
@@ -310,8 +359,6 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
     nodes = own_nodes(nodes, provided, shared, bound)
     reader = live_reader(nodes, provided, bound)
     if reader is not None:
-        value, node = reader
-        place = "is a graph output" if node is None else f"is also read by {node.name}"
-        matcher.fail(state.whole(), None, value, "an inner value that only the match reads", f"{value.name} {place}")
+        matcher.fail(state.whole(), matcher.spans.get(reader[0].producer()), reader[0], *read_elsewhere(view, *reader))
         return None
     return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen)

@@ -59,10 +59,11 @@ Outcome = tuple["ir.Value | Virtual", Mapping[str, Any], tuple[ir.Node, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why a chain is not the rearrangement that the pattern asks for."""
+    """Why a chain is not the rearrangement that the pattern asks for. change: what would make it one, where that is plain."""
 
     expected: str
     found: str
+    change: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -371,7 +372,7 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
             continue
         yield source, {n: _as_dim(s) for n, s in named.items() if not n.isdigit()}, nodes
     if not tried:
-        yield Mismatch("a rearrangement", "")
+        yield Mismatch(f'rearrange "{term.term.recipe}"', "")
 
 
 def _match_unchanged(view: View, value: ir.Value | Virtual) -> Iterator[Outcome | Mismatch]:

@@ -60,6 +60,7 @@ class NearMiss:
 
     span: the place in the pattern file that failed. node: the name of the node in the model where it failed.
     expected, found: in words. matched: how many nodes had matched. anchor: the name of the node it started from.
+    change: the smallest change of the model that would let the pattern get further, in words.
     """
 
     pattern: str
@@ -69,3 +70,4 @@ class NearMiss:
     expected: str
     found: str
     matched: int
+    change: str = ""

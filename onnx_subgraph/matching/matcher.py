@@ -32,9 +32,10 @@ from onnx_subgraph.matching.normal import (
     mentions,
 )
 from onnx_subgraph.matching.plausible import Plausibility, variants
-from onnx_subgraph.matching.reasons import Failure, words
+from onnx_subgraph.matching.reasons import Failure, applied, counted_inputs, named, words
 from onnx_subgraph.matching.state import State
-from onnx_subgraph.matching.view import FLOATS, View, Virtual
+from onnx_subgraph.matching.veils import guarded, is_float_cast
+from onnx_subgraph.matching.view import View, Virtual
 
 Target = ir.Value | Virtual
 _FREE = object()
@@ -58,14 +59,20 @@ class Matcher:
         self.fronts: Fronts = view.shared((self.mixed, self.finite), lambda: Fronts(view, self.through))
         self.plausible = Plausibility(view, normal, self.fronts)
         self.furthest: Failure | None = None
+        self.spans: dict[ir.Node | None, Span | None] = {}  # where the pattern says what a node is; while exploring
         self._hopeless: dict[tuple[int, ir.Value], Failure | None] = {}
         self._names: dict[int, frozenset[object]] = {}
         self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 
-    def fail(self, state: State, span: Span | None, value: Target | None, expected: str, found: str) -> None:
-        """Remember this failure when no other got further."""
-        if self.furthest is None or state.depth > self.furthest.depth:
-            self.furthest = Failure(state.depth, span, value, expected, found)
+    def fail(
+        self, state: State, span: Span | None, value: Target | None, expected: str, found: str = "", change: str = ""
+    ) -> None:
+        """Remember this failure when no other got further.
+
+        found, change: left out, they are what stands at `value`, and to put what is expected in its place.
+        """
+        if self.exploring and (self.furthest is None or state.depth > self.furthest.depth):
+            self.furthest = Failure(state.depth, span, value, expected, found, change)
 
     def forget(self) -> None:
         """Start a new candidate: failures so far don't count."""
@@ -88,7 +95,7 @@ class Matcher:
                 inner = node.inputs[0]
                 guard: tuple[ir.Node, ...] = (node,)
             elif self.finite and node.op_type == "Where":
-                inner, guard = self._guarded(node)
+                inner, guard = guarded(self.view, node)
             else:
                 break
             if inner is None:
@@ -96,17 +103,6 @@ class Matcher:
             source, more = self.view.through(inner)
             passed = (*passed, *guard, *more)
         return source, passed
-
-    def _guarded(self, where: ir.Node) -> tuple[ir.Value | None, tuple[ir.Node, ...]]:
-        """The p of Where(IsNaN(p), 0, p)."""
-        condition, zero, value = where.inputs
-        if condition is None or zero is None or value is None:
-            return None, ()
-        test = self.view.producer(self.view.through(condition)[0])
-        number = self.view.scalar(zero)
-        if test is None or test.op_type != "IsNaN" or number is None or number.number != 0 or test.inputs[0] is None:
-            return None, ()
-        return (value, (where, test)) if self.view.same(test.inputs[0], value) else (None, ())
 
     # Terms
 
@@ -139,7 +135,7 @@ class Matcher:
         if key in self._hopeless:
             known = self._hopeless[key]
             if known is not None:
-                self.fail(state.deeper(known.depth), known.span, known.value, known.expected, known.found)
+                self.fail(state.deeper(known.depth), known.span, known.value, known.expected, known.found, known.change)
             return
         before = self.last_failure()
         self.forget()
@@ -168,7 +164,7 @@ class Matcher:
     def _literal(self, term: Constant, value: Target, state: State) -> Iterable[State]:
         if isinstance(value, ir.Value) and attributes.equals_literal(self.view, term.value, value):
             return (state,)
-        self.fail(state, term.span, value, f"the constant {term.value}", "")
+        self.fail(state, term.span, value, f"the constant {term.value}")
         return ()
 
     def _name(self, term: Name, value: Target, state: State) -> Iterable[State]:
@@ -178,7 +174,10 @@ class Matcher:
         if bound is not _FREE:
             if self._is_same(bound, value):
                 return (state,)
-            self.fail(state, term.span, value, f"the same value as {term.name} before", "")
+            if self.exploring:
+                known, here = named(bound), named(value)
+                change = f"let both be the same value, {known} or {here}"
+                self.fail(state, term.span, value, f"{known} again, which {term.name} stands for", here, change)
             return ()
         if term.definition is not None:
             return self._defined(term, term.definition, value, state)
@@ -187,7 +186,7 @@ class Matcher:
             return ()
         constant = self.normal.constant.get(term.name)
         if constant is not None and self.view.constants.is_constant(value) is not constant:
-            self.fail(state, term.span, value, f"a {'constant' if constant else 'computed value'} for {term.name}", "")
+            self.fail(state, term.span, value, f"a {'constant' if constant else 'computed value'} for {term.name}")
             return ()
         plain = self.view.through(value)[0]
         behind = self.through(value)[0] if self.mixed else plain
@@ -210,17 +209,19 @@ class Matcher:
     def _operation(self, term: Operation, value: Target, state: State) -> Iterator[State]:
         node, identity, inputs, passed = self._applied(value, term.operators)
         if node is None or identity not in term.operators:
-            self.fail(state, term.span, value, words(term), identity[1])
+            self.fail(state, term.span, value, words(term))
             return
         if isinstance(value, ir.Value):
             source = self.through(value)[0]
             if source.index() != term.index:
-                self.fail(state, term.span, value, f"result {term.index} of {words(term)}", f"result {source.index()}")
+                wanted = f"result {term.index} of {words(term)}"
+                self.fail(state, term.span, value, wanted, f"result {source.index()}", f"read {wanted}")
                 return
         if term.assignment >= 0:
             key = ("node", term.assignment)
             if state.bindings.get(key, node) is not node:
-                self.fail(state, term.span, value, f"a result of the same {words(term)}", "another node's result")
+                change = f"let one {words(term)} give all the results"
+                self.fail(state, term.span, value, f"a result of the same {words(term)}", "another node's result", change)
                 return
             state = state.bind(key, node)
         if term.term.capture:
@@ -232,9 +233,11 @@ class Matcher:
         if len(term.term.operators) > 1:
             state = state.choose(id(term.term), term.term.operators.index(syntax.Operator(identity[1], identity[0])))
         state = state.visit((*passed, node))
+        if self.exploring:
+            self.spans[node] = term.span
         outcome = self._static(term, node, identity, inputs, state)
         if isinstance(outcome, attributes.Mismatch):
-            self.fail(state, outcome.span or term.span, value, outcome.expected, outcome.found)
+            self.fail(state, outcome.span or term.span, value, outcome.expected, outcome.found, outcome.change)
             return
         after, positional = outcome
         counted = False
@@ -244,11 +247,12 @@ class Matcher:
             commutes = len(operands) > 1 and identity[1] in COMMUTATIVE and not identity[0]
             for order in permutations(operands) if commutes else (operands,):
                 if identity[1] in BROADCASTING and not identity[0] and self._raises_rank(term.arguments, order):
-                    self.fail(within, term.span, value, "a constant of no higher rank than the value it meets", "a higher rank")
+                    self._fail_for_rank(within, term, value, order)
                 else:
                     yield from self._arguments(term.arguments, order, within)
         if not counted:
-            self.fail(after, term.span, value, f"{len(term.arguments)} inputs", f"{len(positional)} inputs")
+            given, most = counted_inputs(len(positional)), counted_inputs(len(term.arguments))
+            self.fail(after, term.span, value, f"{most} of {words(term)}", given, f"give {words(term)} {most}, not {given}")
 
     def _groupings(
         self, identity: tuple[str, str], operands: attributes.Inputs, wanted: int, start: int = 0
@@ -295,6 +299,12 @@ class Matcher:
                 return True
         return False
 
+    def _fail_for_rank(self, state: State, term: Operation, value: Target, order: Sequence[Target | None]) -> None:
+        ranks = [n.rank for v in order if isinstance(v, ir.Value) and (n := self.view.scalar(v)) is not None and n.rank]
+        found = f"a constant of rank {max(ranks, default=0)}"
+        change = "store the constant as a scalar, of rank 0"
+        self.fail(state, term.span, value, "a constant of no higher rank than the value it meets", found, change)
+
     def _applied(
         self, value: Target, wanted: Collection[tuple[str, str]]
     ) -> tuple[ir.Node | None, tuple[str, str], tuple[ir.Value | Virtual | None, ...], tuple[ir.Node, ...]]:
@@ -327,7 +337,7 @@ class Matcher:
                 if isinstance(term, Name) and term.name == "_":
                     yield from step(position + 1, so_far)
                 else:
-                    self.fail(so_far, term.span, None, "an input", "an omitted input")
+                    self.fail(so_far, term.span, None, words(term), "an omitted input", "give the input that is left out")
                 return
             for found in self.match(term, value, so_far):
                 yield from step(position + 1, found)
@@ -346,17 +356,29 @@ class Matcher:
         product = isinstance(term, Product)
         constant = term.coefficient * factor if isinstance(term, Product) else term.constant
         fronts = tuple(variants(self.view, self.fronts, term, value)) if self.exploring else self.plausible.chains(term, value)
-        if not fronts:
-            self.fail(state, term.span, value, f"{'a product' if product else 'a sum'} of {len(items)}", "")
+        if not fronts and self.exploring:
+            self._fail_for_items(state, term, value)
         for front in fronts:
             after = self._constant(term, front, constant, state)
             if after is not None:
+                if self.exploring:
+                    self.spans.update(dict.fromkeys(front.nodes, term.span))
                 yield from self._assign(tuple(items), front.items, after.visit(front.nodes), product)
             elif self.exploring and term.scalar is None:
                 # The constant is wrong; it is the reason only where everything else is right.
                 for reached in self._assign(tuple(items), front.items, state.visit(front.nodes), product):
                     self.fail(reached, term.span, value, f"the constant {constant:.6g}", f"{front.constant:.6g}")
                     break
+
+    def _fail_for_items(self, state: State, term: Product | Sum, value: ir.Value) -> None:
+        """The chain has other items than the pattern says: another exponent, or another number of them."""
+        if isinstance(term, Product) and len(term.factors) == 1:
+            wanted = term.factors[0][1]
+            for front in self.fronts.product(value, 2):
+                if len(front.items) == 1 and front.nodes and front.items[0][1] != wanted:
+                    self.fail(state, term.span, value, f"the exponent {wanted:.6g}", f"{front.items[0][1]:.6g}")
+                    return
+        self.fail(state, term.span, value, words(term), applied(self.view, value))
 
     def _constant(self, term: Product | Sum, front: Front, constant: float, state: State) -> State | None:
         """The state in which the front's constant is the pattern's, or None."""
@@ -399,7 +421,6 @@ class Matcher:
                 term.span,
                 other,
                 words(term) if other is not None else f"a power of {power:g}" if product else "an addend",
-                "",
             )
 
     # Layout
@@ -407,9 +428,11 @@ class Matcher:
     def _layout(self, term: Layout, value: Target, state: State) -> Iterator[State]:
         for outcome in layout.match(self.view, term, value, state):
             if isinstance(outcome, layout.Mismatch):
-                self.fail(state, term.span, value, outcome.expected, outcome.found)
+                self.fail(state, term.span, value, outcome.expected, outcome.found, outcome.change)
                 continue
             source, bound, nodes = outcome
+            if self.exploring:
+                self.spans.update(dict.fromkeys(nodes, term.span))
             yield from self.match(
                 term.source, source, State({**state.bindings, **bound}, state.nodes, state.depth, state.chosen).visit(nodes)
             )
@@ -430,12 +453,6 @@ def specificity(term: Normal, state: State | None = None) -> int:
             return 3
         case _:
             return 4
-
-
-def is_float_cast(node: ir.Node) -> bool:
-    """Whether a Cast goes from one float type to another."""
-    value = node.inputs[0]
-    return value is not None and value.dtype in FLOATS and node.outputs[0].dtype in FLOATS
 
 
 def close(a: float, b: float, tolerance: float = 0.0) -> bool:

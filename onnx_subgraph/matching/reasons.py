@@ -2,85 +2,205 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ast
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
-from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language import falsity
+from onnx_subgraph.language.evaluation import Names
+from onnx_subgraph.language.pattern import Expression, Pattern
+from onnx_subgraph.language.sentence import free_names
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Operation, Product, Sum
-from onnx_subgraph.matching.view import Virtual
+from onnx_subgraph.matching.veils import guarded, is_float_cast
+from onnx_subgraph.matching.view import View, Virtual
 
 Target = ir.Value | Virtual
 
 
 class Failure:
-    """The furthest failure, in raw form; it is put into words only when somebody reads it."""
+    """The furthest failure, in raw form; it is put into words only when somebody reads it.
 
-    __slots__ = ("depth", "expected", "found", "span", "value")
+    found: "" for what stands at `value`. change: "" for what is expected, in the place of what was found.
+    """
 
-    def __init__(self, depth: float, span: Span | None, value: Target | None, expected: str, found: str) -> None:
+    __slots__ = ("change", "depth", "expected", "found", "span", "value")
+
+    def __init__(
+        self, depth: float, span: Span | None, value: Target | None, expected: str, found: str, change: str = ""
+    ) -> None:
         self.depth = depth
         self.span = span
         self.value = value
         self.expected = expected
         self.found = found
+        self.change = change
 
     def above(self, depth: float) -> Failure:
         """The same failure, with its depth counted from `depth`."""
-        return Failure(self.depth - depth, self.span, self.value, self.expected, self.found)
+        return Failure(self.depth - depth, self.span, self.value, self.expected, self.found, self.change)
 
 
 def words(term: Normal) -> str:
-    """What a term asks for, in a word or two."""
+    """What a term asks for: an operator, or a sum or product as the pattern writes it."""
     match term:
         case Operation(operators=operators):
-            return " or ".join(sorted(name for _, name in operators))
+            return " or ".join(sorted(map(qualified, operators)))
         case Name(name=name, definition=definition):
             return words(definition) if definition is not None else f"a value for {name}"
         case Constant(value=value):
             return f"the constant {value}"
-        case Product():
-            return "a product"
-        case Sum():
-            return "a sum"
+        case Product(span=span) | Sum(span=span):
+            kind = "a product" if isinstance(term, Product) else "a sum"
+            return kind if span is None or not written(span) else f"{kind} `{written(span)}`"
         case Choice(alternatives=alternatives):
             return " or ".join(dict.fromkeys(map(words, alternatives)))
         case Layout(term=word):
             return f"a {word.word}"
 
 
-def near_miss(pattern: Pattern, anchor: ir.Node, failure: Failure) -> NearMiss:
+def written(span: Span) -> str:
+    """The text at a place of a pattern file."""
+    return span.text[span.column - 1 : span.column - 1 + span.length].strip()
+
+
+def qualified(identity: tuple[str, str]) -> str:
+    """An operator by its name, with its domain where that is not the standard's."""
+    domain, operator = identity
+    return f"{domain}.{operator}" if domain else operator
+
+
+def counted_inputs(number: int) -> str:
+    """`1 input`, `2 inputs`."""
+    return f"{number} input{'' if number == 1 else 's'}"
+
+
+def named(value: object) -> str:
+    """A value of the graph by its name; a number as it is."""
+    if isinstance(value, ir.Value):
+        return f"`{value.name}`"
+    return value.operator if isinstance(value, Virtual) else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def applied(view: View, value: ir.Value) -> str:
+    """The node behind a value as a pattern would write it, constants by their number: `Pow(h, 2.01)`."""
+    node = view.producer(value)
+    if node is None or view.constants.is_constant(value):
+        return ""
+    inputs = ("" if v is None else _operand(view, v) for v in node.inputs)
+    return f"{qualified((node.domain, node.op_type))}({', '.join(inputs)})"
+
+
+Said = tuple[str, str, str]
+"""What was expected, what was found, and the smallest change."""
+
+
+def false_sentence(sentence: Expression, names: Names, bindings: Mapping[str, object]) -> tuple[str, str]:
+    """Why a sentence is false, with what its names stand for in the graph, and what would have to be."""
+    part = falsity.deciding_part(sentence, names)
+    head = "it is false" if part is sentence.tree else f"`{ast.unparse(part)}` is false"
+    stand_for = (f"{n} is `{v.name}`" for n in free_names(part) if isinstance(v := bindings.get(n), ir.Value))
+    return f"{head}: {falsity.facts(part, names)}", "; ".join((falsity.wish(part), *stand_for))
+
+
+def unknown_sentence(sentence: Expression, unknown: str) -> tuple[str, str]:
+    """Why a sentence can't be said to be true, and what to do about it."""
+    if "is not a constant" in unknown:
+        return unknown, f"let it be a constant, so that `{sentence}` can be worked out"
+    if "not known" in unknown:
+        return unknown, "declare the shapes of the inputs, or fix them: `onnx-subgraph specialize MODEL --shape INPUT=…`"
+    return unknown, f"let `{sentence}` have a value"
+
+
+def read_elsewhere(view: View, value: ir.Value, reader: ir.Node | None) -> Said:
+    """An inner value that is needed outside the match: by `reader`, or as an output of the graph."""
+    expected = "an inner value that only the match reads"
+    if reader is None:
+        return expected, f"value `{value.name}` is an output of the graph", f"take `{value.name}` out of the graph's outputs"
+    where = "" if reader.graph is view.graph else ", in a nested body"
+    place = _name(reader)
+    found = f"value `{value.name}` is also read by {place} ({reader.op_type}){where}"
+    return expected, found, f"let {place} read another value, or leave it out"
+
+
+def not_read(value: ir.Value, reader: Normal, readers: str) -> Said:
+    """A part of the pattern is there, and what the pattern wants to read it is not."""
+    wanted = words(reader)
+    return f"{wanted} that reads `{value.name}`", readers, f"let {wanted} read `{value.name}`"
+
+
+def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -> NearMiss:
     """The failure of a candidate that started from `anchor`, in words."""
     value = failure.value
+    found = failure.found or _describe(view, value)
+    change = failure.change or _veiled(pattern, view, value) or _opened(value, failure.expected)
     return NearMiss(
         pattern=pattern.id,
         span=failure.span,
-        anchor=anchor.name or "",
+        anchor=_name(anchor),
         node=_place(value, anchor),
         expected=failure.expected,
-        found=failure.found or _describe(value),
+        found=found,
         matched=int(failure.depth),
+        change=change or f"put {failure.expected} in the place of {found}",
     )
+
+
+def _name(node: ir.Node) -> str:
+    return node.name or (node.outputs[0].name if node.outputs else "") or ""
 
 
 def _place(value: ir.Value | Virtual | None, anchor: ir.Node) -> str:
     if isinstance(value, Virtual):
-        return value.node.name or ""
+        return _name(value.node)
     producer = value.producer() if value is not None else anchor
     if producer is None:
         return (value.name if value is not None else "") or ""
-    return producer.name or producer.outputs[0].name or ""
+    return _name(producer)
 
 
-def _describe(value: ir.Value | Virtual | None) -> str:
+def _describe(view: View, value: ir.Value | Virtual | None) -> str:
     """What stands where something else was expected."""
     if value is None:
         return "nothing"
     if isinstance(value, Virtual):
         return value.operator
-    producer: Any = value.producer()
+    if view.constants.is_constant(value):
+        number = view.scalar(value)
+        return f"a constant of shape {value.shape}" if number is None else f"{number.number:.6g}"
+    producer = value.producer()
     if producer is not None:
-        return str(producer.op_type)
-    return "an initializer" if value.is_initializer() and not value.is_graph_input() else "a graph input"
+        return qualified((producer.domain, producer.op_type))
+    if _is_overridable(value):
+        return f"`{value.name}`, an initializer that is a graph input as well"
+    return f"`{value.name}`, a graph input" if value.is_graph_input() else f"`{value.name}`, a value from outside"
+
+
+def _operand(view: View, value: ir.Value) -> str:
+    number = view.scalar(value)
+    return value.name or "" if number is None else f"{number.number:.6g}"
+
+
+def _is_overridable(value: ir.Value) -> bool:
+    return value.is_initializer() and value.is_graph_input()
+
+
+def _opened(value: Target | None, expected: str) -> str:
+    """What to change where a constant is expected, and the value could be one."""
+    if not isinstance(value, ir.Value) or "constant" not in expected or not _is_overridable(value):
+        return ""
+    return f"take {value.name} out of the inputs of the graph, so that nothing can override it"
+
+
+def _veiled(pattern: Pattern, view: View, value: Target | None) -> str:
+    """What to change where a Cast or a guard stands in the way that other patterns look through."""
+    node = view.producer(value) if isinstance(value, ir.Value) else None
+    if node is None or node.domain:
+        return ""
+    if node.op_type == "Cast" and not pattern.mixed_precision and is_float_cast(node):
+        return "leave the Cast out; or let the pattern say `mixed-precision: true`"
+    if node.op_type == "Where" and "finite" not in pattern.assumes and guarded(view, node)[0] is not None:
+        return "leave the guard against NaN out; or let the pattern say `assumes: finite`"
+    return ""

@@ -1,7 +1,7 @@
 """Results put together as a person thinks of them: one entry for what happened in the same way at many places.
 
 A model of 24 equal layers has 24 equal fusions, 24 equal skips and 24 equal near misses. Each becomes one group with the names of
-all its nodes; names in a reason are compared without their numbers: `/layer.0/Add` and `/layer.1/Add` differ in nothing else.
+all its nodes; names in a reason are compared without their numbers: `/layer.0/Add` and `/layer.1/Add_2` differ in nothing else.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class NearlyMatched:
     """All candidates of one pattern that failed at one place of it in one way.
 
     span: the place in the pattern file. matched: how many nodes had matched. nodes: the names of those where it failed.
-    anchors: the names of the nodes that the candidates started from, in the same order.
+    anchors: the names of the nodes that the candidates started from, in the same order. change: what would mend the first.
     """
 
     pattern: str
@@ -77,6 +77,7 @@ class NearlyMatched:
     matched: int
     nodes: tuple[str, ...]
     anchors: tuple[str, ...]
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +115,11 @@ def skipped(skips: Iterable[Skip]) -> tuple[Skipped, ...]:
 def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]:
     """`near_misses` by what failed, those that came furthest first.
 
-    What two alternatives of a pattern found wrong in the same way at one place is one near miss, the furthest.
+    What two candidates or alternatives of a pattern found wrong in the same way at one place is one near miss, the furthest.
     """
     once: dict[Hashable, NearMiss] = {}
     for miss in near_misses:
-        key = (miss.pattern, miss.anchor, miss.node, miss.expected, miss.found)
+        key = (miss.pattern, miss.node, miss.expected, miss.found)
         if key not in once or miss.matched > once[key].matched:
             once[key] = miss
     near_misses = once.values()
@@ -132,6 +133,7 @@ def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]
             matched=max(n.matched for n in group),
             nodes=tuple(n.node for n in group),
             anchors=tuple(n.anchor for n in group),
+            change=group[0].change,
         )
         for group in groups
     )
@@ -146,7 +148,7 @@ def compared(runs: Iterable[Run]) -> tuple[Compared, ...]:
 
 def anonymous(words: str) -> str:
     """`words` with the numbers in names left out: equal for the same reason in equal layers."""
-    return _NAME.sub(lambda name: re.sub(r"\d+", "#", name.group()), words)
+    return _NAME.sub(lambda name: re.sub(r"\d+", "#", re.sub(r"_\d+", "", name.group())), words)
 
 
 def _grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:

@@ -133,6 +133,7 @@ def _found(result: FuseResult) -> Object:
                 "place": _place(group.span),
                 "expected": group.expected,
                 "found": group.found,
+                "change": group.change,
                 "matched": group.matched,
                 "count": len(group.nodes),
                 "nodes": list(group.nodes),

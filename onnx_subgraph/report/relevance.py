@@ -1,8 +1,8 @@
 """Which near misses a person who fuses a model wants to hear of.
 
-Many places look a little like a pattern: every Add after a MatMul nearly is a Gemm. `explain` shows them all; `fuse` shows
-those that came most of the way, or failed at a number, through operators that say something, where nothing else was fused and the
-target has a replacement.
+Many places look a little like a pattern: every Add after a MatMul nearly is a Gemm. `fuse` shows those that came most of the
+way, or failed at a number, through operators that say something, where nothing else was fused and the target has a replacement;
+`explain` those that came most of the way whatever the target, and asked about one pattern or node all.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ LEAST = 3
 """Two operators in a row are found everywhere; from three on a likeness says something."""
 MOST_OF_THE_WAY = 2 / 3
 """The part of a pattern's operators that must have matched."""
+ROUNDED = 0.1
+"""The relative difference of a constant that somebody may have rounded."""
 INSTEAD = {"onnxruntime": ("standard",)}
 """Target → the other targets whose replacement it takes where it has none."""
 
@@ -50,6 +52,38 @@ def telling(result: FuseResult, library: Library) -> FuseResult:
     return replace(result, near_misses=tuple(miss for miss in result.near_misses if tells(miss)))
 
 
+def answering(result: FuseResult, library: Library) -> FuseResult:
+    """`result` with only the near misses that answer why nothing more was fused."""
+    known = {pattern.id: pattern for pattern in library.patterns}
+    return replace(result, near_misses=tuple(m for m in result.near_misses if _answers(m, known.get(m.pattern))))
+
+
+def unfused(result: FuseResult) -> FuseResult:
+    """`result` with only the near misses of the model as it was, whose place was not fused after all.
+
+    A place is fused where its own pattern, or one that took about as much away, was replaced; what failed at an operator that
+    another fusion put there says nothing to the model's author.
+    """
+    by_node = {node: rewrite for rewrite in result.rewrites for node in rewrite.replaces if node}
+    ops = {rewrite.node: rewrite.op for rewrite in result.rewrites if rewrite.op}
+
+    def is_left(miss: NearMiss) -> bool:
+        taken = [by_node[place] for place in {miss.anchor, miss.node} if place in by_node]
+        if any(rewrite.pattern == miss.pattern or 2 * len(rewrite.replaces) >= miss.matched for rewrite in taken):
+            return False
+        return miss.node not in ops or not miss.found.startswith(ops[miss.node])
+
+    return replace(result, near_misses=tuple(filter(is_left, result.near_misses)))
+
+
+def _answers(miss: NearMiss, pattern: Pattern | None) -> bool:
+    if pattern is None or pattern.grow is not None:
+        return pattern is not None
+    whole = size(pattern.match)
+    nearly = miss.matched >= max(min(LEAST, whole), MOST_OF_THE_WAY * whole)
+    return _says_something(pattern) and (nearly or _is_near_number(miss))
+
+
 def size(block: Block) -> int:
     """How many operators the smallest graph has that `block` matches."""
     return sum(_size(assignment.term) for assignment in block)
@@ -70,6 +104,14 @@ def _size(term: Term) -> int:
 def _is_another_number(miss: NearMiss) -> bool:
     """Whether only a constant is another one: somebody rounded it too far, or wrote another function on purpose."""
     return miss.expected.startswith("the constant ") and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", miss.found) is not None
+
+
+def _is_near_number(miss: NearMiss) -> bool:
+    """Whether only a constant is another one, and not by much."""
+    if not _is_another_number(miss):
+        return False
+    wanted = float(miss.expected.removeprefix("the constant "))
+    return abs(wanted - float(miss.found)) <= ROUNDED * abs(wanted)
 
 
 def _says_something(pattern: Pattern) -> bool:

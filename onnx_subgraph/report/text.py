@@ -79,10 +79,10 @@ def expectations(entry: Entry) -> RenderableType:
     return Group(*parts, "")
 
 
-def explanation(result: FuseResult) -> RenderableType:
-    """What matched in one model, what nearly did, and why not."""
+def explanation(result: FuseResult, *, hidden: int = 0) -> RenderableType:
+    """What matched in one model, what nearly did, and why not. hidden: how many near misses `result` does not tell of."""
     parts: list[RenderableType] = [Text(str(result.model), "bold")]
-    if not (result.rewrites or result.skipped or result.near_misses):
+    if not (result.rewrites or result.skipped or result.near_misses or hidden):
         return Group(*parts, "No pattern got past its first operator here: there is nothing to explain.", "")
     if groups := grouping.fusions(result.rewrites):
         parts += ["", Text("Matched", "bold"), _fusions(groups)]
@@ -91,6 +91,9 @@ def explanation(result: FuseResult) -> RenderableType:
     if near := grouping.nearly_matched(result.near_misses):
         parts += ["", Text("Nearly matched, the furthest first", "bold")]
         parts += [_near_miss(group) for group in near]
+    if hidden:
+        begun = f"{count(hidden, 'more place')} where a pattern only began to match"
+        parts += ["", Text(f"{begun}: `onnx-subgraph explain {result.model} PATTERN` shows those of one pattern", "dim")]
     return Group(*parts)
 
 
@@ -293,6 +296,8 @@ def _near_miss(group: grouping.NearlyMatched) -> RenderableType:
     facts.add_row("node", _names(group.nodes))
     facts.add_row("expected", group.expected)
     facts.add_row("found", group.found)
+    if group.change:
+        facts.add_row("change", group.change)
     places = count(len(group.nodes), "place")
     title = Text.assemble("\n", (group.pattern, "bold"), f": {count(group.matched, 'node')} matched, at {places}")
     return Group(title, *_line(group.span), facts)

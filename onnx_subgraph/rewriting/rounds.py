@@ -48,7 +48,7 @@ class Rewriter:
     """What a model is rewritten with: the patterns, what they become, and the providers that must load it.
 
     stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws. costs: what
-    replacements cost on these providers.
+    replacements cost on these providers. thorough: see `find`.
     """
 
     patterns: Sequence[Pattern]
@@ -57,6 +57,7 @@ class Rewriter:
     stage: Stage = lambda _: nullcontext()
     excerpts: bool = False
     costs: Costs | None = None
+    thorough: bool = False
 
     def __call__(self, base: ir.Model, admits: Admits | None = None, record: Record | None = None) -> Fused:
         """`base` rewritten, itself left as it is. admits: whether a place may be touched. record: see `apply`."""
@@ -78,10 +79,13 @@ class Rewriter:
         """Up to `most` rounds of find and rewrite; what was done, what was not, and what was found last. Changes `model`."""
         rewrites: list[Rewrite] = []
         waiting: list[Skip] = []
-        for _ in range(most):
+        before: tuple[NearMiss, ...] = ()
+        for turn in range(most):
             constants = Constants(model)
             with self.stage("find"):
-                found = find(model, patterns, constants=constants)
+                found = find(model, patterns, constants=constants, thorough=self.thorough)
+                if self.thorough and not turn:  # the graph as its author knows it: a fusion may hide what was wrong with another
+                    before = found.near_misses
             with self.stage("rewrite"):
                 made, skips = apply(
                     model,
@@ -99,6 +103,8 @@ class Rewriter:
                 break
             # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten.
             waiting += (s for s in skips if s.opset is not None)
+        if before and rewrites:
+            found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))))
         return rewrites, [*skips, *waiting], found
 
 
