@@ -47,8 +47,8 @@ WIDE = grid((16, 128, 512), H=(1536, 3072))
 ADDED = "($T[$b,$s,$H] x, $T[$b,$s,$H] z, $T[$H] G, $T[$H] B) => ($T[$b,$s,$H] y)"
 ADDED_AND_KEPT = ADDED.replace(" y)", " y, $T[$b,$s,$H] t)")
 BIASED = ADDED.replace("$T[$H] G", "$T[$H] C, $T[$H] G")
-BEHIND = "($T[$b,$s,$H] x, $T[$H,$F] W, $T[$F] B) => ($T[$b,$s,$F] y)"
-FEED_FORWARD = grid((16, 128), H=(384, 768), F=(1536, 3072))
+BEHIND = "($T[$b,$s,$H] x, $T[$H,$F] W, $T[$F] B, $T[$F,$H] V) => ($T[$b,$s,$H] y)"
+FEED_FORWARD = grid((16, 128, 256), H=(384, 768), F=(1536, 3072))
 ONE = "($T[$b,$s,$H] x) => ($T[$b,$s,$H] y)"
 
 NORMALIZATION = (
@@ -116,8 +116,15 @@ ACTIVATION = (
     ),
     Case(("silu",), f"{ONE} {{ g = Sigmoid(x) y = Mul(x, g) }}", WIDE),
     Case(("quick-gelu",), f"{ONE} <float a = {{1.702}}> {{ m = Mul(x, a) g = Sigmoid(m) y = Mul(x, g) }}", WIDE),
-    Case(("bias-gelu",), f"{BEHIND} {{ m = MatMul(x, W) a = Add(m, B) y = com.microsoft.Gelu(a) }}", FEED_FORWARD),
-    Case(("bias-fast-gelu",), f"{BEHIND} {{ m = MatMul(x, W) a = Add(m, B) y = com.microsoft.FastGelu(a) }}", FEED_FORWARD),
+    *(
+        Case(
+            (f"{kind}-{name}",),
+            f"{BEHIND} {{ m = MatMul(x, W) a = Add(m, B) g = com.microsoft.{operator}(a) y = MatMul(g, V) }}",
+            FEED_FORWARD,
+        )
+        for name, operator in (("gelu", "Gelu"), ("fast-gelu", "FastGelu"))
+        for kind in ("bias",)
+    ),
 )
 
 LINEAR = (

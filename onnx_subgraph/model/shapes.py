@@ -98,6 +98,13 @@ def restore_declared(model: ir.Model) -> None:
             value.type = value.shape = None
 
 
+def copied(model: ir.Model) -> ir.Model:
+    """A copy of a model that remembers what its file declares, which `ir.Model.clone` forgets."""
+    copy = model.clone()
+    copy.meta.update(model.meta)
+    return copy
+
+
 @contextmanager
 def declared_only(model: ir.Model) -> Iterator[None]:
     """Within the block the model says what its file declared; afterwards what inference found is back."""

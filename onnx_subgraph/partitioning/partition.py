@@ -20,7 +20,7 @@ from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning
 from onnx_subgraph.model.files import hand_on, load, save, write_temporary
-from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Unsupported, partition_model
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.verification.sessions import Failure, Session
@@ -151,7 +151,7 @@ class _Trial:
     def _attempt(self, *, without: Mapping[int, str] | None = None) -> Partition:
         with self.clock.stage("partition"):
             refused = {**self.refused, **(without or {})}
-            return partition_model(self.original.clone(), self.backend, self.options.limits, refused)
+            return partition_model(copied(self.original), self.backend, self.options.limits, refused)
 
     def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[int, str]]:
         """What verification says, and the engines whose backend failed: position → why."""

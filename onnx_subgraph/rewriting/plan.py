@@ -263,8 +263,9 @@ def _check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Se
     found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
     for provider, cost in found.items():
         if cost is not None and cost.is_slower:
-            raise Refused(f"slower than the unfused graph on {provider} (×{cost.most:.2g}, such as at {cost.place})")
-    saves = len(fragment.nodes) < len(match.nodes) or any(n.domain for n in fragment.nodes)
+            raise Refused(f"slower than the unfused graph on {provider} (×{cost.ratio:.2g}, such as at {cost.place})")
+    had = {n.op_identifier() for n in match.nodes}
+    saves = len(fragment.nodes) < len(match.nodes) or any(n.domain and n.op_identifier() not in had for n in fragment.nodes)
     unproved = next((p for p, cost in found.items() if cost is None or not cost.is_faster), None)
     if not saves and unproved is not None:
         raise Refused(f"it saves no node, and was not measured to be faster on {unproved}")

@@ -12,6 +12,7 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.find import Found, find
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import copied
 from onnx_subgraph.rewriting.apply import Admits, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.loadability import Loadability
@@ -61,7 +62,7 @@ class Rewriter:
 
     def __call__(self, base: ir.Model, admits: Admits | None = None, record: Record | None = None) -> Fused:
         """`base` rewritten, itself left as it is. admits: whether a place may be touched. record: see `apply`."""
-        model = base.clone()
+        model = copied(base)
         allowed = admits or _everywhere
         terms = [p for p in self.patterns if p.grow is None]
         rewrites, skips, found = self._rounds(model, terms, MOST_ROUNDS, allowed, record)
