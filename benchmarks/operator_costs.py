@@ -80,7 +80,11 @@ def measured(case: Case, dtype: str, provider: str, counts: Sequence[int], secon
                     session(unfused, threads, provider),
                     session(unfused, threads, provider, own_fusions=False),
                 ]
-                ratio, apart = compare(sessions, feeds, seconds, time.thread_time if threads == 1 else time.perf_counter)
+                if case.around:
+                    around = Path(folder) / "around.onnx"
+                    onnx.save(model(case, case.around, dtype, sizes, symbolic=True), around)
+                    sessions.append(session(around, threads, provider))
+                fusing, apart = compare(sessions, feeds, seconds, time.thread_time if threads == 1 else time.perf_counter)
                 yield {
                     "provider": provider,
                     "pattern": case.name,
@@ -89,7 +93,7 @@ def measured(case: Case, dtype: str, provider: str, counts: Sequence[int], secon
                     "operands": [None if o is None else list(o) for o in signature.operands],
                     "attributes": dict(signature.attributes),
                     "threads": threads,
-                    "ratio": ratio,
+                    "ratio": fusing,
                     "apart": apart,
                 }
 
@@ -104,7 +108,7 @@ def model(case: Case, graph: str, dtype: str, sizes: Mapping[str, int], *, symbo
         array = onnx.numpy_helper.to_array(number)
         number.CopyFrom(onnx.numpy_helper.from_array(array.astype({"float": "f4", "float16": "f2"}[dtype]), number.name))
     generator = np.random.default_rng(1)
-    for value in [v for v in made.graph.input if v.name.isupper()]:
+    for value in [v for v in made.graph.input if v.name[0].isupper()]:
         array = generator.standard_normal([d.dim_value for d in value.type.tensor_type.shape.dim]) * 0.05
         kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         made.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(kind), value.name))
@@ -182,7 +186,9 @@ def compare(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[list[float]]:
-    """The ratios of the first session's time to that of each of the others: the least, that of the quickest rounds, the most.
+    """The ratios of the first session's time to the second's and the third's: the least, that of the quickest rounds, the most.
+
+    A fourth session is what is around; its time is taken off the others'.
 
     clock: with one thread its processor time, which other processes on the machine do not add to.
     """
@@ -207,10 +213,15 @@ def compare(
         idle = idle + 1 if all(b > 0.99 * q for b, q in zip(best, quickest, strict=True)) else 0
         quickest = [min(both) for both in zip(best, quickest, strict=True)]
     found = []
-    for other in range(1, len(sessions)):
-        ratios = [each[0] / each[other] for each in (*rounds, quickest)]
-        found.append([round(ratio, 3) for ratio in (min(ratios), ratios[-1], max(ratios))])
+    for other in (1, 2):
+        ratios = [ratio(each[0], each[other], *each[3:]) for each in (*rounds, quickest)]
+        found.append([round(r, 3) for r in (min(ratios), ratios[-1], max(ratios))])
     return found
+
+
+def ratio(fused: float, unfused: float, around: float = 0.0) -> float:
+    """How long the one takes by the other, without what is around; a clock that errs more than they differ says nothing."""
+    return max(0.1, (fused - around) / (unfused - around)) if min(fused, unfused) > around else 1.0
 
 
 def machine() -> str:
