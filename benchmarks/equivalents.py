@@ -11,13 +11,9 @@ from collections.abc import Iterable, Mapping
 
 import onnx
 
-ATTENTION = "attention, not in this release"
 QUANTIZED = "quantized, not in this release"
 
 LATER: Mapping[str, str] = {
-    "com.microsoft.Attention": ATTENTION,
-    "com.microsoft.MultiHeadAttention": ATTENTION,
-    "com.microsoft.RotaryEmbedding": ATTENTION,
     "com.microsoft.DynamicQuantizeMatMul": QUANTIZED,
     "com.microsoft.MatMulIntegerToFloat": QUANTIZED,
 }
