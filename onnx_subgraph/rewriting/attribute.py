@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.term import Apply, Chain, Literal, Static, Term, Variable
+from onnx_subgraph.language.vocabulary import DTYPES
 from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.rewriting.fragment import Refused
 
@@ -22,6 +23,9 @@ Known = Static | np.ndarray | ir.Attr
 
 Lookup = Callable[[str], "Known | None"]
 """What a name stands for, if it is known now; None where it is absent. Raises Refused where it is not constant."""
+
+_LONG_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
+"""The element types that ONNX calls otherwise than the language; an attribute that is a number takes theirs."""
 
 _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "Neg": lambda x: -x,
@@ -127,6 +131,8 @@ def attribute(name: str, kind: str, value: Known) -> ir.Attr:
 
 
 def _integer(value: object) -> int:
+    if isinstance(value, str) and value in DTYPES:
+        return int(ir.DataType[_LONG_NAMES.get(value, value.upper())])
     if not isinstance(value, int | float) or value != int(value):
         raise ValueError(value)
     return int(value)

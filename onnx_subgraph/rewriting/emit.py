@@ -111,7 +111,7 @@ class Emitter:
             case Rearrange():
                 return layout.rearrange(self, term)
             case Either(alternatives=alternatives):
-                present = next((t for t in alternatives if all(self._is_present(n) for n in self._names(t))), None)
+                present = next((t for t in alternatives if self._is_present(t)), None)
                 return None if present is None else self.operand(present)
 
     def value(self, term: Term) -> ir.Value:
@@ -327,9 +327,15 @@ class Emitter:
     def _is_absent(self, term: Term) -> bool:
         return isinstance(term, Variable) and term.name not in self.results and self.bindings.get(term.name) is None
 
-    def _is_present(self, name: str) -> bool:
-        """Whether the name stands for something here; a replacement takes the first alternative that is all present."""
-        return (self.results[name] if name in self.results else self.bindings.get(name)) is not None
+    def _is_present(self, term: Term) -> bool:
+        """Whether all of a term stands for something here; a replacement takes the first alternative that does."""
+        term = self._chosen(term)
+        if isinstance(term, Variable):
+            name = term.name
+            return (self.results[name] if name in self.results else self.bindings.get(name)) is not None
+        if isinstance(term, Either):
+            return any(map(self._is_present, term.alternatives))
+        return all(map(self._is_present, children(term)))
 
     def _known(self, name: str) -> Static | np.ndarray | ir.Attr | None:
         result = self.results.get(name)

@@ -164,14 +164,18 @@ class Fragment:
         """Drop what changes nothing here, a Cast to the same dtype, an Expand to the same shape. Call after `infer`."""
         if not self.fold_constants:
             return
-        provided = set(self.provides.values())
         for node in self.nodes:
-            if node.domain or node.op_type not in _NEUTRAL or node.outputs[0] in provided:
+            source, result = next(iter(node.inputs), None), node.outputs[0]
+            if node.domain or node.op_type not in _NEUTRAL or source is None:
                 continue
-            source, result = node.inputs[0], node.outputs[0]
-            if source is not None and source.dtype == result.dtype and same_shape(source.shape, result.shape):
+            names = [name for name, value in self.provides.items() if value is result]
+            if names and source.producer() is None:
+                continue  # what stands outside can't be what the fragment provides
+            if source.dtype == result.dtype and same_shape(source.shape, result.shape):
                 for user, index in tuple(result.uses()):
                     user.replace_input_with(index, source)
+                self.provides.update(dict.fromkeys(names, source))
+        provided = set(self.provides.values())
         for node in reversed(list(self.nodes)):
             if not any(o.uses() or o in provided for o in node.outputs):
                 for index in range(len(node.inputs)):
