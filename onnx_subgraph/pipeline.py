@@ -246,17 +246,28 @@ def _attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, 
         base = _at_opset(original, int(opset), rewriter, clock)
         yield _Attempt(base, rewriter(base))
         return
-    plain = rewriter(original)
-    for wanted in sorted({s.opset for s in plain.skips if s.opset is not None}, reverse=True):
+    attempts = {own: _Attempt(original, rewriter(original))}
+    wishes = _wishes(attempts[own].fused)
+    while tried := max(wishes.keys() - attempts.keys() - notes.keys(), default=None):
         try:
-            base = _at_opset(original, wanted, rewriter, clock)
-            raised = rewriter(base)
+            base = _at_opset(original, tried, rewriter, clock)
+            attempts[tried] = _Attempt(base, rewriter(base))
         except ModelError as error:
-            notes[wanted] = error.message
+            notes[tried] = error.message
             continue
-        if wanting := {s.pattern for s in plain.skips if s.opset == wanted} & {r.pattern for r in raised.rewrites}:
-            yield _Attempt(base, raised, frozenset(wanting))
-    yield _Attempt(original, plain)
+        for wanted, patterns in _wishes(attempts[tried].fused).items():  # at this opset more is within reach of another one
+            wishes[wanted] = wishes.get(wanted, frozenset()) | patterns
+    for opset_tried in sorted(attempts, reverse=True):
+        attempt = attempts[opset_tried]
+        wanting = wishes.get(opset_tried, frozenset()) & {r.pattern for r in attempt.fused.rewrites}
+        if wanting or opset_tried == own:
+            yield replace(attempt, raised_for=wanting)
+
+
+def _wishes(fused: Fused) -> dict[int, frozenset[str]]:
+    """Opset → the patterns that could be replaced there."""
+    opsets = {s.opset for s in fused.skips if s.opset is not None}
+    return {opset: frozenset(s.pattern for s in fused.skips if s.opset == opset) for opset in opsets}
 
 
 def _at_opset(model: ir.Model, opset: int, rewriter: Rewriter, clock: Clock) -> ir.Model:

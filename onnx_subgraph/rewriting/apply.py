@@ -71,6 +71,7 @@ def apply(
         if isinstance(planned, Skip):
             skips.append(planned)
         else:
+            skips += () if planned.wish is None else (planned.wish,)
             rewrites.append(_recorded(planned, site, renewed, excerpts, record))
     if rewrites:
         share(outline, PATTERN, fused=frozenset(r.node for r in rewrites))

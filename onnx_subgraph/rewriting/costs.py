@@ -19,6 +19,8 @@ import onnx_ir as ir
 TABLE = Path(__file__).with_name("operator_costs.json")
 NOISE = 0.05
 """What two runs of the same graph may differ by, as a part of its time."""
+ONE_MEANING = frozenset({"Attention", "RotaryEmbedding"})
+"""Operators of the standard that stand for a whole match wherever they are emitted, as onnxruntime's own do."""
 OTHER_KIND = 64.0
 """How far an operand that one has and the other lacks, or a flag that differs, puts two nodes apart, in doublings of a size."""
 
@@ -104,8 +106,8 @@ class Costs:
             return None
         signature = signature_of(node)
         known = self._by_operator.get((provider, signature.operator, signature.dtype), ())
-        # An operator of onnxruntime's own has one meaning, whichever pattern emits it; a standard one is in many replacements.
-        same = [m for m in known if m.pattern == pattern] or [m for m in known if node.domain]
+        # An operator of onnxruntime's own has one meaning, whichever pattern emits it; most standard ones are in many.
+        same = [m for m in known if m.pattern == pattern] or [m for m in known if _has_one_meaning(node)]
         far = [(_distance(signature, m.signature), m) for m in same]
         least = min((d for d, _ in far), default=math.inf)
         if math.isinf(least):
@@ -115,10 +117,21 @@ class Costs:
         place = "×".join(map(str, worst.signature.operands[0] or ()))
         return Cost(tuple(m.ratio for m in nearest), tuple(m.apart for m in nearest), place)
 
+    def typical(self, provider: str, operator: str, dtype: str) -> float | None:
+        """The ratio of an operator that has one meaning, over all sizes that were measured (geometric mean), or None."""
+        if operator not in ONE_MEANING:
+            return None
+        known = self._by_operator.get((provider, operator, dtype), ())
+        return _mean([m.ratio for m in known]) if known else None
+
+
+def _has_one_meaning(node: ir.Node) -> bool:
+    return bool(node.domain) or node.op_type in ONE_MEANING
+
 
 def head(nodes: Sequence[ir.Node]) -> ir.Node | None:
-    """The node by which a replacement is known: the last of onnxruntime's own operators, or the last at all."""
-    return next((n for n in reversed(nodes) if n.domain), nodes[-1] if nodes else None)
+    """The node by which a replacement is known: the last operator that stands for a whole match, or the last at all."""
+    return next((n for n in reversed(nodes) if _has_one_meaning(n)), nodes[-1] if nodes else None)
 
 
 def signature_of(node: ir.Node) -> Signature:

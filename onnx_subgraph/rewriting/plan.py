@@ -21,7 +21,7 @@ from onnx_subgraph.matching.selector import Builder
 from onnx_subgraph.model.nested import operands
 from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
-from onnx_subgraph.rewriting.costs import Costs
+from onnx_subgraph.rewriting.costs import NOISE, Costs, head
 from onnx_subgraph.rewriting.definitions import DOMAIN
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
@@ -75,6 +75,7 @@ class Plan:
 
     replaced: old value → value of the fragment. removed: the matched nodes and those that die with them. before: the node that
     the fragment must come before, or None for right after the last matched node. moved: nodes that must come before that too.
+    wish: the opset at which a replacement could be made that was measured to be faster, or None.
     """
 
     match: Match
@@ -85,19 +86,26 @@ class Plan:
     redirects: tuple[Redirect, ...]
     before: ir.Node | None
     moved: tuple[ir.Node, ...]
+    wish: Skip | None = None
 
 
 def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     """How to replace `match` for `target`, or why not. Changes nothing in the model."""
     refusals: list[Refused] = []
+    best: Plan | None = None
     for block, is_fallback in _candidates(match, target):
+        if best is not None and _cost(best, site) is None:
+            break  # of two that nobody measured, the first
         try:
-            return _plan(match, block, site, is_fallback=is_fallback)
+            planned = _plan(match, block, site, is_fallback=is_fallback)
+            best = planned if best is None or _is_faster(planned, best, site) else best
         except Refused as refused:
             refusals.append(_without_hope(refused, match, site.loadability) if is_fallback else refused)
         except Exception as error:
             # A replacement that trips over something unforeseen must not cost the user the rest of the model.
             refusals.append(Refused(f"the replacement could not be planned: {type(error).__name__}: {error}"))
+    if best is not None:
+        return replace(best, wish=_wish(best, refusals, site))
     if not refusals:
         why = "a region becomes a function: use the target function" if match.pattern.grow is not None else _NO_REPLACEMENT
         refusals.append(Refused(why.format(target=target)))
@@ -107,6 +115,41 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
 
 
 _NO_REPLACEMENT = "the pattern has no replacement for the target {target}"
+
+
+def _cost(planned: Plan, site: Site) -> float | None:
+    """What a plan costs on the provider where it costs most, by the time of the unfused graph; None where that is not known."""
+    if site.costs is None:
+        return None
+    found = [site.costs.of(p.provider, planned.match.pattern.id, planned.fragment.nodes) for p in site.loadability]
+    ratios = [cost.ratio for cost in found if cost is not None]
+    return max(ratios) if ratios and len(ratios) == len(found) else None
+
+
+def _is_faster(planned: Plan, other: Plan, site: Site) -> bool:
+    """Whether both were measured, and `planned` was faster by more than noise."""
+    cost, others = _cost(planned, site), _cost(other, site)
+    return cost is not None and others is not None and cost < others * (1 - NOISE)
+
+
+def _wish(planned: Plan, refusals: Sequence[Refused], site: Site) -> Skip | None:
+    """The opset at which another replacement than `planned` could be made that was measured to be faster."""
+    cost = _cost(planned, site)
+    root = next(iter(planned.replaced))
+    for refused in refusals:
+        if cost is None or site.costs is None or refused.opset is None or root.dtype is None:
+            continue
+        dtype = root.dtype.name.lower()
+        typical = [site.costs.typical(p.provider, refused.operator, dtype) for p in site.loadability]
+        if all(t is not None and t < cost * (1 - NOISE) for t in typical):
+            why = f"replaced by {_head(planned)}; {refused.operator} would be faster, and needs opset {refused.opset}"
+            return Skip(planned.match.pattern.id, root_name(planned.match), why, refused.opset)
+    return None
+
+
+def _head(planned: Plan) -> str:
+    node = head(planned.fragment.nodes)
+    return "nothing" if node is None else f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
 def _without_hope(refused: Refused, match: Match, loadability: Sequence[Loadability]) -> Refused:
