@@ -74,4 +74,27 @@ ROTARY = Case(
     ("float",),
 )
 
-ATTENTION = (*PROJECTIONS, *CACHED, *STANDARD, ROTARY)
+QUERY_KEY_VALUE = "($T[$b,$s,$H] x, $T[$H,$H] Q, $T[$H,$H] K, $T[$H,$H] V"
+RESULTS = "=> ($T[$b,$s,$H] q, $T[$b,$s,$H] k, $T[$b,$s,$H] v)"
+WIDTHS = grid((1, 16, 128), H=(384, 768))
+PACKED = (
+    Case(
+        ("packed-projections",),
+        f"{QUERY_KEY_VALUE}) {RESULTS} {{ q = MatMul(x, Q) k = MatMul(x, K) v = MatMul(x, V) }}",
+        WIDTHS,
+    ),
+    Case(
+        ("packed-projections-bias",),
+        f"""{QUERY_KEY_VALUE}, $T[$H] A, $T[$H] B, $T[$H] C) {RESULTS} {{ i = MatMul(x, Q) j = MatMul(x, K) l = MatMul(x, V)
+            q = Add(i, A) k = Add(j, B) v = Add(l, C) }}""",
+        WIDTHS,
+    ),
+    Case(
+        ("packed-projections-2",),
+        """($T[$b,$s,$H] x, $T[$H,$F] G, $T[$H,$F] U) => ($T[$b,$s,$F] gate, $T[$b,$s,$F] up) {
+            gate = MatMul(x, G) up = MatMul(x, U) }""",
+        grid((1, 16, 128), H=(512, 1024), F=(1536, 2816)),
+    ),
+)
+
+ATTENTION = (*PROJECTIONS, *CACHED, *STANDARD, ROTARY, *PACKED)
