@@ -76,7 +76,12 @@ ROTARY = Case(
 
 QUERY_KEY_VALUE = "($T[$b,$s,$H] x, $T[$H,$H] Q, $T[$H,$H] K, $T[$H,$H] V"
 RESULTS = "=> ($T[$b,$s,$H] q, $T[$b,$s,$H] k, $T[$b,$s,$H] v)"
-WIDTHS = grid((1, 16, 128), H=(384, 768))
+WIDTHS = (
+    *grid((1, 16, 128), H=(384, 768)),
+    {"b": 8, "s": 128, "H": 384},
+    {"b": 8, "s": 128, "H": 768},
+    {"b": 4, "s": 384, "H": 768},
+)
 PACKED = (
     Case(
         ("packed-projections",),
@@ -93,7 +98,7 @@ PACKED = (
         ("packed-projections-2",),
         """($T[$b,$s,$H] x, $T[$H,$F] G, $T[$H,$F] U) => ($T[$b,$s,$F] gate, $T[$b,$s,$F] up) {
             gate = MatMul(x, G) up = MatMul(x, U) }""",
-        grid((1, 16, 128), H=(512, 1024), F=(1536, 2816)),
+        (*grid((1, 16, 128), H=(512, 1024), F=(1536, 2816)), {"b": 8, "s": 128, "H": 512, "F": 1536}),
     ),
 )
 

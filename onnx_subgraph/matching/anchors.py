@@ -36,8 +36,7 @@ Identity = tuple[str, str]
 _CHAINS = {
     "product": frozenset(("", o) for o in PRODUCT_OPERATORS),
     "sum": frozenset(("", o) for o in SUM_OPERATORS),
-    "layout": frozenset(("", o) for o in layout.OPERATORS),
-    "split": frozenset({("", "Split"), ("", "Slice")}),
+    **{word: frozenset(("", o) for o in operators) for word, operators in layout.PRODUCERS.items()},
 }
 
 
@@ -127,9 +126,7 @@ def _level(term: Normal) -> Level | None:
         case Sum(addends=addends):
             return Level(term, _CHAINS["sum"], len(addends) + 1, is_empty(term))
         case Layout(term=word):
-            if word.word == "split":
-                return Level(term, _CHAINS["split"], 1, False)
-            return Level(term, _CHAINS["layout"], layout.LONGEST, False)
+            return Level(term, _CHAINS[word.word], 1 if word.word == "split" else layout.LONGEST, False)
         case _:
             return None
 

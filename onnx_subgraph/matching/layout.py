@@ -22,7 +22,8 @@ from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
 
 OPERATORS = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
-PRODUCERS = {"rearrange": OPERATORS, "repeat": frozenset[str](), "split": frozenset({"Split", "Slice"})}
+REPEATING = OPERATORS | {"Expand", "Tile"}
+PRODUCERS = {"rearrange": OPERATORS, "repeat": REPEATING, "split": frozenset({"Split", "Slice"})}
 """Word → the operators that its result can come from."""
 LONGEST = 12
 """A bound on the length of a chain; exporters write two or three."""
@@ -137,14 +138,16 @@ def _factored(text: str) -> Size:
     return Size(number, tuple(sorted(symbols)))
 
 
-def chains(view: View, value: ir.Value) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
-    """(source, nodes) for every chain of layout operators that ends in `value`, shortest first; nodes from source to value."""
+def chains(
+    view: View, value: ir.Value, operators: frozenset[str] = OPERATORS
+) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
+    """(source, nodes) for every chain of these operators that ends in `value`, shortest first; nodes from source to value."""
     nodes: tuple[ir.Node, ...] = ()
     current, passed = view.through(value)
     nodes = tuple(reversed(passed))
     for _ in range(LONGEST):
         node = view.producer(current)
-        if node is None or node.domain or node.op_type not in OPERATORS or node.inputs[0] is None:
+        if node is None or node.domain or node.op_type not in operators or node.inputs[0] is None:
             return
         source, passed = view.through(node.inputs[0])
         nodes = (*reversed(passed), node, *nodes)
@@ -178,7 +181,15 @@ class Permutation:
     axes: tuple[int, ...]
 
 
-Step = Permutation | tuple[Size, ...]
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """An Expand or a Tile: an axis that grows to its size in `sizes` is repeated; only axes of size 1 where it `expands`."""
+
+    sizes: tuple[Size, ...]
+    expands: bool
+
+
+Step = Permutation | Repetition | tuple[Size, ...]
 
 
 def _steps(nodes: Iterable[ir.Node]) -> list[Step] | None:
@@ -189,6 +200,8 @@ def _steps(nodes: Iterable[ir.Node]) -> list[Step] | None:
             return None
         if node.op_type == "Transpose":
             steps.append(Permutation(tuple(node.attributes.get_ints("perm") or reversed(range(len(result))))))
+        elif node.op_type in ("Expand", "Tile"):
+            steps.append(Repetition(result, node.op_type == "Expand"))
         else:
             steps.append(result)
     return steps
@@ -202,6 +215,11 @@ def _followed(start: tuple[Size, ...], steps: Iterable[Step]) -> NormalForm | No
             if sorted(step.axes) != list(range(len(axes))):
                 return None
             axes = [axes[axis] for axis in step.axes]
+        elif isinstance(step, Repetition):
+            repeated = _repeated(axes, step)
+            if repeated is None:
+                return None
+            axes = repeated
         else:
             regrouped = _regroup([leaf for axis in axes for atom in axis for leaf in atom.leaves()], step)
             if regrouped is None:
@@ -258,6 +276,19 @@ def rearrangements(value: ir.Value, recipe: Recipe, known: Mapping[str, int | ir
         source = node.inputs[0]
 
 
+def _repeated(axes: list[list[_Atom]], step: Repetition) -> list[list[_Atom]] | None:
+    """The axes with a new atom in front of each one that is repeated, outermost."""
+    padded: list[list[_Atom]] = [[] for _ in range(len(step.sizes) - len(axes))] + axes
+    result: list[list[_Atom]] = []
+    for axis, size in zip(padded, step.sizes, strict=True):
+        before = prod((leaf.size for atom in axis for leaf in atom.leaves()), start=ONE)
+        times = size.over(before)
+        if times is None or (step.expands and times != ONE != before):
+            return None
+        result.append(axis if times == ONE else [_Atom(times), *axis])
+    return result
+
+
 def _regroup(flat: list[_Atom], targets: tuple[Size, ...]) -> list[list[_Atom]] | None:
     """`flat` cut into groups whose sizes multiply to `targets`, atoms split where a cut falls inside one."""
     pending = [a for a in flat if a.size != ONE][::-1]
@@ -288,6 +319,9 @@ def _regroup(flat: list[_Atom], targets: tuple[Size, ...]) -> list[list[_Atom]] 
 def _canonical(before: list[_Atom], after: list[_Atom]) -> NormalForm:
     before = [a for a in before if a.size != ONE]
     after = [a for a in after if a.size != ONE]
+    # What is repeated counts as further atoms of the source, behind its own, in the order of the result.
+    own = {id(a) for a in before}
+    before = [*before, _Atom(ONE), *(a for a in after if id(a) not in own)]
     position = {id(a): i for i, a in enumerate(before)}
     runs: list[list[int]] = []
     for atom in after:
@@ -309,7 +343,7 @@ def _canonical(before: list[_Atom], after: list[_Atom]) -> NormalForm:
 
 def recipe_form(recipe: Recipe, named: Mapping[str, Size]) -> NormalForm:
     """The normal form of an einops recipe whose axes have the sizes `named`."""
-    atoms = {name: _Atom(named[name]) for axis in recipe.left for name in axis}
+    atoms = {name: _Atom(named[name]) for axis in (*recipe.left, *recipe.right) for name in axis}
     return _canonical([atoms[n] for axis in recipe.left for n in axis], [atoms[n] for axis in recipe.right for n in axis])
 
 
@@ -341,9 +375,6 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
     if term.term.word == "split" and isinstance(value, ir.Value):
         yield from _match_split(view, term, value, state)
         return
-    if term.term.word == "repeat":
-        yield Mismatch("a repeat", "repeat is not matched yet")
-        return
     if term.term.recipe == UNCHANGED:
         yield from _match_unchanged(view, value)
         return
@@ -353,7 +384,8 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
         yield Mismatch(f"rank {len(recipe.right)}", "unknown rank" if result is None else f"rank {len(result)}")
         return
     tried = False
-    for source, nodes in chains(view, value) if isinstance(value, ir.Value) else unscaled(view, value):
+    ways = chains(view, value, PRODUCERS[term.term.word]) if isinstance(value, ir.Value) else unscaled(view, value)
+    for source, nodes in ways:
         tried = True
         start = sizes(source)
         if start is None or len(start) != len(recipe.left):
@@ -368,7 +400,7 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
             yield named
             continue
         if normal_form(source, nodes) != recipe_form(recipe, named):
-            yield Mismatch(f'rearrange "{term.term.recipe}"', "another rearrangement")
+            yield Mismatch(f'{term.term.word} "{term.term.recipe}"', "another one")
             continue
         yield source, {n: _as_dim(s) for n, s in named.items() if not n.isdigit()}, nodes
     if not tried:

@@ -240,7 +240,7 @@ class Builder:
                 return self.value(self.alternative(term))
             case syntax.Chain():
                 return self.chain(term)
-            case syntax.Rearrange(word="rearrange"):
+            case syntax.Rearrange(word="rearrange" | "repeat"):
                 return layout.rearrange(self, term)
             case syntax.Rearrange(word="split"):
                 return layout.split(self, term, 1)[0]

@@ -46,8 +46,12 @@ def rearrange(builder: Builder, term: syntax.Rearrange) -> str:
             sizes[unknown[0]] = size // prod(sizes[n] for n in axis if n in sizes)
     before = [n for axis in left for n in axis]
     after = [n for axis in right for n in axis]
-    opened = _reshape(builder, source, [sizes[n] for n in before])
-    turned = builder.node("Transpose", [opened], {"perm": [before.index(n) for n in after]})
+    new = [n for n in after if n not in before]
+    apart = [*before[:1], *new, *before[1:]]
+    opened = _reshape(builder, source, [1 if n in new else sizes[n] for n in apart])
+    if new:
+        opened = builder.node("Expand", [opened, builder.numbers([sizes[n] if n in new else 1 for n in apart])])
+    turned = builder.node("Transpose", [opened], {"perm": [apart.index(n) for n in after]})
     return _reshape(builder, turned, [prod(sizes[n] for n in axis) for axis in right])
 
 
