@@ -138,9 +138,7 @@ def _factored(text: str) -> Size:
     return Size(number, tuple(sorted(symbols)))
 
 
-def chains(
-    view: View, value: ir.Value, operators: frozenset[str] = OPERATORS
-) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
+def chains(view: View, value: ir.Value, operators: frozenset[str] = OPERATORS) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
     """(source, nodes) for every chain of these operators that ends in `value`, shortest first; nodes from source to value."""
     nodes: tuple[ir.Node, ...] = ()
     current, passed = view.through(value)
