@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import onnx_ir as ir
 import sympy
-from onnx_shape_inference import ShapeInferenceContext, registry
+from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
 
 from onnx_subgraph.model.folding import evaluate
 
@@ -46,6 +46,10 @@ _BROADCASTING = frozenset(
 _FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
 _LONGEST_SHAPE = 64
 """Elements of an integer tensor that are followed one by one; shapes are short."""
+_LONGEST_JOINED = 4096
+"""Elements of a Concat of vectors that the library may follow; it makes a symbol of each one that it does not know."""
+_LONGEST_EXPRESSION = 2000
+"""Characters of an expression; what is longer becomes a symbol of its own, or a product of products takes all memory."""
 _MOST_SYMBOLS = 2
 """Symbols in a maximum; sympy's Max costs their number squared."""
 
@@ -110,10 +114,44 @@ def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
     for output in node.outputs:
         output.shape = None
     with contextlib.suppress(Exception):  # Whatever a rule stumbles over in an odd node, the rest is still worth inferring.
-        rule(context, node)
+        (_join if _is_long_join(node) else rule)(context, node)
     for output, shape in zip(node.outputs, declared, strict=True):
+        _shorten(context, output)
         output.shape = _merged(context, _with_numbers(output.shape), shape)
     _fold(context, node)
+
+
+def _is_long_join(node: ir.Node) -> bool:
+    """Whether a node joins vectors to one of more elements than can be those of a shape."""
+    if node.op_type != "Concat" or node.domain:
+        return False
+    shapes = [None if value is None else value.shape for value in node.inputs]
+    if not all(shape is not None and len(shape) == 1 for shape in shapes):
+        return False
+    return sum(shape[0] for shape in shapes if shape is not None and isinstance(shape[0], int)) > _LONGEST_JOINED
+
+
+def _join(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """The size and type of joined vectors, and nothing of their elements."""
+    sizes = [value.shape[0] for value in node.inputs if value is not None and value.shape is not None]
+    known = [size for size in sizes if isinstance(size, int)]
+    node.outputs[0].shape = ir.Shape([sum(known)]) if len(known) == len(sizes) else ir.Shape([context.new_symbolic_dim()])
+    dtypes = [value.dtype for value in node.inputs if value is not None and value.dtype is not None]
+    if dtypes:
+        node.outputs[0].dtype = dtypes[0]
+
+
+def _shorten(context: ShapeInferenceContext, output: ir.Value) -> None:
+    """A symbol for each expression in the shape or the elements of a result that is too long to be followed."""
+    if output.shape is not None and any(map(_is_long, output.shape)):
+        output.shape = ir.Shape([context.new_symbolic_dim() if _is_long(dim) else dim for dim in output.shape])
+    if len(output.metadata_props.get(SYM_DATA_KEY, "")) > _LONGEST_EXPRESSION:
+        elements = context.get_symbolic_value(output) or []
+        context.set_symbolic_value(output, [context.new_symbolic_dim() if _is_long(dim) else dim for dim in elements])
+
+
+def _is_long(dim: Dim) -> bool:
+    return isinstance(dim, ir.SymbolicDim) and len(dim.value or "") > _LONGEST_EXPRESSION
 
 
 def _fold(context: ShapeInferenceContext, node: ir.Node) -> None:
