@@ -8,6 +8,7 @@ written.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
@@ -39,7 +40,7 @@ def infer_shapes(model: ir.Model) -> None:
 
     inference_rules.install()
     remember_declared(model)
-    _open_negative(model)
+    _plain_sizes(model)
     model.meta[_INFERRED] = True
     constants = {id(value) for value in values(model) if value.const_value is not None}
     log = logging.getLogger("onnx_shape_inference")
@@ -55,11 +56,21 @@ def infer_shapes(model: ir.Model) -> None:
         _clean(model, constants)
 
 
-def _open_negative(model: ir.Model) -> None:
-    """A size of -1 says "any" in files by hand; onnxruntime takes it so."""
+def _plain_sizes(model: ir.Model) -> None:
+    """A size of -1 says "any" in files by hand; onnxruntime takes it so. A power in a size is a name, and not worked out."""
     for value in values(model):
-        if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
-            value.shape = ir.Shape(ir.SymbolicDim(None) if isinstance(dim, int) and dim < 0 else dim for dim in value.shape)
+        if value.shape is not None and any(map(_is_odd, value.shape)):
+            value.shape = ir.Shape([_plain_size(dim) if _is_odd(dim) else dim for dim in value.shape])
+
+
+def _is_odd(dim: Dim) -> bool:
+    return dim < 0 if isinstance(dim, int) else "**" in (dim.value or "")
+
+
+def _plain_size(dim: Dim) -> Dim:
+    if isinstance(dim, int):
+        return ir.SymbolicDim(None)
+    return ir.SymbolicDim(f"size_{hashlib.sha256((dim.value or '').encode()).hexdigest()[:16]}")
 
 
 def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> None:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import onnx_ir as ir
 
 from onnx_subgraph.model.atomic import copy_bytes, written_whole
+from onnx_subgraph.model.constants import STRIPPED
 
 LARGE = 1 << 20
 """Bytes from which a new weight of a model with external data is put outside the model file."""
@@ -88,9 +89,9 @@ def placed(model: ir.Model, path: Path, *, keep: bool, never: tuple[Path, ...], 
     """Within the block the model's initializers lie where they will lie once the file `path` is written.
 
     keep: external weights stay in their files. inline: new weights stay inside the model file as long as they fit.
-    never: data files that may not be overwritten.
+    never: data files that may not be overwritten. Weights whose data was taken out have nothing that could be moved.
     """
-    values = [value for graph in model.graphs() for value in graph.initializers.values()]
+    values = [v for graph in model.graphs() for v in graph.initializers.values() if STRIPPED not in v.meta]
     placement = Placement(path, _data_file(path, never))
     before = [(value, value.const_value) for value in values if value.const_value is not None]
     external = any(isinstance(tensor, ir.ExternalTensor) for _, tensor in before)

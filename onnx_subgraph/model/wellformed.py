@@ -7,7 +7,8 @@ unknown (operators, domains, opsets to come) is nobody's error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, prod
 from pathlib import Path
 
@@ -16,6 +17,10 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import ModelError
 
+_Function = tuple[str, str, str]
+"""Domain, name and overload."""
+_MOST_NODES = 10_000_000
+"""Nodes that a model may have once its functions are inlined."""
 _LOOKED_AT = 1 << 20
 """Bytes of a tensor up to which its data may be copied to look at it."""
 _PER_ELEMENT: Mapping[int, float] = {
@@ -41,6 +46,7 @@ def check(proto: onnx.ModelProto, path: Path) -> None:
     _check_graph(proto.graph, (), path)
     for function in proto.functions:
         _check_function(function, path)
+    _check_calls(proto, path)
     files: dict[str, int] = {}
     for tensor in tensors(proto):
         _check_tensor(tensor, path, files)
@@ -77,6 +83,45 @@ def _check_function(function: onnx.FunctionProto, path: Path) -> None:
     for name in function.output:
         if name not in made:
             raise ModelError(f"{path}: nothing makes the output '{name}' of function '{function.name}'", hint="export it again")
+
+
+def _check_calls(proto: onnx.ModelProto, path: Path) -> None:
+    """Functions do not call each other in a circle, nor so often that the model without them could not be run."""
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    calls = {
+        key: Counter(k for n in _all_nodes(f.node) if (k := (n.domain, n.op_type, n.overload)) in functions)
+        for key, f in functions.items()
+    }
+    sizes: dict[_Function, int] = {}
+    for start in functions:
+        stack, open_ = [start], set()
+        while stack:
+            key = stack[-1]
+            missing = [callee for callee in calls[key] if callee not in sizes]
+            if key in sizes or not missing:
+                sizes.setdefault(key, len(functions[key].node) + sum(sizes[c] * n for c, n in calls[key].items()))
+                stack.pop()
+                open_.discard(key)
+                continue
+            open_.add(key)
+            if missing[0] in open_:
+                raise ModelError(f"{path}: the function '{missing[0][1]}' calls itself", hint="export the model again")
+            stack.append(missing[0])
+    keys = ((n.domain, n.op_type, n.overload) for n in _all_nodes(proto.graph.node))
+    if sum(sizes.get(key, 1) for key in keys) > _MOST_NODES:
+        raise ModelError(
+            f"{path}: its functions call each other so often that it would have more than {_MOST_NODES} nodes without them",
+            hint="export the model without functions, or with fewer levels of them",
+        )
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes and those of their bodies."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in _graphs(attribute):
+                yield from _all_nodes(graph.node)
 
 
 def _check_nodes(

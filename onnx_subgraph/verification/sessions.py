@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,9 @@ from onnx_subgraph.verification.verdict import PlacedNode, Placement
 Array = npt.NDArray[Any]
 Outputs = dict[str, Any]
 """Output name → array, or a list, a mapping or None where the model yields a sequence, a map or an absent optional."""
+
+LONGEST_RUN = 600.0
+"""Seconds after which a run is ended: a loop in a model may have no end, and nobody can break off a run from outside."""
 
 _WHEELS: Mapping[str, str] = {
     "CUDAExecutionProvider": "onnxruntime-gpu",
@@ -197,12 +201,17 @@ def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
     options = onnxruntime().RunOptions()
     options.log_severity_level = 4
     exotic = any(argument.type in _EXOTIC for argument in (*handle.get_inputs(), *handle.get_outputs()))
+    watch = threading.Timer(LONGEST_RUN, setattr, (options, "terminate", True))
+    watch.daemon = True
+    watch.start()
     try:
         if exotic:
             return _run_as_values(handle, feeds, options)
         return dict(zip(session.outputs, handle.run(None, dict(feeds), options), strict=True))
     except Exception as error:  # as above
-        return Failure(_first_lines(error))
+        return Failure(f"it ran for {LONGEST_RUN:g} seconds and was ended" if options.terminate else _first_lines(error))
+    finally:
+        watch.cancel()
 
 
 def _run_as_values(handle: Any, feeds: Mapping[str, Any], options: Any) -> Outputs:

@@ -70,6 +70,21 @@ def with_import(version: int, path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
+def with_functions(calls: dict[str, list[str]], path: Path) -> None:
+    """A model that calls the function "f0"; each function calls others, one after the other, and "" is Relu."""
+    functions = "\n".join(
+        f'<domain: "local", opset_import: ["" : 17, "local" : 1]> {name} (v0) => (v{len(inner)}) {{ '
+        + " ".join(f"v{i + 1} = {f'local.{c}' if c else 'Relu'} (v{i})" for i, c in enumerate(inner))
+        + " }"
+        for name, inner in calls.items()
+    )
+    header = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[2, 8] x) => (float[2, 8] y) { y = local.f0 (x) }'
+    path.write_bytes(onnx.parser.parse_model(f"{header}\n{functions}").SerializeToString())
+
+
+DOUBLING = {f"f{i}": [f"f{i + 1}" if i < 39 else ""] * 2 for i in range(40)}
+
+
 def with_short_data(path: Path) -> None:
     external("short.bin", path)
     path.with_name("short.bin").write_bytes(b"\0\0")
@@ -90,6 +105,9 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no element type": (partial(with_field, data_type=0), "tensor 'half' has no element type"),
     "an opset beyond all": (partial(with_import, 1 << 62), "imports version 4611686018427387904 of 'ai.onnx', which can't be"),
     "an opset below all": (partial(with_import, -3), "imports version -3 of 'ai.onnx'"),
+    "a function in itself": (partial(with_functions, {"f0": ["", "f0"]}), "the function 'f0' calls itself"),
+    "functions in a circle": (partial(with_functions, {"f0": ["f1"], "f1": ["f0"]}), "calls itself"),
+    "functions without end": (partial(with_functions, DOUBLING), "more than 10000000 nodes without them"),
     "data missing": (partial(external, "weights.bin"), "the data file 'weights.bin' of tensor 'half' is missing"),
     "data cut off": (with_short_data, "needs 4 bytes at 0 of 'short.bin', which has 2"),
     "data outside": (partial(external, "../secret.bin"), "'../secret.bin', which leaves the folder of the model"),
