@@ -1,14 +1,15 @@
 """Files that appear whole or not at all.
 
 A file is written under a temporary name in the target's folder, flushed to the disk and renamed over the target. Whatever goes
-wrong on the way (a full disk, ^C), the temporary file is removed and the target is as it was.
+wrong on the way (a full disk, ^C), the temporary file is removed and the target is as it was; of a process that is killed files
+named `.*.tmp` may be left, and never a model beside the data of another one.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +22,8 @@ _numbers = itertools.count()
 @contextmanager
 def written_whole(*targets: Path) -> Iterator[tuple[BinaryIO, ...]]:
     """Files open for writing, one for each target. After the block they are renamed into place, in the order given.
+
+    Where several belong together, what was there before is set aside first: at no time do old and new ones lie side by side.
 
     Raises ModelError when the system refuses (no space, no permission), and leaves nothing behind then.
     """
@@ -36,8 +39,9 @@ def written_whole(*targets: Path) -> Iterator[tuple[BinaryIO, ...]]:
         finally:
             for file in files:
                 file.close()
-        for path, target in zip(temporary, targets, strict=True):
-            path.replace(target)
+        with _set_aside(targets if len(targets) > 1 else ()):
+            for path, target in zip(temporary, targets, strict=True):
+                path.replace(target)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ModelError(
@@ -46,6 +50,28 @@ def written_whole(*targets: Path) -> Iterator[tuple[BinaryIO, ...]]:
     finally:
         for path in temporary:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _set_aside(targets: Sequence[Path]) -> Iterator[None]:
+    """Within the block the targets are out of the way, the last one first; they come back if it fails, else they are gone."""
+    aside: dict[Path, Path] = {}
+    new = [target for target in targets if not target.exists()]
+    try:
+        for target in reversed(targets):
+            if target.is_file():
+                aside[target] = target.with_name(f".{target.name}.{os.getpid()}.{next(_numbers)}.tmp")
+                target.replace(aside[target])
+        yield
+    except BaseException:
+        for target in new:
+            target.unlink(missing_ok=True)
+        for target, path in reversed(aside.items()):
+            if path.exists():
+                path.replace(target)
+        raise
+    for path in aside.values():
+        path.unlink(missing_ok=True)
 
 
 def copy_whole(source: Path, target: Path) -> None:

@@ -21,6 +21,7 @@ from onnx_subgraph.language import library
 from tests.cli.conftest import GELU, ROOT, Run, save
 from tests.language.test_mistakes import CASES
 
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits as on POSIX")
 
 
@@ -322,3 +323,47 @@ def test_breaking_off_many_models_leaves_whole_files(tmp_path: Path, sent: signa
     written = sorted(folder.iterdir())
     assert {path.name for path in written} < {model.name for model in models}
     assert {path.read_bytes() for path in written} == {written[0].read_bytes()}
+
+
+# Killed
+
+
+@LINUX
+@pytest.mark.parametrize("call", ["open", "fsync", "replace", "unlink"])
+@pytest.mark.parametrize("verify", [True, False], ids=["verified", "unverified"])
+def test_a_process_that_is_killed_leaves_whole_files(tmp_path_factory: pytest.TempPathFactory, call: str, verify: bool) -> None:
+    """Killed before the first write to the folder, before the output is complete, before it has its name, and after that."""
+    folder, temporary = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("temporary")
+    model, output = save(GELU, folder / "gelu.onnx"), folder / "out.onnx"
+    before, old = model.read_bytes(), b"an older output"
+    output.write_bytes(old)
+    code = f"""
+import os, pathlib, signal, sys
+from onnx_subgraph.cli import main
+
+def killed(before):
+    def call(*given, **named):
+        names = [str(g) for g in given] + ([os.readlink(f"/proc/self/fd/{{given[0]}}")] if isinstance(given[0], int) else [])
+        if any(str(n).startswith({str(folder)!r}) and ".tmp" in str(n) for n in names):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return before(*given, **named)
+    return call
+
+if {call!r} == "fsync":
+    os.fsync = killed(os.fsync)
+else:
+    setattr(pathlib.Path, {call!r}, killed(getattr(pathlib.Path, {call!r})))
+sys.exit(main(sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", code, "fuse", str(model), "-o", str(output), *([] if verify else ["--no-verify"])]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)})
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert model.read_bytes() == before
+    if call == "unlink":  # the last thing that happens: the output has its name
+        assert "Gelu" in {n.op_type for n in onnx.load(output).graph.node}
+    else:
+        assert output.read_bytes() == old
+    left = {p.name for p in folder.iterdir()} - {"gelu.onnx", "out.onnx"}
+    assert all(name.startswith(".out.onnx.") and name.endswith(".tmp") for name in left)
+    (elsewhere,) = {p.name[:13] for p in temporary.iterdir()} - {".ses"} or {"onnx-subgraph"}  # onnxruntime makes a file .ses
+    assert elsewhere == "onnx-subgraph"

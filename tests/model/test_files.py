@@ -291,6 +291,40 @@ def test_a_failed_write_leaves_nothing_behind(
     assert target.read_bytes() == b"before"
 
 
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize("failing", range(1, 5))
+@pytest.mark.parametrize("existing", [True, False])
+def test_files_that_belong_together_change_together_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, failing: int, existing: bool
+) -> None:
+    """A model beside the data of another one is worse than none: it runs, and computes something else."""
+    pair = tmp_path / "model.onnx.data", tmp_path / "model.onnx"
+    for path in pair if existing else ():
+        path.write_bytes(b"before")
+    replace, calls = Path.replace, 0
+
+    def fail(self: Path, target: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        assert len({p.read_bytes() for p in pair if p.exists()}) <= 1, "old and new lie side by side"
+        if calls == failing:
+            raise error
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", fail)
+    outcome = None
+    try:
+        with atomic.written_whole(*pair) as files:
+            for file in files:
+                file.write(b"after")
+    except (ModelError, KeyboardInterrupt) as caught:
+        outcome = caught
+    assert (outcome is None) == (failing > (4 if existing else 2))
+    said = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    content = b"after" if outcome is None else b"before"
+    assert said == ({p.name: content for p in pair} if existing or outcome is None else {})
+
+
 def test_an_impossible_target_is_an_error(source: Path, tmp_path: Path) -> None:
     model = load(source)
     with pytest.raises(UsageError, match="no folder"):
@@ -404,3 +438,17 @@ def test_a_temporary_file_runs_with_the_data_of_its_source(tmp_path: Path) -> No
     (y,) = session.run(None, {"x": np.ones((1, 1 << 10), np.float32)})
     np.testing.assert_array_equal(y[0], np.arange(1 << 10, dtype=np.float32))
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_weight_without_data_is_written_as_it_is_whatever_it_claims(tmp_path: Path) -> None:
+    """Shared graphs have their weights taken out; nothing of the 4 TB that this one claims is moved or written."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N, M] x) => (float[N, M] y) { y = Mul (x, x) }'
+    )
+    model.graph.initializer.append(onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[10**6, 10**6]))
+    model.graph.node[0].input[1] = "w"
+    source = tmp_path / "stripped.onnx"
+    source.write_bytes(model.SerializeToString())
+    save(load(source), tmp_path / "again.onnx", source)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.onnx", "stripped.onnx"]
+    assert onnx.load(tmp_path / "again.onnx").graph.initializer[0] == model.graph.initializer[0]

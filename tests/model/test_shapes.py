@@ -238,3 +238,33 @@ def test_layer_normalization_is_inferred_before_the_standard_has_it(opset: int, 
     (z,) = [value for value in values(model) if value.name == "z"]
     assert shape(model, "z") == ["batch", 4]
     assert z.dtype is ir.DataType[result]
+
+
+def test_a_vector_that_doubles_is_not_followed_element_by_element() -> None:
+    """Forty Concats of a shape with itself have more elements than any memory."""
+    doubled = " ".join(f"c{i + 1} = Concat <axis = 0> (c{i}, c{i})" for i in range(40))
+    model = inferred(f"{{ c0 = Shape (x) {doubled} y = Identity (c40) }}")
+    assert shape(model, "c3") == [16]
+    assert shape(model, "y") == [2**41]
+
+
+def test_an_expression_that_doubles_becomes_a_symbol() -> None:
+    """d · (d + 1), forty times: as text it has a million million characters."""
+    steps = " ".join(f"e{i} = Add (d{i}, one) d{i + 1} = Mul (d{i}, e{i})" for i in range(40))
+    start = "zero = Constant <value_int = 0> () one = Constant <value_int = 1> () s = Shape (x) d0 = Gather <axis = 0> (s, zero)"
+    axis = "a = Constant <value_ints = [0]> () u = Unsqueeze (d40, a)"
+    model = inferred(f"{{ {start} {steps} {axis} y = ConstantOfShape (u) }}")
+    (size,) = shape(model, "y")
+    assert isinstance(size, str) and size.isidentifier()
+
+
+def test_a_power_in_a_size_is_a_name_and_not_worked_out() -> None:
+    model = ir.from_onnx_text(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 8] x) => (y) { t = Relu (x) y = Concat <axis = 1> (t, x) }'
+    )
+    model.graph.inputs[0].shape = ir.Shape(["9**9**9**9", 8])
+    infer_shapes(model)
+    first, width = shape(model, "y")
+    assert (first, width) == (shape(model, "t")[0], 16)
+    with declared_only(model):
+        assert shape(model, "x")[0] == "9**9**9**9"
