@@ -147,17 +147,15 @@ def climb(
     return current
 
 
-def climb_far(
+def climbed(
     values: Iterable[ir.Value], anchor: Anchor, consumers: Callable[[ir.Value], Iterable[ir.Node]]
-) -> tuple[dict[ir.Value, None], Normal, Level]:
-    """Where the way up from `anchor`, which leads to no root, ends: the values, the term they stand for, and the level missed."""
-    current, term = dict.fromkeys(values), anchor.term
+) -> Iterator[tuple[Level | None, dict[ir.Value, None]]]:
+    """The values that can be each part of the pattern around `anchor`, from it (None) upwards; the last may have none."""
+    current = dict.fromkeys(values)
+    yield None, current
     for level in reversed(anchor.path):
-        above = _step(current, level, consumers)
-        if not above:
-            return current, term, level
-        current, term = above, level.term
-    raise AssertionError("the way leads to a root")
+        current = _step(current, level, consumers)
+        yield level, current
 
 
 def _step(values: dict[ir.Value, None], level: Level, consumers: Callable[[ir.Value], Iterable[ir.Node]]) -> dict[ir.Value, None]:

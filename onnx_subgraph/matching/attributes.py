@@ -96,9 +96,8 @@ def match_static(
         if term.rest is not None:
             rest[name] = attribute
         elif not _equal(name, read_attribute(attribute), _default(view, node, name, default), _rank(inputs, node)):
-            return Mismatch(
-                f"{name} at its default {default}" if default is not None else f"no {name}", f"{name}={_show(attribute)}"
-            )
+            expected = f"{name} at its default {default}" if default is not None else f"no {name}"
+            return Mismatch(expected, f"{name}={_show(attribute)}", change=f"leave {name} out")
     if term.rest is not None:
         state = state.bind(("rest", term.rest), rest)
     return state, _positional(view, identity, inputs, taken, formals, variadic, len(term.arguments))
@@ -137,11 +136,17 @@ def _match_keyword(
             if variable in state.bindings:
                 bound = state.bindings[variable]
                 same = _equal(name, bound, actual, rank, ordered=ordered)
-                return state if same else Mismatch(f"{name}={bound} again", f"{name}={actual}", span)
+                if same:
+                    return state
+                change = f"let {name} be {_words(bound)} here as well"
+                return Mismatch(f"{name}={_words(bound)} again", f"{name}={_words(actual)}", span, change)
             return state.bind(variable, _from_the_back(actual, rank, ordered=ordered) if name in _AXES else actual)
         case syntax.Literal(value=value, span=span):
             same = _equal(name, value, actual, rank, ordered=ordered)
-            return state if same else Mismatch(f"{name}={syntax.Literal(value)}", f"{name}={actual}", span)
+            if same:
+                return state
+            wanted_words = str(syntax.Literal(value))
+            return Mismatch(f"{name}={wanted_words}", f"{name}={_words(actual)}", span, f"let {name} be {wanted_words}")
         case syntax.Either(alternatives=alternatives, span=span):
             for index, alternative in enumerate(alternatives):
                 outcome = _match_keyword(name, alternative, actual, rank, state, ordered=ordered)
@@ -253,6 +258,13 @@ def equals_literal(view: View, literal: syntax.Static, value: ir.Value) -> bool:
         return abs(number.number - float(literal)) <= max(number.tolerance, 1e-6) * max(abs(number.number), abs(float(literal)))
     array = view.constants.array(value)
     return array is not None and array.ndim == 1 and _equal("", tuple(literal), tuple(array.tolist()), None)
+
+
+def _words(value: Any) -> str:
+    """A static value as a pattern writes it: axes in brackets, an absent one as none."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_words, value))}]"
+    return "none" if value is None else str(_text(value))
 
 
 def _text(value: Any) -> Any:

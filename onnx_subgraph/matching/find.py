@@ -19,15 +19,23 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.sentence import UnknownFact, evaluate
-from onnx_subgraph.matching.anchors import Anchor, choose, climb, climb_far, paths_to
+from onnx_subgraph.matching.anchors import Anchor, Level, choose, climb, climbed, paths_to
 from onnx_subgraph.matching.facts import Facts, Number, static
 from onnx_subgraph.matching.growing import regions_of
 from onnx_subgraph.matching.interior import live_reader, own_nodes, provided_values
 from onnx_subgraph.matching.match import Match, NearMiss
 from onnx_subgraph.matching.matcher import Matcher
-from onnx_subgraph.matching.normal import Name, NormalPattern, Operation
+from onnx_subgraph.matching.normal import Name, Normal, NormalPattern, Operation
 from onnx_subgraph.matching.normalise import normalise
-from onnx_subgraph.matching.reasons import false_sentence, near_miss, not_read, read_elsewhere, unknown_sentence
+from onnx_subgraph.matching.reasons import (
+    SLIGHTLY,
+    Failure,
+    false_sentence,
+    near_miss,
+    not_read,
+    read_elsewhere,
+    unknown_sentence,
+)
 from onnx_subgraph.matching.state import EMPTY, State
 from onnx_subgraph.matching.veils import is_float_cast
 from onnx_subgraph.matching.view import View
@@ -45,14 +53,14 @@ ABSENT = 1 << 32
 class RawMiss:
     """A candidate that failed past its anchor, before anybody asks why.
 
-    unlikely: whether its structure speaks against it, so that only a thorough search looks at it.
+    thorough: whether it is to be explored also where its operators alone speak against it, and upwards from its anchor.
     """
 
     view: View
     normal: NormalPattern
     anchor: Anchor
     node: ir.Node
-    unlikely: bool = False
+    thorough: bool = False
 
 
 class Found:
@@ -71,8 +79,19 @@ class Found:
         """The furthest failure of each candidate that got past its anchor and is part of no match of its pattern."""
         explorers: dict[tuple[int, int], Matcher] = {}
         with _no_collection():
-            explored = (_explored(miss, explorers) for miss in self._misses)
-            return (*self._refused, *(near for near in explored if near is not None))
+            explored = ((miss, failure) for miss in self._misses if (failure := _explored(miss, explorers)) is not None)
+            told = _once(explored)
+            return (*self._refused, *(near_miss(m.normal.pattern, m.view, m.node, failure) for m, failure in told))
+
+
+def _once(explored: Iterable[tuple[RawMiss, Failure]]) -> Iterator[tuple[RawMiss, Failure]]:
+    """Each place once: where all of a pattern matched from two anchors and a condition failed, the larger match tells."""
+    found = list(explored)
+    wholes = [(m.normal, failure.nodes) for m, failure in found if failure.nodes]
+    for miss, failure in found:
+        mine = set(failure.nodes)
+        if not any(normal is miss.normal and mine < set(other) for normal, other in wholes if mine):
+            yield miss, failure
 
 
 Consumers = Callable[[ir.Value], Iterable[ir.Node]]
@@ -168,7 +187,7 @@ def _search(
                         mine.append(match)
                 found_any |= roots_done[root]
             if values and not found_any:
-                failed.append(RawMiss(view, normal, anchor, node))
+                failed.append(RawMiss(view, normal, anchor, node, thorough))
     covered = {node for match in mine for node in match.nodes}
     misses.extend(m for m in failed if m.node not in covered)
     if thorough:
@@ -182,37 +201,53 @@ def _unlikely(view: View, normal: NormalPattern, counts: Mapping[Any, int], know
     for anchor in start.anchors:
         for node in _anchored(view, anchor):
             if node not in known:
-                yield RawMiss(view, normal, anchor, node, unlikely=True)
+                yield RawMiss(view, normal, anchor, node, thorough=True)
 
 
-def _explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> NearMiss | None:
-    """How far a failed candidate gets when nothing is passed over, in words; None where it is not far."""
+def _explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> Failure | None:
+    """How far a failed candidate gets when nothing is passed over; None where it is not far."""
     key = (id(miss.view), id(miss.normal))
     matcher = explorers.get(key)
     if matcher is None:
         matcher = explorers[key] = Matcher(miss.view, miss.normal, exploring=True)
     consumers = consumers_of(matcher)
     matcher.forget()
-    values = [v for v in miss.node.outputs if miss.unlikely or matcher.plausible(miss.anchor.term, v)]
-    roots = _roots(matcher, miss.anchor, values, consumers)
-    for root in roots:
+    values = [v for v in miss.node.outputs if miss.thorough or matcher.plausible(miss.anchor.term, v)]
+    for root in _roots(matcher, miss.anchor, values, consumers):
         first_match(matcher, root, consumers)
-    if not roots and miss.unlikely:
+    if miss.thorough:
         _climb_and_fail(matcher, miss.anchor, values, consumers)
     failure = matcher.last_failure()
-    if failure is None or failure.depth < ENOUGH:
-        return None
-    return near_miss(miss.normal.pattern, miss.view, miss.node, failure)
+    telling = 1 if miss.thorough and isinstance(miss.anchor.term, Operation) else ENOUGH
+    return failure if failure is not None and failure.depth + SLIGHTLY >= telling else None
 
 
 def _climb_and_fail(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value], consumers: Consumers) -> None:
-    """Match the part of the pattern that an anchor is the root of as far up as its readers go, and fail at the next part."""
-    reached, term, level = climb_far(values, anchor, consumers)
-    for value in reached:
-        for state in matcher.match(term, value, EMPTY):
-            readers = " and ".join(dict.fromkeys(n.op_type for n in consumers(value))) or "nothing"
-            matcher.fail(state.deeper(0.25), level.term.span, value, *not_read(value, level.term, readers))
-            break
+    """Match what is larger and larger around an anchor; the first part of the pattern that does not is where it fails."""
+    depth, term = 0.0, anchor.term
+    for level, reached in climbed(values, anchor, consumers):
+        before = matcher.last_failure()
+        matcher.forget()
+        above = level.term if level is not None else anchor.term
+        found = next((s for v in reached for s in matcher.match(above, v, EMPTY)), None)
+        failure = matcher.last_failure()
+        if found is None and not reached and level is not None:
+            failure = _unread(depth, term, level, values, consumers)
+        if found is None:
+            if failure is not None:
+                failure = failure.at(max(failure.depth, depth + SLIGHTLY))
+            matcher.furthest = failure if before is None or (failure is not None and failure.depth > before.depth) else before
+            return
+        matcher.furthest, depth, term = before, found.depth, above
+        values = list(reached)
+
+
+def _unread(depth: float, term: Normal, level: Level, values: Sequence[ir.Value], consumers: Consumers) -> Failure | None:
+    """What the pattern wants to read a part that is there, does not."""
+    if not values:
+        return None
+    readers = " and ".join(dict.fromkeys(n.op_type for n in consumers(values[0]))) or "nothing"
+    return Failure(depth, level.term.span, values[0], *not_read(values[0], level.term, readers))
 
 
 def consumers_of(matcher: Matcher) -> Consumers:
@@ -336,7 +371,7 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
             true, unknown = False, str(fact)
         if not true and matcher.exploring:
             found, change = unknown_sentence(sentence, unknown) if unknown else false_sentence(sentence, names, bindings)
-            matcher.fail(state.whole(), sentence.span, root, f"`{sentence}`", found, change)
+            matcher.fail(state.whole(), sentence.span, root, f"`{sentence}`", found, change, nodes=state.matched())
         return true
 
     if not all(map(holds, matcher.normal.first)):
@@ -346,7 +381,7 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
             bindings[name] = evaluate(expression, names)
         except UnknownFact as unknown:
             found, change = unknown_sentence(expression, str(unknown))
-            matcher.fail(state.whole(), expression.span, root, f"`{name} = {expression}`", found, change)
+            matcher.fail(state.whole(), expression.span, root, f"`{name} = {expression}`", found, change, nodes=state.matched())
             return None
     if not all(holds(s) for s in pattern.where if s not in matcher.normal.first):
         return None

@@ -8,7 +8,7 @@ two chains are the same rearrangement exactly when their normal forms are equal,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -60,11 +60,16 @@ Outcome = tuple["ir.Value | Virtual", Mapping[str, Any], tuple[ir.Node, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why a chain is not the rearrangement that the pattern asks for. change: what would make it one, where that is plain."""
+    """Why a chain is not the rearrangement that the pattern asks for.
+
+    change: what would make it one, where that is plain. reached: how many nodes of the chain there are, where it is of the right
+    ranks.
+    """
 
     expected: str
     found: str
     change: str = ""
+    reached: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -395,10 +400,10 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
                 known[name] = Size(given.value)
         named = solve([*zip(recipe.left, start, strict=True), *zip(recipe.right, result, strict=True)], known)
         if isinstance(named, Mismatch):
-            yield named
+            yield replace(named, reached=len(nodes))
             continue
         if normal_form(source, nodes) != recipe_form(recipe, named):
-            yield Mismatch(f'{term.term.word} "{term.term.recipe}"', "another one")
+            yield Mismatch(f'{term.term.word} "{term.term.recipe}"', "another one", reached=len(nodes))
             continue
         yield source, {n: _as_dim(s) for n, s in named.items() if not n.isdigit()}, nodes
     if not tried:

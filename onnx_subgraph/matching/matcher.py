@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
-from onnx_subgraph.matching import attributes, layout
+from onnx_subgraph.matching import attributes, exploring, layout
 from onnx_subgraph.matching.chain import Front, Fronts
 from onnx_subgraph.matching.normal import (
     ASSOCIATIVE,
@@ -32,7 +32,7 @@ from onnx_subgraph.matching.normal import (
     mentions,
 )
 from onnx_subgraph.matching.plausible import Plausibility, variants
-from onnx_subgraph.matching.reasons import Failure, applied, counted_inputs, named, words
+from onnx_subgraph.matching.reasons import SLIGHTLY, Failure, counted_inputs, named, words
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.veils import guarded, is_float_cast
 from onnx_subgraph.matching.view import View, Virtual
@@ -65,14 +65,22 @@ class Matcher:
         self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 
     def fail(
-        self, state: State, span: Span | None, value: Target | None, expected: str, found: str = "", change: str = ""
+        self,
+        state: State,
+        span: Span | None,
+        value: Target | None,
+        expected: str,
+        found: str = "",
+        change: str = "",
+        nodes: Collection[ir.Node] = (),
     ) -> None:
         """Remember this failure when no other got further.
 
-        found, change: left out, they are what stands at `value`, and to put what is expected in its place.
+        found, change: left out, they are what stands at `value`, and to put what is expected in its place. nodes: all that
+        matched, where only a condition failed.
         """
         if self.exploring and (self.furthest is None or state.depth > self.furthest.depth):
-            self.furthest = Failure(state.depth, span, value, expected, found, change)
+            self.furthest = Failure(state.depth, span, value, expected, found, change, nodes)
 
     def forget(self) -> None:
         """Start a new candidate: failures so far don't count."""
@@ -237,7 +245,8 @@ class Matcher:
             self.spans[node] = term.span
         outcome = self._static(term, node, identity, inputs, state)
         if isinstance(outcome, attributes.Mismatch):
-            self.fail(state, outcome.span or term.span, value, outcome.expected, outcome.found, outcome.change)
+            partly = state.deeper(-SLIGHTLY)
+            self.fail(partly, outcome.span or term.span, value, outcome.expected, outcome.found, outcome.change)
             return
         after, positional = outcome
         counted = False
@@ -247,12 +256,13 @@ class Matcher:
             commutes = len(operands) > 1 and identity[1] in COMMUTATIVE and not identity[0]
             for order in permutations(operands) if commutes else (operands,):
                 if identity[1] in BROADCASTING and not identity[0] and self._raises_rank(term.arguments, order):
-                    self._fail_for_rank(within, term, value, order)
+                    exploring.fail_for_rank(self, within, term, value, order)
                 else:
                     yield from self._arguments(term.arguments, order, within)
         if not counted:
-            given, most = counted_inputs(len(positional)), counted_inputs(len(term.arguments))
-            self.fail(after, term.span, value, f"{most} of {words(term)}", given, f"give {words(term)} {most}, not {given}")
+            given, wanted = counted_inputs(len(positional)), f"{counted_inputs(len(term.arguments))} of {words(term)}"
+            change = f"give {words(term)} {counted_inputs(len(term.arguments))}, not {len(positional)}"
+            self.fail(after.deeper(-SLIGHTLY), term.span, value, wanted, given, change)
 
     def _groupings(
         self, identity: tuple[str, str], operands: attributes.Inputs, wanted: int, start: int = 0
@@ -298,12 +308,6 @@ class Matcher:
             if not any(v.shape is not None and number.rank <= v.shape.rank() for v in others):
                 return True
         return False
-
-    def _fail_for_rank(self, state: State, term: Operation, value: Target, order: Sequence[Target | None]) -> None:
-        ranks = [n.rank for v in order if isinstance(v, ir.Value) and (n := self.view.scalar(v)) is not None and n.rank]
-        found = f"a constant of rank {max(ranks, default=0)}"
-        change = "store the constant as a scalar, of rank 0"
-        self.fail(state, term.span, value, "a constant of no higher rank than the value it meets", found, change)
 
     def _applied(
         self, value: Target, wanted: Collection[tuple[str, str]]
@@ -356,29 +360,19 @@ class Matcher:
         product = isinstance(term, Product)
         constant = term.coefficient * factor if isinstance(term, Product) else term.constant
         fronts = tuple(variants(self.view, self.fronts, term, value)) if self.exploring else self.plausible.chains(term, value)
-        if not fronts and self.exploring:
-            self._fail_for_items(state, term, value)
+        if self.exploring:
+            exploring.fail_for_items(self, state, term, value, constant, known=bool(fronts))
         for front in fronts:
             after = self._constant(term, front, constant, state)
             if after is not None:
                 if self.exploring:
                     self.spans.update(dict.fromkeys(front.nodes, term.span))
-                yield from self._assign(tuple(items), front.items, after.visit(front.nodes), product)
+                yield from self.assign(tuple(items), front.items, after.visit(front.nodes), product)
             elif self.exploring and term.scalar is None:
                 # The constant is wrong; it is the reason only where everything else is right.
-                for reached in self._assign(tuple(items), front.items, state.visit(front.nodes), product):
+                for reached in self.assign(tuple(items), front.items, state.visit(front.nodes), product):
                     self.fail(reached, term.span, value, f"the constant {constant:.6g}", f"{front.constant:.6g}")
                     break
-
-    def _fail_for_items(self, state: State, term: Product | Sum, value: ir.Value) -> None:
-        """The chain has other items than the pattern says: another exponent, or another number of them."""
-        if isinstance(term, Product) and len(term.factors) == 1:
-            wanted = term.factors[0][1]
-            for front in self.fronts.product(value, 2):
-                if len(front.items) == 1 and front.nodes and front.items[0][1] != wanted:
-                    self.fail(state, term.span, value, f"the exponent {wanted:.6g}", f"{front.items[0][1]:.6g}")
-                    return
-        self.fail(state, term.span, value, words(term), applied(self.view, value))
 
     def _constant(self, term: Product | Sum, front: Front, constant: float, state: State) -> State | None:
         """The state in which the front's constant is the pattern's, or None."""
@@ -392,7 +386,7 @@ class Matcher:
             return state if isinstance(known, int | float) and close(float(known), rest, front.tolerance) else None
         return state if close(front.constant, constant, front.tolerance) else None
 
-    def _assign(
+    def assign(
         self, terms: tuple[tuple[Normal, float], ...], items: tuple[tuple[Target, float], ...], state: State, product: bool
     ) -> Iterator[State]:
         """Every assignment of the items to the terms."""
@@ -409,11 +403,11 @@ class Matcher:
                     continue
                 tried = True
                 for found in self.match(term, value, state):
-                    yield from self._assign(others, rest, found, product)
+                    yield from self.assign(others, rest, found, product)
             elif not product and isinstance(term, Product | Sum | Name | Operation) and actual == -power:
                 negated = term if isinstance(term, Product) else Product(1.0, ((term, 1.0),), None, term.span)
                 for found in self._chain(negated, value, state, factor=-1.0):
-                    yield from self._assign(others, rest, found, product)
+                    yield from self.assign(others, rest, found, product)
         if not tried:
             other = next((v for v, actual in items if actual == power), None)
             self.fail(
@@ -428,7 +422,8 @@ class Matcher:
     def _layout(self, term: Layout, value: Target, state: State) -> Iterator[State]:
         for outcome in layout.match(self.view, term, value, state):
             if isinstance(outcome, layout.Mismatch):
-                self.fail(state, term.span, value, outcome.expected, outcome.found, outcome.change)
+                partly = state.deeper(max(0, outcome.reached - SLIGHTLY))
+                self.fail(partly, term.span, value, outcome.expected, outcome.found, outcome.change)
                 continue
             source, bound, nodes = outcome
             if self.exploring:

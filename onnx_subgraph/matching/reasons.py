@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
@@ -18,18 +18,28 @@ from onnx_subgraph.matching.veils import guarded, is_float_cast
 from onnx_subgraph.matching.view import View, Virtual
 
 Target = ir.Value | Virtual
+SLIGHTLY = 0.25
+"""How much less deep a failure is where the operator of a node is right, and what is said of it is wrong."""
 
 
 class Failure:
     """The furthest failure, in raw form; it is put into words only when somebody reads it.
 
-    found: "" for what stands at `value`. change: "" for what is expected, in the place of what was found.
+    found: "" for what stands at `value`. change: "" for what is expected, in the place of what was found. nodes: all that had
+    matched, where only a condition failed.
     """
 
-    __slots__ = ("change", "depth", "expected", "found", "span", "value")
+    __slots__ = ("change", "depth", "expected", "found", "nodes", "span", "value")
 
     def __init__(
-        self, depth: float, span: Span | None, value: Target | None, expected: str, found: str, change: str = ""
+        self,
+        depth: float,
+        span: Span | None,
+        value: Target | None,
+        expected: str,
+        found: str,
+        change: str = "",
+        nodes: Collection[ir.Node] = (),
     ) -> None:
         self.depth = depth
         self.span = span
@@ -37,10 +47,15 @@ class Failure:
         self.expected = expected
         self.found = found
         self.change = change
+        self.nodes = nodes
 
     def above(self, depth: float) -> Failure:
         """The same failure, with its depth counted from `depth`."""
-        return Failure(self.depth - depth, self.span, self.value, self.expected, self.found, self.change)
+        return self.at(self.depth - depth)
+
+    def at(self, depth: float) -> Failure:
+        """The same failure at another depth."""
+        return Failure(depth, self.span, self.value, self.expected, self.found, self.change, self.nodes)
 
 
 def words(term: Normal) -> str:
@@ -134,7 +149,7 @@ def not_read(value: ir.Value, reader: Normal, readers: str) -> Said:
 def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -> NearMiss:
     """The failure of a candidate that started from `anchor`, in words."""
     value = failure.value
-    found = failure.found or _describe(view, value)
+    found = failure.found or describe(view, value)
     change = failure.change or _veiled(pattern, view, value) or _opened(value, failure.expected)
     return NearMiss(
         pattern=pattern.id,
@@ -143,7 +158,7 @@ def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -
         node=_place(value, anchor),
         expected=failure.expected,
         found=found,
-        matched=int(failure.depth),
+        matched=int(failure.depth + SLIGHTLY),
         change=change or f"put {failure.expected} in the place of {found}",
     )
 
@@ -161,7 +176,7 @@ def _place(value: ir.Value | Virtual | None, anchor: ir.Node) -> str:
     return _name(producer)
 
 
-def _describe(view: View, value: ir.Value | Virtual | None) -> str:
+def describe(view: View, value: ir.Value | Virtual | None) -> str:
     """What stands where something else was expected."""
     if value is None:
         return "nothing"

@@ -1,0 +1,70 @@
+"""The first reason that `explain` gives, word for word, for constructed near misses of every kind.
+
+`data/near_misses.yaml` has the models, as text, and what is printed of the pattern asked about; `python -m tests.report.test_reasons`
+writes down what is printed now, for a reader to judge.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx
+import onnx.parser
+import pytest
+import yaml
+from rich.console import Console
+
+from onnx_subgraph import pipeline
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.report import text
+from onnx_subgraph.report.relevance import unfused
+from onnx_subgraph.report.selection import about
+
+DATA = Path(__file__).parent / "data" / "near_misses.yaml"
+HEADER = '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
+CASES = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+
+
+def first_reason(case: dict[str, str], folder: Path) -> str:
+    """What `explain model.onnx PATTERN` prints first, after the name of the model."""
+    source = case["model"]
+    path = folder / "model.onnx"
+    onnx.save(onnx.parser.parse_model(source if source.startswith("<") else HEADER + source), path)
+    own = ()
+    if "own" in case:
+        own = (folder / "mine" / f"{case['pattern'].replace('-', '_')}.yaml",)
+        own[0].parent.mkdir(exist_ok=True)
+        own[0].write_text(case["own"], encoding="utf-8")
+    library = load_patterns(own)
+    target = "function" if library.get(case["pattern"]).grow else "onnxruntime"
+    result = pipeline.explain(path, library, pipeline.Options(target, only=(case["pattern"],)))
+    console = Console(width=200, record=True, file=(folder / "printed").open("w", encoding="utf-8"))
+    console.print(text.explanation(unfused(about(result, pattern=case["pattern"]))), soft_wrap=False)
+    printed = console.export_text().replace(str(folder), "")
+    blocks = [block for block in printed.split("\n\n") if not block.startswith(("/model.onnx", "Nearly matched"))]
+    if "There" in printed or not blocks:
+        return printed
+    return "\n".join(line.rstrip() for line in blocks[0].strip().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["kind"] for case in CASES])
+def test_the_first_reason(case: dict[str, str], tmp_path: Path) -> None:
+    assert first_reason(case, tmp_path) == case["says"]
+
+
+def _refresh() -> None:
+    class Block(str):
+        pass
+
+    yaml.add_representer(Block, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|"))
+    for case in CASES:
+        with TemporaryDirectory() as folder:
+            case["says"] = first_reason(case, Path(folder))
+    written = ({key: Block(value) if "\n" in value else value for key, value in case.items()} for case in CASES)
+    entries = (yaml.dump([case], sort_keys=False, width=400, allow_unicode=True) for case in written)
+    DATA.write_text("\n".join(entries), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _refresh()
