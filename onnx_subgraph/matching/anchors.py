@@ -76,7 +76,11 @@ NOWHERE = Start(sys.maxsize, (), 0)
 """No anchor: a part of a pattern that any value may be."""
 
 
-def choose(root: Normal, counts: Callable[[Identity], int]) -> Start:
+Count = Callable[[frozenset[Identity]], int]
+"""How many nodes of the graph are one of these operators."""
+
+
+def choose(root: Normal, counts: Count) -> Start:
     """The cheapest set of anchors of a pattern for a graph with these operator counts."""
     return _choose(root, (), counts)
 
@@ -94,7 +98,7 @@ def paths_to(root: Normal, name: str) -> Iterator[tuple[Level, ...]]:
     yield from ways(root, ())
 
 
-def _choose(term: Normal, path: tuple[Level, ...], counts: Callable[[Identity], int]) -> Start:
+def _choose(term: Normal, path: tuple[Level, ...], counts: Count) -> Start:
     level = _level(term)
     below = path if level is None else (*path, level)
     if isinstance(term, Choice):
@@ -106,9 +110,9 @@ def _choose(term: Normal, path: tuple[Level, ...], counts: Callable[[Identity], 
     return min(candidates, key=lambda s: (s.cost, -s.structure), default=NOWHERE)
 
 
-def _own(term: Normal, path: tuple[Level, ...], level: Level | None, counts: Callable[[Identity], int]) -> Start:
+def _own(term: Normal, path: tuple[Level, ...], level: Level | None, counts: Count) -> Start:
     assert level is not None
-    cost = sum(map(counts, level.operators))
+    cost = counts(level.operators)
     structure = sum(isinstance(t, Operation | Product | Sum) for t in walk(term))
     # Any link of a chain may be its end, so a chain is a weaker anchor than an operator of the same number.
     return Start(cost if isinstance(term, Operation) else cost * 2 + 1, (Anchor(term, level.operators, path),), structure)

@@ -20,6 +20,7 @@ import onnx_ir as ir
 from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.sentence import UnknownFact, evaluate
 from onnx_subgraph.matching.anchors import Anchor, Level, choose, climb, climbed, paths_to
+from onnx_subgraph.matching.exploring import rank_raiser
 from onnx_subgraph.matching.facts import Facts, Number, static
 from onnx_subgraph.matching.growing import regions_of
 from onnx_subgraph.matching.interior import live_reader, own_nodes, provided_values
@@ -165,7 +166,7 @@ def _search(
     thorough: bool,
 ) -> None:
     assert normal.primary.definition is not None
-    start = choose(normal.primary, lambda identity: counts.get(identity, 0))
+    start = choose(normal.primary, lambda operators: sum(counts.get(identity, 0) for identity in operators))
     if not start.cost:
         if thorough:
             misses.extend(_unlikely(view, normal, counts, set()))
@@ -197,7 +198,7 @@ def _search(
 
 def _unlikely(view: View, normal: NormalPattern, counts: Mapping[Any, int], known: set[ir.Node]) -> Iterator[RawMiss]:
     """Candidates that begin at the rarest operator of the pattern that the graph has, whatever stands around it."""
-    start = choose(normal.primary, lambda identity: counts.get(identity) or ABSENT)
+    start = choose(normal.primary, lambda operators: sum(counts.get(identity, 0) for identity in operators) or ABSENT)
     for anchor in start.anchors:
         for node in _anchored(view, anchor):
             if node not in known:
@@ -224,21 +225,23 @@ def _explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> Failu
 
 def _climb_and_fail(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value], consumers: Consumers) -> None:
     """Match what is larger and larger around an anchor; the first part of the pattern that does not is where it fails."""
-    depth, term = 0.0, anchor.term
+    depth, term, matched = 0.0, anchor.term, set[ir.Node]()
     for level, reached in climbed(values, anchor, consumers):
         before = matcher.last_failure()
         matcher.forget()
         above = level.term if level is not None else anchor.term
-        found = next((s for v in reached for s in matcher.match(above, v, EMPTY)), None)
+        found = next((s for v in reversed(reached) for s in matcher.match(above, v, EMPTY)), None)
         failure = matcher.last_failure()
         if found is None and not reached and level is not None:
             failure = _unread(depth, term, level, values, consumers)
         if found is None:
+            if failure is not None and "rank " in failure.expected:
+                failure = rank_raiser(matcher, matched) or failure
             if failure is not None:
                 failure = failure.at(max(failure.depth, depth + SLIGHTLY))
             matcher.furthest = failure if before is None or (failure is not None and failure.depth > before.depth) else before
             return
-        matcher.furthest, depth, term = before, found.depth, above
+        matcher.furthest, depth, term, matched = before, found.depth, above, found.matched()
         values = list(reached)
 
 

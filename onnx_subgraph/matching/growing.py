@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from onnx_subgraph import operators
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.language.falsity import wish
 from onnx_subgraph.language.pattern import Expression, Grow, Pattern
 from onnx_subgraph.language.sentence import UnknownFact, evaluate
 from onnx_subgraph.matching.facts import Facts
@@ -216,7 +217,9 @@ def _refusal(view: View, pattern: Pattern, selector: Selector | None, region: Re
 
     def miss(sentence: Expression | None, expected: str, found: str) -> NearMiss:
         place = first.name or first.outputs[0].name or ""
-        return NearMiss(pattern.id, None if sentence is None else sentence.span, place, place, expected, found, len(region.nodes))
+        span = None if sentence is None else sentence.span
+        change = "" if sentence is None else wish(sentence.tree)
+        return NearMiss(pattern.id, span, place, place, expected, found, len(region.nodes), change)
 
     facts = RegionFacts(view, region)
     for sentence in grow.keep:

@@ -362,13 +362,21 @@ def solve(equations: Iterable[tuple[tuple[str, ...], Size]], known: Mapping[str,
                 if name in found and rest is not None:
                     rest = rest.over(found[name])
             if rest is None:
-                return Mismatch(f"an axis ({' '.join(names)})", f"an axis of size {size}")
+                return _unsolved(names, size, found)
             if len(unknown) == 1:
                 found[unknown[0]] = rest
             elif not unknown and rest != ONE:
-                return Mismatch(f"an axis ({' '.join(names)})", f"an axis of size {size}")
+                return _unsolved(names, size, found)
     missing = [n for names, _ in lines for n in names if n not in found]
     return Mismatch(f"a size for {', '.join(missing)}", "a shape that can't be factored") if missing else found
+
+
+def _unsolved(names: tuple[str, ...], size: Size, known: Mapping[str, Size]) -> Mismatch:
+    """An axis whose size is not what the sizes of its parts make."""
+    said = ", ".join(f"{name} is {_word(known[name])}" for name in names if name in known)
+    axis = names[0] if len(names) == 1 else f"({' '.join(names)})"
+    change = "write the sizes of the Reshape as constants, or fix those of the inputs" if size.symbols else ""
+    return Mismatch(f"an axis {axis}, where {said}" if said else f"an axis {axis}", f"size {_word(size)}", change)
 
 
 def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> Iterator[Outcome | Mismatch]:
@@ -384,7 +392,8 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
     recipe = parse_recipe(term.term.recipe)
     result = sizes(value if isinstance(value, ir.Value) else value.node.outputs[0])
     if result is None or len(result) != len(recipe.right):
-        yield Mismatch(f"rank {len(recipe.right)}", "unknown rank" if result is None else f"rank {len(result)}")
+        rank = f"rank {len(recipe.right)}"
+        yield Mismatch(rank, "unknown rank" if result is None else f"rank {len(result)}", f"let the result have {rank}")
         return
     tried = False
     ways = chains(view, value, PRODUCERS[term.term.word]) if isinstance(value, ir.Value) else unscaled(view, value)
@@ -392,7 +401,9 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
         tried = True
         start = sizes(source)
         if start is None or len(start) != len(recipe.left):
-            yield Mismatch(f"a source of rank {len(recipe.left)}", "unknown rank" if start is None else f"rank {len(start)}")
+            rank = f"rank {len(recipe.left)}"
+            found = "unknown rank" if start is None else f"rank {len(start)}"
+            yield Mismatch(f"a source of {rank}", found, f"let the source have {rank}")
             continue
         known = {n: _as_size(state.bindings[n]) for axis in recipe.left for n in axis if n in state.bindings}
         for name, given in term.term.sizes:
@@ -400,10 +411,12 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
                 known[name] = Size(given.value)
         named = solve([*zip(recipe.left, start, strict=True), *zip(recipe.right, result, strict=True)], known)
         if isinstance(named, Mismatch):
-            yield replace(named, reached=len(nodes))
+            yield replace(named, found=f"{named.found}, from {_shape(start)} to {_shape(result)}", reached=len(nodes))
             continue
         if normal_form(source, nodes) != recipe_form(recipe, named):
-            yield Mismatch(f'{term.term.word} "{term.term.recipe}"', "another one", reached=len(nodes))
+            found = f"another one, from {_shape(start)} to {_shape(result)}"
+            wanted = f'{term.term.word} "{term.term.recipe}"'
+            yield Mismatch(wanted, found, f"let it be {wanted}", reached=len(nodes))
             continue
         yield source, {n: _as_dim(s) for n, s in named.items() if not n.isdigit()}, nodes
     if not tried:
@@ -424,6 +437,16 @@ def _match_unchanged(view: View, value: ir.Value | Virtual) -> Iterator[Outcome 
             yield source, {}, nodes
     if not found:
         yield Mismatch("a rearrangement that ends as it began", "another one")
+
+
+def _shape(sizes: Iterable[Size]) -> str:
+    """Sizes as a person reads a shape, one that is not known as `?`."""
+    return f"[{', '.join(map(_word, sizes))}]"
+
+
+def _word(size: Size) -> str:
+    # Inference calls what it knows nothing about _d0, _d1, …
+    return "?" if any(symbol.startswith(("?", "_d")) for symbol in size.symbols) else str(size)
 
 
 def _as_size(bound: Any) -> Size:
@@ -473,7 +496,8 @@ def _match_split(view: View, term: Layout, value: ir.Value, state: State) -> Ite
     if _covers(view, node, current, axis, begin, begin + parts[term.index], whole.number):
         yield source, bound, (*passed, node)
     else:
-        yield Mismatch(f"elements {begin} to {begin + parts[term.index]} of axis {axis}", "another part")
+        asked, part = f"elements {begin} to {begin + parts[term.index]} of axis {axis}", sizes(current)
+        yield Mismatch(asked, f"a part of shape {_shape(part or ())}", f"let the {node.op_type} give {asked}")
 
 
 def _cut_axis(view: View, node: ir.Node) -> int | None:

@@ -12,6 +12,7 @@ from onnx_subgraph.language import falsity
 from onnx_subgraph.language.evaluation import Names
 from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.sentence import free_names
+from onnx_subgraph.matching.chain import Front
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Operation, Product, Sum
 from onnx_subgraph.matching.veils import guarded, is_float_cast
@@ -104,7 +105,7 @@ def applied(view: View, value: ir.Value) -> str:
     node = view.producer(value)
     if node is None or view.constants.is_constant(value):
         return ""
-    inputs = ("" if v is None else _operand(view, v) for v in node.inputs)
+    inputs = ("" if v is None else _constant_or_name(view, v) for v in node.inputs)
     return f"{qualified((node.domain, node.op_type))}({', '.join(inputs)})"
 
 
@@ -144,6 +145,16 @@ def not_read(value: ir.Value, reader: Normal, readers: str) -> Said:
     """A part of the pattern is there, and what the pattern wants to read it is not."""
     wanted = words(reader)
     return f"{wanted} that reads `{value.name}`", readers, f"let {wanted} read `{value.name}`"
+
+
+def spelled(front: Front, *, product: bool) -> str:
+    """A sum or product of the graph as a pattern would write it: `0.5 * x * s ** -1`, `a - b + 1`."""
+    if product:
+        factors = [_operand(v) if power == 1 else f"{_operand(v)} ** {power:.6g}" for v, power in front.items]
+        return " * ".join([*([] if front.constant == 1 else [f"{front.constant:.6g}"]), *factors])
+    addends = [("- " if sign < 0 else "+ ") + _operand(v) for v, sign in front.items]
+    constant = [] if front.constant == 0 else [f"{'-' if front.constant < 0 else '+'} {abs(front.constant):.6g}"]
+    return " ".join([*addends, *constant]).removeprefix("+ ")
 
 
 def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -> NearMiss:
@@ -193,9 +204,13 @@ def describe(view: View, value: ir.Value | Virtual | None) -> str:
     return f"`{value.name}`, a graph input" if value.is_graph_input() else f"`{value.name}`, a value from outside"
 
 
-def _operand(view: View, value: ir.Value) -> str:
+def _constant_or_name(view: View, value: ir.Value) -> str:
     number = view.scalar(value)
     return value.name or "" if number is None else f"{number.number:.6g}"
+
+
+def _operand(value: Target) -> str:
+    return (value.name or "") if isinstance(value, ir.Value) else value.operator
 
 
 def _is_overridable(value: ir.Value) -> bool:

@@ -54,12 +54,16 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """All matches of one pattern that were not replaced for one reason. opset: what it would need, or None."""
+    """All matches of one pattern that were not replaced for one reason.
+
+    opset: what it would need, or None. change: what would mend the first, "" where that is not known.
+    """
 
     pattern: str
     reason: str
     opset: int | None
     nodes: tuple[str, ...]
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ def fusions(rewrites: Iterable[Rewrite]) -> tuple[Fusion, ...]:
 def skipped(skips: Iterable[Skip]) -> tuple[Skipped, ...]:
     """`skips` by pattern and reason, in the order of their first one."""
     groups = _grouped(skips, lambda s: (s.pattern, anonymous(s.reason), s.opset))
-    return tuple(Skipped(g[0].pattern, g[0].reason, g[0].opset, tuple(s.node for s in g)) for g in groups)
+    return tuple(Skipped(g[0].pattern, g[0].reason, g[0].opset, tuple(s.node for s in g), g[0].change) for g in groups)
 
 
 def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]:

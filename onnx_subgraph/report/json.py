@@ -144,6 +144,7 @@ def _found(result: FuseResult) -> Object:
             {
                 "pattern": group.pattern,
                 "reason": group.reason,
+                "change": group.change,
                 "opset": group.opset,
                 "count": len(group.nodes),
                 "nodes": list(group.nodes),

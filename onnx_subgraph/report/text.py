@@ -87,7 +87,7 @@ def explanation(result: FuseResult, *, hidden: int = 0) -> RenderableType:
     if groups := grouping.fusions(result.rewrites):
         parts += ["", Text("Matched", "bold"), _fusions(groups)]
     if result.skipped:
-        parts += ["", Text("Matched, not replaced", "bold"), _skipped(grouping.skipped(result.skipped))]
+        parts += ["", Text("Matched, not replaced", "bold"), *map(_skip, grouping.skipped(result.skipped))]
     if near := grouping.nearly_matched(result.near_misses):
         parts += ["", Text("Nearly matched, the furthest first", "bold")]
         parts += [_near_miss(group) for group in near]
@@ -282,6 +282,15 @@ def _skipped(groups: Sequence[grouping.Skipped]) -> Rows:
     for group in groups:
         table.add(group.pattern, str(len(group.nodes)), group.reason, group.nodes[0] or UNNAMED)
     return table
+
+
+def _skip(group: grouping.Skipped) -> RenderableType:
+    facts = grid()
+    facts.add_row("node", _names(group.nodes))
+    facts.add_row("why", group.reason)
+    if group.change:
+        facts.add_row("change", group.change)
+    return Group(Text.assemble("\n", (group.pattern, "bold"), f": matched at {count(len(group.nodes), 'place')}"), facts)
 
 
 def _near_misses(groups: Sequence[grouping.NearlyMatched]) -> Rows:

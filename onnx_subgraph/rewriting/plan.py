@@ -31,6 +31,8 @@ from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Skip
 
 MICROSOFT = "com.microsoft"
+_SHAPES = "declare the shapes of the inputs, or fix them: `onnx-subgraph specialize MODEL --shape INPUT=…`"
+_PREFER = "ask for it all the same: --prefer fusion"
 PROBED_CONSTANT_BYTES = 256
 """Constants up to this size are shown to the loadability probe, because a kernel may demand them as initializers."""
 
@@ -108,10 +110,17 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
         return replace(best, wish=_wish(best, refusals, site))
     if not refusals:
         why = "a region becomes a function: use the target function" if match.pattern.grow is not None else _NO_REPLACEMENT
-        refusals.append(Refused(why.format(target=target)))
+        refusals.append(
+            Refused(why.format(target=target), change=f"choose another: --target {' or '.join(match.pattern.targets)}")
+        )
     reasons = dict.fromkeys(r.reason for r in refusals)
     opset = next((r.opset for r in refusals if r.opset is not None), None)
-    return Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset)
+    changes = dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset)))
+    return Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset, "; or ".join(changes))
+
+
+def _raised(opset: int | None) -> str:
+    return "" if opset is None else f"give the model opset {opset}"
 
 
 _NO_REPLACEMENT = "the pattern has no replacement for the target {target}"
@@ -162,7 +171,8 @@ def _without_hope(refused: Refused, match: Match, loadability: Sequence[Loadabil
 
 
 def _inlined(operator_name: str, provider: Loadability) -> Refused:
-    return Refused(f"no kernel for {operator_name} on {provider.provider}; inlined it would not be faster")
+    reason = f"no kernel for {operator_name} on {provider.provider}; inlined it would not be faster"
+    return Refused(reason, change="ask for the operator all the same: --target standard")
 
 
 def root_name(match: Match) -> str:
@@ -260,13 +270,18 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
     if old.shape is None:
         return
     if new.shape is None:
-        raise Refused(f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and unknown")
+        raise Refused(
+            f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and unknown", change=_SHAPES
+        )
     if len(old.shape) != len(new.shape):
         raise Refused(f"the result {old.name} would have {len(new.shape)} dimensions, and has {len(old.shape)}")
+    dynamic = not all(isinstance(dim, int) for dim in (*old.shape, *new.shape))
     for was, would_be in zip(old.shape, new.shape, strict=True):
         unknown = not isinstance(was, int) and was.value is None
         if not unknown and (fragment.foreign(would_be) or not same_dimension(was, would_be)):
-            raise Refused(f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and {new.shape}")
+            raise Refused(
+                f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and {new.shape}", change=_SHAPES
+            )
 
 
 def _check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:
@@ -279,7 +294,10 @@ def _check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None
                 reason = _load_error(node, provider, fragment, sized=True)
             if reason is not None:
                 name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-                raise Refused(f"{provider.provider} does not load {name}: {reason}")
+                change = "compute in float32, or on a provider that has the kernel"
+                raise Refused(
+                    f"{provider.provider} does not load {name}: {reason}", change=change if "no kernel" in reason else ""
+                )
 
 
 def _load_error(node: ir.Node, provider: Loadability, fragment: Fragment, *, sized: bool) -> str | None:
@@ -306,12 +324,14 @@ def _check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Se
     found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
     for provider, cost in found.items():
         if cost is not None and cost.is_slower:
-            raise Refused(f"slower than the unfused graph on {provider} (×{cost.ratio:.2g}, such as at {cost.place})")
+            raise Refused(
+                f"slower than the unfused graph on {provider} (×{cost.ratio:.2g}, such as at {cost.place})", change=_PREFER
+            )
     had = {n.op_identifier() for n in match.nodes}
     saves = len(fragment.nodes) < len(match.nodes) or any(n.domain and n.op_identifier() not in had for n in fragment.nodes)
     unproved = next((p for p, cost in found.items() if cost is None or not cost.is_faster), None)
     if not saves and unproved is not None:
-        raise Refused(f"it saves no node, and was not measured to be faster on {unproved}")
+        raise Refused(f"it saves no node, and was not measured to be faster on {unproved}", change=_PREFER)
 
 
 def _operand(value: ir.Value, node: ir.Node, *, sized: bool = False) -> Operand:
@@ -354,7 +374,8 @@ def _order(
         if node is None or node in ancestors or outline.place_in(graph, node) is not node:
             continue
         if node in places or node in matched:
-            raise Refused("the replacement would make a cycle: what it reads depends on what it provides")
+            reason = "the replacement would make a cycle: what it reads depends on what it provides"
+            raise Refused(reason, change="compute what it reads from something else")
         if position[node] > position[first]:
             ancestors.add(node)
             queue += [v.producer() for v in operands(node)]

@@ -47,9 +47,14 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A match that was found and not replaced. node: the name of the node at its root. opset: what it would need, or None."""
+    """A match that was found and not replaced.
+
+    node: the name of the node at its root. opset: what it would need, or None. change: the smallest change that would let it be
+    replaced, in words; "" where none is known.
+    """
 
     pattern: str
     node: str
     reason: str
     opset: int | None = None
+    change: str = ""

@@ -38,11 +38,13 @@ def first_reason(case: dict[str, str], folder: Path) -> str:
         own[0].write_text(case["own"], encoding="utf-8")
     library = load_patterns(own)
     target = "function" if library.get(case["pattern"]).grow else "onnxruntime"
-    result = pipeline.explain(path, library, pipeline.Options(target, only=(case["pattern"],)))
+    result = pipeline.explain(
+        path, library, pipeline.Options(target, prefer=case.get("prefer", "speed"), only=(case["pattern"],))
+    )
     console = Console(width=200, record=True, file=(folder / "printed").open("w", encoding="utf-8"))
     console.print(text.explanation(unfused(about(result, pattern=case["pattern"]))), soft_wrap=False)
     printed = console.export_text().replace(str(folder), "")
-    blocks = [block for block in printed.split("\n\n") if not block.startswith(("/model.onnx", "Nearly matched"))]
+    blocks = [block for block in printed.split("\n\n") if not block.startswith(("/model.onnx", "Nearly", "Matched, not"))]
     if "There" in printed or not blocks:
         return printed
     return "\n".join(line.rstrip() for line in blocks[0].strip().splitlines()) + "\n"
