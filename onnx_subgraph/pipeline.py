@@ -166,6 +166,7 @@ def fuse(
         options.excerpts,
         costs.measured() if options.prefer == "speed" and options.target == "onnxruntime" else costs.Costs(()),
         options.thorough,
+        options.thorough and bool(options.only),
     )
     for attempt in _attempts(original, rewriter, options.opset, clock, notes):
         settled = _settled(attempt, rewriter, reference, options, clock, opset_before)

@@ -19,14 +19,14 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.sentence import UnknownFact, evaluate
-from onnx_subgraph.matching.anchors import Anchor, Level, choose, climb, climbed, paths_to
+from onnx_subgraph.matching.anchors import Anchor, Level, Start, choose, climb, climbed, paths_to
 from onnx_subgraph.matching.exploring import rank_raiser
 from onnx_subgraph.matching.facts import Facts, Number, static
 from onnx_subgraph.matching.growing import regions_of
 from onnx_subgraph.matching.interior import live_reader, own_nodes, provided_values
 from onnx_subgraph.matching.match import Match, NearMiss
 from onnx_subgraph.matching.matcher import Matcher
-from onnx_subgraph.matching.normal import Name, Normal, NormalPattern, Operation
+from onnx_subgraph.matching.normal import Name, Normal, NormalPattern, Operation, Product, Sum
 from onnx_subgraph.matching.normalise import normalise
 from onnx_subgraph.matching.reasons import (
     SLIGHTLY,
@@ -47,7 +47,7 @@ OWN_DOMAIN = "onnx_subgraph"
 ENOUGH = 2
 """A candidate that matched this many nodes got past its anchor, and leaves a near miss."""
 ABSENT = 1 << 32
-"""What an operator that the graph does not have costs as an anchor of an unlikely candidate."""
+"""What an operator that the graph does not have costs as an anchor, where another one is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,18 @@ def normal_of(pattern: Pattern) -> NormalPattern:
     return known[1]
 
 
-def find(model: ir.Model, patterns: Sequence[Pattern], *, constants: Constants | None = None, thorough: bool = False) -> Found:
+def find(
+    model: ir.Model,
+    patterns: Sequence[Pattern],
+    *,
+    constants: Constants | None = None,
+    thorough: bool = False,
+    asked: bool = False,
+) -> Found:
     """All matches and near misses of `patterns` in `model`, whose values have inferred shapes (`infer_shapes`).
 
-    thorough: look for near misses also where the operators alone speak against a match.
+    thorough: look for near misses also where the operators alone speak against a match. asked: whether somebody asks about these
+    patterns, and wants to hear of places that lack even the operator that tells one from all others.
     """
     constants = constants or Constants(model)
     normals = [normal_of(p) for p in patterns if p.grow is None]
@@ -122,7 +130,7 @@ def find(model: ir.Model, patterns: Sequence[Pattern], *, constants: Constants |
             view = View(graph, constants, opsets, owner)
             counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
             for normal in normals:
-                _search(view, normal, counts, matches, misses, thorough=thorough)
+                _search(view, normal, counts, matches, misses, thorough=thorough, asked=asked)
             for pattern in patterns:
                 if pattern.grow is not None:
                     regions, not_kept = regions_of(view, pattern)
@@ -164,12 +172,13 @@ def _search(
     misses: list[RawMiss],
     *,
     thorough: bool,
+    asked: bool,
 ) -> None:
     assert normal.primary.definition is not None
     start = choose(normal.primary, lambda operators: sum(counts.get(identity, 0) for identity in operators))
     if not start.cost:
-        if thorough:
-            misses.extend(_unlikely(view, normal, counts, set()))
+        if asked:
+            misses.extend(_unlikely(view, normal, _present(normal, counts), set()))
         return
     matcher = Matcher(view, normal)
     consumers = consumers_of(matcher)
@@ -192,13 +201,18 @@ def _search(
     covered = {node for match in mine for node in match.nodes}
     misses.extend(m for m in failed if m.node not in covered)
     if thorough:
-        misses.extend(_unlikely(view, normal, counts, covered | {m.node for m in failed}))
+        start = _present(normal, counts) if asked and not mine else start
+        misses.extend(_unlikely(view, normal, start, covered | {m.node for m in failed}))
     matches.extend(_largest(mine))
 
 
-def _unlikely(view: View, normal: NormalPattern, counts: Mapping[Any, int], known: set[ir.Node]) -> Iterator[RawMiss]:
-    """Candidates that begin at the rarest operator of the pattern that the graph has, whatever stands around it."""
-    start = choose(normal.primary, lambda operators: sum(counts.get(identity, 0) for identity in operators) or ABSENT)
+def _present(normal: NormalPattern, counts: Mapping[Any, int]) -> Start:
+    """The rarest anchors of a pattern that the graph has."""
+    return choose(normal.primary, lambda operators: sum(counts.get(identity, 0) for identity in operators) or ABSENT)
+
+
+def _unlikely(view: View, normal: NormalPattern, start: Start, known: set[ir.Node]) -> Iterator[RawMiss]:
+    """Candidates that begin at an anchor of the pattern, whatever stands around it."""
     for anchor in start.anchors:
         for node in _anchored(view, anchor):
             if node not in known:
@@ -219,7 +233,7 @@ def _explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> Failu
     if miss.thorough:
         _climb_and_fail(matcher, miss.anchor, values, consumers)
     failure = matcher.last_failure()
-    telling = 1 if miss.thorough and isinstance(miss.anchor.term, Operation) else ENOUGH
+    telling = ENOUGH if isinstance(miss.anchor.term, Product | Sum) or not miss.thorough else 1
     return failure if failure is not None and failure.depth + SLIGHTLY >= telling else None
 
 

@@ -422,7 +422,8 @@ class Matcher:
     def _layout(self, term: Layout, value: Target, state: State) -> Iterator[State]:
         for outcome in layout.match(self.view, term, value, state):
             if isinstance(outcome, layout.Mismatch):
-                partly = state.deeper(max(0, outcome.reached - SLIGHTLY))
+                # A chain counts as one node, however long; the longest one is the reason.
+                partly = state.deeper(1 - SLIGHTLY + exploring.LONGER * outcome.reached if outcome.reached else 0)
                 self.fail(partly, term.span, value, outcome.expected, outcome.found, outcome.change)
                 continue
             source, bound, nodes = outcome

@@ -79,9 +79,12 @@ def unfused(result: FuseResult) -> FuseResult:
 def _answers(miss: NearMiss, pattern: Pattern | None) -> bool:
     if pattern is None or pattern.grow is not None:
         return pattern is not None
+    if not _says_something(pattern) or " that reads `" in miss.expected:
+        return False
+    if all(isinstance(assignment.term, Rearrange) for assignment in pattern.match) and not miss.expected.startswith("`"):
+        return False  # every chain of layout operators is another rearrangement
     whole = size(pattern.match)
-    nearly = miss.matched >= max(min(LEAST, whole), MOST_OF_THE_WAY * whole)
-    return _says_something(pattern) and (nearly or _is_near_number(miss))
+    return miss.matched >= max(min(LEAST, whole), MOST_OF_THE_WAY * whole) or _is_near_number(miss)
 
 
 def size(block: Block) -> int:

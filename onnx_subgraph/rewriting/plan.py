@@ -279,9 +279,8 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
     for was, would_be in zip(old.shape, new.shape, strict=True):
         unknown = not isinstance(was, int) and was.value is None
         if not unknown and (fragment.foreign(would_be) or not same_dimension(was, would_be)):
-            raise Refused(
-                f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and {new.shape}", change=_SHAPES
-            )
+            reason = f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and {new.shape}"
+            raise Refused(reason, change=_SHAPES if dynamic else "")
 
 
 def _check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:

@@ -49,7 +49,7 @@ class Rewriter:
     """What a model is rewritten with: the patterns, what they become, and the providers that must load it.
 
     stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws. costs: what
-    replacements cost on these providers. thorough: see `find`.
+    replacements cost on these providers. thorough, asked: see `find`.
     """
 
     patterns: Sequence[Pattern]
@@ -59,6 +59,7 @@ class Rewriter:
     excerpts: bool = False
     costs: Costs | None = None
     thorough: bool = False
+    asked: bool = False
 
     def __call__(self, base: ir.Model, admits: Admits | None = None, record: Record | None = None) -> Fused:
         """`base` rewritten, itself left as it is. admits: whether a place may be touched. record: see `apply`."""
@@ -84,7 +85,7 @@ class Rewriter:
         for turn in range(most):
             constants = Constants(model)
             with self.stage("find"):
-                found = find(model, patterns, constants=constants, thorough=self.thorough)
+                found = find(model, patterns, constants=constants, thorough=self.thorough, asked=self.asked)
                 if self.thorough and not turn:  # the graph as its author knows it: a fusion may hide what was wrong with another
                     before = found.near_misses
             with self.stage("rewrite"):

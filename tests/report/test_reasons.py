@@ -1,7 +1,7 @@
 """The first reason that `explain` gives, word for word, for constructed near misses of every kind.
 
-`data/near_misses.yaml` has the models, as text, and what is printed of the pattern asked about; `python -m tests.report.test_reasons`
-writes down what is printed now, for a reader to judge.
+`data/near_misses.yaml` has the models, as text, and what is printed of the pattern asked about.
+`python -m tests.report.test_reasons` writes down what is printed now, for a reader to judge.
 """
 
 from __future__ import annotations
