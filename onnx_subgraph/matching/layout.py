@@ -420,7 +420,7 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
             continue
         yield source, {n: _as_dim(s) for n, s in named.items() if not n.isdigit()}, nodes
     if not tried:
-        yield Mismatch(f'rearrange "{term.term.recipe}"', "")
+        yield Mismatch(f'{term.term.word} "{term.term.recipe}"', "")
 
 
 def _match_unchanged(view: View, value: ir.Value | Virtual) -> Iterator[Outcome | Mismatch]:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,7 +42,7 @@ def first_reason(case: dict[str, str], folder: Path) -> str:
     result = pipeline.explain(
         path, library, pipeline.Options(target, prefer=case.get("prefer", "speed"), only=(case["pattern"],))
     )
-    console = Console(width=200, record=True, file=(folder / "printed").open("w", encoding="utf-8"))
+    console = Console(width=200, record=True, file=StringIO())
     console.print(text.explanation(unfused(about(result, pattern=case["pattern"]))), soft_wrap=False)
     printed = console.export_text().replace(str(folder), "")
     blocks = [block for block in printed.split("\n\n") if not block.startswith(("/model.onnx", "Nearly", "Matched, not"))]
