@@ -206,7 +206,8 @@ def _equal(name: str, a: Any, b: Any, rank: int | None, *, ordered: bool = False
     if name in _AXES:
         a, b = (_count_axes(x, rank, ordered=ordered) for x in (a, b))
     if isinstance(a, str | bytes) or isinstance(b, str | bytes):
-        return bool(_text(a) == _text(b))
+        a, b = _text(a), _text(b)
+        return bool(a == b or (name == "equation" and _lettered(a) == _lettered(b)))
     if a is None or b is None:
         return bool(a is b)
     if not isinstance(a, _PLAIN) or not isinstance(b, _PLAIN):
@@ -265,6 +266,14 @@ def _words(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_words, value))}]"
     return "none" if value is None else str(_text(value))
+
+
+def _lettered(equation: Any) -> Any:
+    """An Einsum's equation with each letter as the number of its first appearance: `ij,jk->ik` and `ab,bc->ac` are the same."""
+    if not isinstance(equation, str):
+        return equation
+    letters: dict[str, int] = {}
+    return tuple(letters.setdefault(c, len(letters)) if c.isalpha() else c for c in equation if not c.isspace())
 
 
 def _text(value: Any) -> Any:

@@ -55,6 +55,14 @@ class Facts:
         return all(d == 1 for d in shape)
 
     @property
+    def is_doubled(self) -> bool | None:
+        """Whether a constant has the same twice along its last axis, as cosines of angles that are repeated."""
+        array = self._view.constants.array(self._value)
+        if array is None or array.ndim == 0 or array.shape[-1] % 2:
+            return None if array is None else False
+        return bool(np.array_equal(*np.split(array, 2, axis=-1)))
+
+    @property
     def value(self) -> Any:
         """The number of a one-element constant, nested tuples of a larger one."""
         array = self._view.constants.array(self._value)
@@ -70,6 +78,7 @@ class Number:
     rank = 0
     is_constant = True
     is_scalar = True
+    is_doubled = False
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -16,7 +16,9 @@ QKV = "float[b, s, 8] query, float[b, t, 8] key, float[b, t, 8] value"
 SELF = "float[b, s, 8] query, float[b, s, 8] key, float[b, s, 8] value"
 HEADED = "float[b, 2, s, 4] query, float[b, 2, t, 4] key, float[b, 2, t, 4] value"
 OUT, OUT_HEADED = "float[b, s, 8] y", "float[b, 2, s, 4] y"
-MIN, INFINITE = -3.4028234663852886e38, float("-inf")
+MIN = -3.4028234663852886e38
+ATTENTION = ("com.microsoft.MultiHeadAttention", "com.microsoft.GroupQueryAttention", "Attention")
+ROTARY = ("com.microsoft.RotaryEmbedding", "RotaryEmbedding")
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Spelling:
     family: str
     name: str
     model: str
-    operators: tuple[str, ...] = ("com.microsoft.MultiHeadAttention", "Attention")
+    operators: tuple[str, ...]
 
 
 Variants = Iterator[tuple[str, str, str, Callable[[Text], str]]]
@@ -390,12 +392,494 @@ def precise() -> Variants:
         yield f"guard against NaN, {how}", f"{QKV}, bool[b, 1, s, t] mask", OUT, lambda t, h=how: guarded(t, h)
 
 
+def batched() -> Variants:
+    """Heads and batch as one axis: products of rank 3."""
+
+    def merged(t: Text, x: str, *, transposed: bool = False) -> str:
+        four = by_heads(t, x)
+        three = t.call("Reshape", four, t.integers(-1, 6, 4))
+        return t.call("Transpose", three, perm=[0, 2, 1]) if transposed else three
+
+    def apart(t: Text, x: str, last: int) -> str:
+        return t.call("Reshape", x, t.integers(-1, 2, 6, last))
+
+    def write(t: Text, mask: str) -> str:
+        q, k, v = merged(t, "query"), merged(t, "key", transposed=True), merged(t, "value")
+        s = t.call("MatMul", t.call("Mul", q, 0.5), k)
+        four = {
+            "added": lambda: t.call("Add", apart(t, s, 6), "mask"),
+            "Where keeps": lambda: t.call("Where", t.call("Cast", "mask", to=9), apart(t, s, 6), MIN),
+            "Where drops": lambda: t.call("Where", t.call("Cast", "mask", to=9), -1e9, apart(t, s, 6)),
+        }
+        if mask in four:
+            s = t.call("Reshape", four[mask](), t.integers(-1, 6, 6))
+        elif mask == "added to all":
+            s = t.call("Add", s, t.call("Reshape", "mask", t.integers(-1, 6, 6)))
+        return joined(t, apart(t, weighted(t, s, v), 4))
+
+    inputs = "float[b, 6, 8] query, float[b, 6, 8] key, float[b, 6, 8] value"
+    for mask, shape in (
+        ("", ""),
+        ("added", "b, 1, 6, 6"),
+        ("added to all", "b, 2, 6, 6"),
+        ("Where keeps", "b, 1, 6, 6"),
+        ("Where drops", "b, 1, 6, 6"),
+    ):
+        yield (
+            mask or "no mask",
+            f"{inputs}, float[{shape}] mask" if mask else inputs,
+            "float[b, 6, 8] y",
+            lambda t, m=mask: write(t, m),
+        )
+
+
+def packed() -> Variants:
+    """Query, key and value from one projection, however they are packed."""
+
+    def attended(t: Text, q: str, k: str, v: str) -> str:
+        """Of values that stand by heads."""
+        return joined(t, weighted(t, t.call("Mul", t.call("MatMul", q, swapped(t, k)), 0.5), v))
+
+    def parts(t: Text, x: str, axis: int, size: int, how: str) -> list[str]:
+        if how == "Split":
+            names = [f"{x}_{i}" for i in range(3)]
+            t.lines.append(f"{', '.join(names)} = Split <axis = {axis}> ({x}, {t.integers(size, size, size)})")
+            return names
+        if how == "Slice":
+            return [t.call("Slice", x, t.integers(i * size), t.integers((i + 1) * size), t.integers(axis)) for i in range(3)]
+        return [t.call("Gather", x, t.call("Squeeze", t.integers(i)), axis=axis) for i in range(3)]
+
+    def write(t: Text, layout: str, how: str) -> str:
+        match layout:
+            case "b s (3 h d)":
+                return attended(t, *(by_heads(t, x) for x in parts(t, "packed", 2, 8, how)))
+            case "b s 3 h d":
+                five = t.call("Reshape", "packed", t.integers(0, 0, 3, 2, 4))
+                found = parts(t, five, 2, 1, how)
+                if how != "Gather":
+                    found = [t.call("Squeeze", x, t.integers(2)) for x in found]
+                return attended(t, *(t.call("Transpose", x, perm=[0, 2, 1, 3]) for x in found))
+            case "3 b h s d":
+                five = t.call("Reshape", "packed", t.integers(0, 0, 3, 2, 4))
+                first = t.call("Transpose", five, perm=[2, 0, 3, 1, 4])
+                found = parts(t, first, 0, 1, how)
+                return attended(t, *(found if how == "Gather" else [t.call("Squeeze", x, t.integers(0)) for x in found]))
+            case "b s h (3 d)":
+                four = t.call("Reshape", "packed", t.integers(0, 0, 2, 12))
+                found = parts(t, four, 3, 4, how)
+                return attended(t, *(t.call("Transpose", x, perm=[0, 2, 1, 3]) for x in found))
+            case _:
+                five = t.call("Reshape", "packed", t.integers(0, 0, 2, 3, 4))
+                found = parts(t, five, 3, 1, how)
+                if how != "Gather":
+                    found = [t.call("Squeeze", x, t.integers(3)) for x in found]
+                return attended(t, *(t.call("Transpose", x, perm=[0, 2, 1, 3]) for x in found))
+
+    for layout, how in product(
+        ("b s (3 h d)", "b s 3 h d", "3 b h s d", "b s h (3 d)", "b s h 3 d"), ("Split", "Slice", "Gather")
+    ):
+        if how != "Gather" or layout not in ("b s (3 h d)", "b s h (3 d)"):
+            yield f"{layout}, {how}", "float[b, s, 24] packed", OUT, lambda t, w=layout, h=how: write(t, w, h)
+
+
+def cached() -> Variants:
+    """Keys and values that are appended to past ones, from one input or two, and handed on."""
+    past = "float[b, 2, p, 4] past_key, float[b, 2, p, 4] past_value"
+
+    def write(t: Text, how: str) -> str:
+        q, k, v = by_heads(t, "query"), by_heads(t, "key"), by_heads(t, "value")
+        if how == "stacked, Gather":
+            past_key, past_value = (t.call("Gather", "past", t.call("Squeeze", t.integers(i)), axis=0) for i in (0, 1))
+        elif how == "stacked, Split":
+            t.lines.append(f"pk, pv = Split <axis = 0> (past, {t.integers(1, 1)})")
+            past_key, past_value = (t.call("Squeeze", x, t.integers(0)) for x in ("pk", "pv"))
+        else:
+            past_key, past_value = "past_key", "past_value"
+        if how == "keys transposed":
+            k = t.call("Concat", swapped(t, past_key), swapped(t, k), axis=-1)
+        else:
+            k = swapped(t, t.call("Concat", past_key, k, axis=2))
+        v = t.call("Concat", past_value, v, axis=-2)
+        return joined(t, weighted(t, t.call("Add", t.call("Div", t.call("MatMul", q, k), 2.0), "mask"), v))
+
+    for how in ("two inputs", "keys transposed", "stacked, Gather", "stacked, Split"):
+        given = past if "stacked" not in how else "float[2, b, 2, p, 4] past"
+        yield how, f"{SELF}, {given}, float[b, 1, s, n] mask", OUT, lambda t, h=how: write(t, h)
+
+
+def grouped() -> Variants:
+    """Fewer key and value heads than query heads, repeated in every way."""
+
+    def repeated(t: Text, x: str, how: str) -> str:
+        """b 2 t d -> b (2 2) t d."""
+        match how:
+            case "Expand":
+                five = t.call("Unsqueeze", x, t.integers(2))
+                return t.call("Reshape", t.call("Expand", five, t.integers(1, 1, 2, 1, 1)), t.integers(0, 4, -1, 4))
+            case "Tile":
+                five = t.call("Tile", t.call("Unsqueeze", x, t.integers(2)), t.integers(1, 1, 2, 1, 1))
+                return t.call("Reshape", five, t.integers(0, 4, -1, 4))
+            case "Gather":
+                return t.call("Gather", x, t.integers(0, 0, 1, 1), axis=1)
+            case _:
+                five = t.call("Unsqueeze", x, t.integers(2))
+                return t.call("Reshape", t.call("Concat", five, five, axis=2), t.integers(0, 4, -1, 4))
+
+    def write(t: Text, how: str) -> str:
+        q = by_heads(t, "query", heads=4)
+        k, v = (repeated(t, by_heads(t, x), how) for x in ("key", "value"))
+        return joined(t, weighted(t, t.call("Mul", t.call("MatMul", q, swapped(t, k)), 0.5), v), 16)
+
+    for how in ("Expand", "Tile", "Gather", "Concat"):
+        yield (
+            how,
+            "float[b, s, 16] query, float[b, t, 8] key, float[b, t, 8] value",
+            "float[b, s, 16] y",
+            lambda t, h=how: write(t, h),
+        )
+
+
+def normalised() -> Variants:
+    """Queries and keys that are normalised by heads, with RMSNorm, LayerNormalization or a length of one."""
+
+    def normal(t: Text, x: str, how: str) -> str:
+        match how:
+            case "RMSNorm":
+                mean = t.call("ReduceMean", t.call("Mul", x, x), axes=[-1])
+                return t.call("Mul", t.call("Div", x, t.call("Sqrt", t.call("Add", mean, 1e-6))), t.vector(4, 0.5))
+            case "LayerNormalization":
+                return t.call("LayerNormalization", x, t.vector(4, 0.5), t.vector(4, 0.25), axis=-1)
+            case _:
+                return t.call("Div", x, t.call("ReduceL2", x, axes=[-1], keepdims=1))
+
+    def write(t: Text, how: str) -> str:
+        q, k, v = normal(t, by_heads(t, "query"), how), normal(t, by_heads(t, "key"), how), by_heads(t, "value")
+        return joined(t, weighted(t, t.call("Mul", t.call("MatMul", q, swapped(t, k)), 0.5), v))
+
+    for how in ("RMSNorm", "LayerNormalization", "length one"):
+        yield how, QKV, OUT, lambda t, h=how: write(t, h)
+
+
+def biased() -> Variants:
+    """Relative position biases: a table that is looked up, buckets of T5, windows of Swin, slopes of ALiBi."""
+
+    def table(t: Text) -> str:
+        """The bias [1, 2, s, s] of a table by distance, clipped, as T5 and MPNet look it up."""
+        zero, one = (t.call("Squeeze", t.integers(i)) for i in (0, 1))
+        places = t.call("Range", zero, length(t), one)
+        away = t.call("Sub", t.call("Unsqueeze", places, t.integers(0)), t.call("Unsqueeze", places, t.integers(1)))
+        bucket = t.call("Min", t.call("Abs", away), t.integers(7))
+        t.constants.append(f"float[8, 2] weight = {{{', '.join(repr(i / 7 - 1) for i in range(16))}}}")
+        rows = t.call("Gather", "weight", bucket, axis=0)
+        return t.call("Unsqueeze", t.call("Transpose", rows, perm=[2, 0, 1]), t.integers(0))
+
+    yield (
+        "T5 without a scale",
+        SELF,
+        OUT,
+        lambda t: joined(
+            t,
+            weighted(
+                t,
+                t.call("Add", t.call("MatMul", by_heads(t, "query"), by_heads(t, "key", transposed=True)), table(t)),
+                by_heads(t, "value"),
+            ),
+        ),
+    )
+    yield (
+        "a table and a mask, summed before",
+        f"{SELF}, float[b, 1, 1, s] mask",
+        OUT,
+        lambda t: plain(t, lambda t, s: t.call("Add", s, t.call("Add", table(t), "mask"))),
+    )
+
+    def slopes(t: Text, s: str) -> str:
+        """ALiBi: minus the distance to the key, times a slope of each head."""
+        zero, one = (t.call("Squeeze", t.integers(i)) for i in (0, 1))
+        places = t.call("Cast", t.call("Range", zero, length(t), one), to=1)
+        t.constants.append("float[2, 1, 1] slope = {0.5, 0.25}")
+        return t.call("Add", s, t.call("Mul", "slope", places))
+
+    yield "ALiBi", SELF, OUT, lambda t: plain(t, slopes)
+
+    def window(t: Text, shifted: bool) -> str:
+        """Swin: windows of four among the batch, a table by heads, and a mask by windows where they are shifted."""
+        q, k, v = by_heads(t, "query"), by_heads(t, "key", transposed=True), by_heads(t, "value")
+        s = t.call("MatMul", t.call("Mul", q, 0.5), k)
+        values = ", ".join(repr((i % 7) / 7) for i in range(32))
+        t.constants.append(f"float[1, 2, 4, 4] table = {{{values}}}")
+        s = t.call("Add", s, "table")
+        if shifted:
+            masks = ", ".join("0" if i % 3 else "-100" for i in range(48))
+            t.constants.append(f"float[1, 3, 1, 4, 4] windows = {{{masks}}}")
+            five = t.call("Add", t.call("Reshape", s, t.integers(-1, 3, 2, 4, 4)), "windows")
+            s = t.call("Reshape", five, t.integers(-1, 2, 4, 4))
+        return joined(t, weighted(t, s, v))
+
+    inputs = "float[b, 4, 8] query, float[b, 4, 8] key, float[b, 4, 8] value"
+    yield "windows", inputs, "float[b, 4, 8] y", lambda t: window(t, False)
+    yield "shifted windows", inputs.replace("[b", "[6"), "float[6, 4, 8] y", lambda t: window(t, True)
+
+
+def capped() -> Variants:
+    """Scores that are softly capped: c tanh(s / c)."""
+
+    def write(t: Text, s: str, how: str) -> str:
+        inner = t.call("Mul", s, 1 / 30) if how == "products" else t.call("Div", s, 30.0)
+        return t.call("Mul", 30.0, t.call("Tanh", inner))
+
+    for how in ("quotient", "products"):
+        yield how, QKV, OUT, lambda t, h=how: plain(t, lambda t, s: write(t, s, h))
+    yield (
+        "and a mask",
+        f"{QKV}, float[b, 1, s, t] mask",
+        OUT,
+        lambda t: plain(t, lambda t, s: t.call("Add", write(t, s, "quotient"), "mask")),
+    )
+    yield (
+        "and a condition",
+        f"{QKV}, bool[b, 1, s, t] mask",
+        OUT,
+        lambda t: plain(t, lambda t, s: t.call("Where", "mask", write(t, s, "quotient"), MIN)),
+    )
+    yield (
+        "by heads",
+        f"{HEADED}, float[b, 1, s, t] mask",
+        OUT_HEADED,
+        lambda t: headed(t, lambda t, s: t.call("Add", write(t, s, "products"), "mask")),
+    )
+
+
+def arranged() -> Variants:
+    """The same layout by every detour."""
+
+    def heads(t: Text, x: str, how: str) -> str:
+        match how:
+            case "computed shapes":
+                shape = t.call("Shape", x)
+                sizes = [t.call("Gather", shape, t.call("Squeeze", t.integers(i)), axis=0) for i in (0, 1)]
+                rows = [t.call("Unsqueeze", n, t.integers(0)) for n in sizes]
+                four = t.call("Reshape", x, t.call("Concat", *rows, t.integers(2), t.integers(4), axis=0))
+                return t.call("Transpose", four, perm=[0, 2, 1, 3])
+            case "Unsqueeze and Squeeze":
+                five = t.call("Unsqueeze", t.call("Reshape", x, t.integers(0, 0, 2, 4)), t.integers(0))
+                return t.call("Squeeze", t.call("Transpose", five, perm=[0, 1, 3, 2, 4]), t.integers(0))
+            case "two transposes":
+                four = t.call("Reshape", x, t.integers(0, 0, 2, 4))
+                return swapped(t, t.call("Transpose", four, perm=[0, 2, 3, 1]))
+            case "sequence first":
+                first = t.call("Transpose", x, perm=[1, 0, 2])
+                four = t.call("Reshape", first, t.integers(0, 0, 2, 4))
+                return t.call("Transpose", four, perm=[1, 2, 0, 3])
+            case _:
+                two = t.call("Reshape", x, t.integers(-1, 8))
+                back = t.call("Reshape", two, t.call("Shape", x))
+                return by_heads(t, back)
+
+    def together(t: Text, x: str, how: str) -> str:
+        turned = t.call("Transpose", x, perm=[0, 2, 1, 3])
+        match how:
+            case "computed shapes":
+                shape = t.call("Shape", turned)
+                sizes = [t.call("Gather", shape, t.call("Squeeze", t.integers(i)), axis=0) for i in (0, 1)]
+                rows = [t.call("Unsqueeze", n, t.integers(0)) for n in sizes]
+                return t.call("Reshape", turned, t.call("Concat", *rows, t.integers(8), axis=0))
+            case "Flatten and back":
+                return t.call("Reshape", t.call("Flatten", turned, axis=2), t.call("Shape", "query"))
+            case _:
+                return t.call("Reshape", turned, t.integers(0, 0, -1))
+
+    def write(t: Text, how: str, mask: bool) -> str:
+        q, k, v = (heads(t, x, how) for x in ("query", "key", "value"))
+        s = t.call("Mul", t.call("MatMul", q, swapped(t, k)), 0.5)
+        return together(t, weighted(t, t.call("Add", s, "mask") if mask else s, v), how)
+
+    for how, mask in product(
+        ("computed shapes", "Unsqueeze and Squeeze", "two transposes", "sequence first", "Flatten and back"), (False, True)
+    ):
+        yield (
+            f"{how}{', masked' if mask else ''}",
+            f"{QKV}, float[b, 1, s, t] mask" if mask else QKV,
+            OUT,
+            lambda t, h=how, m=mask: write(t, h, m),
+        )
+
+    def rank_three(t: Text) -> str:
+        """Keys that are transposed by way of rank 3, as torch's dynamo exporter does."""
+        q, v = by_heads(t, "query"), by_heads(t, "value")
+        three = t.call("Transpose", t.call("Reshape", by_heads(t, "key"), t.integers(-1, 6, 4)), perm=[0, 2, 1])
+        k = t.call("Reshape", three, t.integers(-1, 2, 4, 6))
+        return joined(t, weighted(t, t.call("Mul", t.call("MatMul", q, k), 0.5), v))
+
+    yield (
+        "keys by way of rank 3",
+        "float[b, 6, 8] query, float[b, 6, 8] key, float[b, 6, 8] value",
+        "float[b, 6, 8] y",
+        rank_three,
+    )
+
+
+def summed() -> Variants:
+    """Products that are written as Einsum."""
+
+    def write(t: Text, q: str, k: str, v: str, scores: str, result: str, order: str) -> str:
+        pair = ((q, k), (k, q))[order == "k q"]
+        left, right = scores.split(",")
+        equation = f"{left},{right}" if order == "q k" else f"{right.split('->')[0]},{left}->{right.split('->')[1]}"
+        s = t.call("Mul", t.call("Einsum", *pair, equation=equation), 0.5)
+        return t.call("Einsum", t.call("Softmax", s, axis=-1), v, equation=result)
+
+    def by_four(t: Text, x: str) -> str:
+        return t.call("Reshape", x, t.integers(0, 0, 2, 4))
+
+    for order, letters in product(("q k", "k q"), ("bshd,bthd->bhst bhst,bthd->bshd", "bqnc,bknc->bnqk bnqk,bknc->bqnc")):
+        scores, result = letters.split()
+        yield (
+            f"b s h d, {scores}, {order}",
+            QKV,
+            OUT,
+            lambda t, o=order, s=scores, r=result: t.call(
+                "Reshape",
+                write(t, *(by_four(t, x) for x in ("query", "key", "value")), s, r, o),
+                t.integers(0, 0, 8),
+            ),
+        )
+
+
+def angles(t: Text) -> str:
+    """The angles [1, s, 2] of positions from 0 and two frequencies."""
+    zero, one = (t.call("Squeeze", t.integers(i)) for i in (0, 1))
+    places = t.call("Cast", t.call("Range", zero, length(t), one), to=1)
+    t.constants.append("float[1, 1, 2] frequencies = {1.0, 0.01}")
+    return t.call("Mul", t.call("Unsqueeze", places, t.integers(0, 2)), "frequencies")
+
+
+def rotated() -> Variants:
+    """Rotary embeddings: of halves and of neighbours, partial, of angles, of cosines and of tables."""
+
+    def waves(t: Text, freqs: str, axis: int = 1) -> tuple[str, str]:
+        return t.call("Unsqueeze", t.call("Cos", freqs), t.integers(axis)), t.call(
+            "Unsqueeze", t.call("Sin", freqs), t.integers(axis)
+        )
+
+    def halves(t: Text, x: str, how: str, size: int = 4) -> tuple[str, str]:
+        if how == "Split":
+            name = f"h{next(t.names)}"
+            t.lines.append(f"{name}a, {name}b = Split <axis = -1> ({x}, {t.integers(size // 2, size // 2)})")
+            return f"{name}a", f"{name}b"
+        low = t.call("Slice", x, t.integers(0), t.integers(size // 2), t.integers(-1))
+        return low, t.call("Slice", x, t.integers(size // 2), t.integers(2**63 - 1), t.integers(3))
+
+    def turned(t: Text, x: str, cos: str, sin: str, how: str) -> str:
+        """x cos + (-x₂, x₁) sin."""
+        low, high = halves(t, x, how)
+        half = t.call("Concat", t.call("Neg", high), low, axis=-1)
+        products = t.call("Mul", x, cos), t.call("Mul", half, sin)
+        return t.call("Add", *products) if how == "Split" else t.call("Add", *reversed(products))
+
+    def of_angles(t: Text, how: str) -> str:
+        freqs = angles(t)
+        return joined(t, turned(t, by_heads(t, "query"), *waves(t, t.call("Concat", freqs, freqs, axis=-1)), how))
+
+    for how in ("Split", "Slice"):
+        yield f"halves of angles, {how}", "float[b, s, 8] query", OUT, lambda t, h=how: of_angles(t, h)
+
+    def of_table(t: Text, how: str) -> str:
+        for name, values in (
+            ("cosines", "1.0, 1.0, 1.0, 1.0, 0.5, 0.9, 0.5, 0.9"),
+            ("sines", "0.0, 0.1, 0.0, 0.1, 0.8, 0.4, 0.8, 0.4"),
+        ):
+            t.constants.append(f"float[2, 4] {name} = {{{values}}}")
+        cos, sin = (t.call("Unsqueeze", t.call("Gather", n, "position_ids"), t.integers(1)) for n in ("cosines", "sines"))
+        return joined(t, turned(t, by_heads(t, "query"), cos, sin, how))
+
+    for how in ("Split", "Slice"):
+        yield f"halves of a table, {how}", "float[b, s, 8] query, int64[b, s] position_ids", OUT, lambda t, h=how: of_table(t, h)
+
+    def partial(t: Text, how: str) -> str:
+        x = by_heads(t, "query", size=6)
+        first = t.call("Slice", x, t.integers(0), t.integers(4), t.integers(3))
+        rest = t.call("Slice", x, t.integers(4), t.integers(6), t.integers(-1))
+        freqs = angles(t)
+        result = turned(t, first, *waves(t, t.call("Concat", freqs, freqs, axis=-1)), how)
+        return joined(t, t.call("Concat", result, rest, axis=-1), 12)
+
+    for how in ("Split", "Slice"):
+        yield f"the first four of six, {how}", "float[b, s, 12] query", "float[b, s, 12] y", lambda t, h=how: partial(t, h)
+
+    def pair(t: Text, first: str, second: str, cos: str, sin: str) -> tuple[str, str]:
+        return (
+            t.call("Sub", t.call("Mul", first, cos), t.call("Mul", second, sin)),
+            t.call("Add", t.call("Mul", second, cos), t.call("Mul", first, sin)),
+        )
+
+    def apart(t: Text, how: str) -> str:
+        x = by_heads(t, "query")
+        return joined(t, t.call("Concat", *pair(t, *halves(t, x, how), *waves(t, angles(t))), axis=-1))
+
+    for how in ("Split", "Slice"):
+        yield f"halves apart, {how}", "float[b, s, 8] query", OUT, lambda t, h=how: apart(t, h)
+
+    def given(t: Text) -> str:
+        x = by_heads(t, "query")
+        cos, sin = t.call("Unsqueeze", "cosines", t.integers(1)), t.call("Unsqueeze", "sines", t.integers(1))
+        return joined(t, t.call("Concat", *pair(t, *halves(t, x, "Split"), cos, sin), axis=-1))
+
+    yield "halves of cosines from outside", "float[b, s, 8] query, float[b, s, 2] cosines, float[b, s, 2] sines", OUT, given
+
+    def neighbours(t: Text, how: str) -> str:
+        x = by_heads(t, "query")
+        even, odd = (
+            t.call("Slice", x, t.integers(i), t.integers(2**63 - 1), t.integers(3 if how == "Flatten" else -1), t.integers(2))
+            for i in (0, 1)
+        )
+        stacked = (
+            t.call("Unsqueeze", r, t.integers(-1 if how == "Flatten" else 4)) for r in pair(t, even, odd, *waves(t, angles(t)))
+        )
+        five = t.call("Concat", *stacked, axis=-1)
+        shape = t.call("Shape", x) if how == "Flatten" else t.integers(0, 2, -1, 4)
+        return joined(t, t.call("Reshape", five, shape))
+
+    for how in ("Flatten", "Reshape"):
+        yield f"neighbours, {how}", "float[b, s, 8] query", OUT, lambda t, h=how: neighbours(t, h)
+
+
+def attention_of_rotated() -> Variants:
+    """Attention of queries and keys that are rotated."""
+
+    def write(t: Text) -> str:
+        freqs = angles(t)
+        both = t.call("Concat", freqs, freqs, axis=-1)
+        cos, sin = (t.call("Unsqueeze", t.call(w, both), t.integers(1)) for w in ("Cos", "Sin"))
+        turned = []
+        for x in (by_heads(t, "query"), by_heads(t, "key")):
+            low = t.call("Slice", x, t.integers(0), t.integers(2), t.integers(3))
+            high = t.call("Slice", x, t.integers(2), t.integers(4), t.integers(3))
+            half = t.call("Concat", t.call("Neg", high), low, axis=-1)
+            turned.append(t.call("Add", t.call("Mul", x, cos), t.call("Mul", half, sin)))
+        s = t.call("Div", t.call("MatMul", turned[0], swapped(t, turned[1])), 2.0)
+        return joined(t, weighted(t, t.call("Add", s, "mask"), by_heads(t, "value")))
+
+    yield "halves", f"{SELF}, float[b, 1, s, s] mask", OUT, write
+
+
 FAMILIES: Mapping[str, Callable[[], Variants]] = {
     "additive masks": additive,
     "boolean masks": boolean,
     "causal masks": causal,
     "scales": scaled,
     "precision": precise,
+    "batch and heads as one": batched,
+    "packed projections": packed,
+    "past keys and values": cached,
+    "repeated heads": grouped,
+    "normalised queries and keys": normalised,
+    "position biases": biased,
+    "soft caps": capped,
+    "layout": arranged,
+    "Einsum": summed,
+    "rotary embeddings": rotated,
+    "rotated queries and keys": attention_of_rotated,
 }
 """Family → its spellings."""
 
@@ -413,4 +897,4 @@ def spellings() -> Iterator[Spelling]:
     """Every spelling of every family."""
     for family, variants in FAMILIES.items():
         for name, inputs, output, write in variants():
-            yield Spelling(family, name, written(write, inputs, output))
+            yield Spelling(family, name, written(write, inputs, output), ROTARY if variants is rotated else ATTENTION)
