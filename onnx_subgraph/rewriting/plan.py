@@ -7,6 +7,7 @@ is provably the same, every provider loads it and was not measured to be slower 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -35,6 +36,10 @@ _SHAPES = "declare the shapes of the inputs, or fix them: `onnx-subgraph special
 _PREFER = "ask for it all the same: --prefer fusion"
 PROBED_CONSTANT_BYTES = 256
 """Constants up to this size are shown to the loadability probe, because a kernel may demand them as initializers."""
+
+
+_ANONYMOUS = re.compile(r"\bMax\(.*\b_d\d+\b")
+"""What shape inference calls a dimension that was broadcast with one of which it knows nothing."""
 
 
 class ConstantArrays(Protocol):
@@ -262,8 +267,8 @@ def _check_reads(match: Match, fragment: Fragment) -> None:
 def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
     """Refuse a result whose dtype or shape is, or may be, another one.
 
-    A dimension about which nothing is known on the side of the original can't be shown to be anything; it is accepted, and
-    left to verification. One that is known must be provably the same.
+    A dimension about which nothing is known on the side of the original, or that was broadcast with one such, can't be shown to
+    be anything; it is accepted, and left to verification. One that is known must be provably the same.
     """
     if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
         raise Refused(f"the result {old.name} would be {new.dtype.name.lower()}, and is {old.dtype.name.lower()}")
@@ -277,7 +282,7 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
         raise Refused(f"the result {old.name} would have {len(new.shape)} dimensions, and has {len(old.shape)}")
     dynamic = not all(isinstance(dim, int) for dim in (*old.shape, *new.shape))
     for was, would_be in zip(old.shape, new.shape, strict=True):
-        unknown = not isinstance(was, int) and was.value is None
+        unknown = not isinstance(was, int) and (was.value is None or _ANONYMOUS.search(was.value) is not None)
         if not unknown and (fragment.foreign(would_be) or not same_dimension(was, would_be)):
             reason = f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and {new.shape}"
             raise Refused(reason, change=_SHAPES if dynamic else "")
@@ -327,10 +332,16 @@ def _check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Se
                 f"slower than the unfused graph on {provider} (×{cost.ratio:.2g}, such as at {cost.place})", change=_PREFER
             )
     had = {n.op_identifier() for n in match.nodes}
-    saves = len(fragment.nodes) < len(match.nodes) or any(n.domain and n.op_identifier() not in had for n in fragment.nodes)
+    computing = [n for n in fragment.nodes if not _is_of_shapes(n)]
+    saves = len(computing) < len(match.nodes) or any(n.domain and n.op_identifier() not in had for n in fragment.nodes)
     unproved = next((p for p, cost in found.items() if cost is None or not cost.is_faster), None)
     if not saves and unproved is not None:
         raise Refused(f"it saves no node, and was not measured to be faster on {unproved}", change=_PREFER)
+
+
+def _is_of_shapes(node: ir.Node) -> bool:
+    """Whether a node of the fragment only puts a shape together."""
+    return node.op_type == "Shape" or (node.op_type == "Concat" and node.outputs[0].dtype == ir.DataType.INT64)
 
 
 def _operand(value: ir.Value, node: ir.Node, *, sized: bool = False) -> Operand:

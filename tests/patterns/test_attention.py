@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
 
 from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.pipeline import Options, fuse
-from tests.patterns.spellings_attention import Spelling, spellings
+from onnx_subgraph.verification.verify import verify
+from tests.patterns.spellings_attention import ATTENTION, MIN, OUT, SELF, Spelling, plain, spellings, written
 
 SPELLINGS = tuple(spellings())
 
@@ -34,3 +36,47 @@ def test_the_spelling_becomes_one_operator(spelling: Spelling, library: Library,
     assert sum(result.operators_after.get(o, 0) for o in spelling.operators) == 1, f"{spelling.model}\n{misses}\n{refusals}"
     assert "Softmax" not in result.operators_after
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
+
+
+PADDED = {
+    "added": ("float[b, 1, s, s] mask", lambda t, s: t.call("Add", s, "mask")),
+    "added to all heads": ("float[b, 2, s, s] mask", lambda t, s: t.call("Add", "mask", s)),
+    "kept": ("bool[b, 1, s, s] mask", lambda t, s: t.call("Where", "mask", s, MIN)),
+    "dropped": ("bool[b, 1, s, s] mask", lambda t, s: t.call("Where", t.call("Not", "mask"), -1e9, s)),
+    "kept, by rows": ("bool[b, 1, 1, s] mask", lambda t, s: t.call("Where", "mask", s, -1e4)),
+    "kept, in a sum": ("bool[b, 1, s, s] mask", lambda t, s: t.call("Add", s, t.call("Where", "mask", 0.0, MIN))),
+}
+"""How a mask is applied: the mask's declaration, and what writes it over the scores."""
+
+
+def padded(seed: int, batch: int, length: int) -> np.ndarray:
+    """What a causal decoder may read of sequences that are padded on the left or on the right, one of them throughout."""
+    draw = np.random.default_rng(seed)
+    kept = np.tril(np.ones((batch, 1, length, length), bool))
+    for row in range(batch):
+        padding = int(draw.integers(1, length + 1))
+        kept[row, ..., slice(0, padding) if row % 2 else slice(padding, None)] = False
+    kept[-1] = False
+    return kept
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "standard"])
+@pytest.mark.parametrize("how", PADDED)
+def test_masks_that_pad_and_rows_that_are_masked_whole(how: str, target: str, library: Library, tmp_path: Path) -> None:
+    declared, write = PADDED[how]
+    model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
+    text = written(lambda t: plain(t, write), f"{SELF}, {declared}", OUT, 23 if target == "standard" else 17)
+    onnx.save(onnx.parser.parse_model(text), model)
+    result = fuse(model, fused, library, Options(prefer="fusion", target=target))
+    assert sum(result.operators_after.get(o, 0) for o in ATTENTION) == 1
+    for seed, (batch, length) in enumerate([(2, 5), (3, 9), (3, 1)]):
+        draw, kept = np.random.default_rng(seed), padded(seed, batch, length)
+        feeds = {name: draw.standard_normal((batch, length, 8)).astype(np.float32) for name in ("query", "key", "value")}
+        if declared.startswith("bool"):
+            feeds["mask"] = kept[:, :, -1:] if "1, 1, s" in declared else kept
+        else:
+            heads = 2 if "b, 2" in declared else 1
+            feeds["mask"] = np.where(np.repeat(kept, heads, axis=1), 0, np.finfo(np.float32).min).astype(np.float32)
+        np.savez(tmp_path / "feeds.npz", **feeds)
+        verdict = verify(model, fused, inputs=tmp_path / "feeds.npz")
+        assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), (batch, length, verdict.worst)
