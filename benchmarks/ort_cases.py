@@ -124,7 +124,10 @@ def _classify(case: Mapping[str, Any], source: Path, result: FuseResult) -> tupl
     have, had = units.operators(written), units.operators(original)
     forbidden = [op for op in case["must_not_fuse"] if have[op] > had[op]]
     words = f"{', '.join(forbidden)}; upstream declines: {case['reason']}" if forbidden else ""
-    if forbidden and case.get("severity") == "wrong_or_invalid_if_fused":
+    sound = equivalents.SOUND.get(case["id"])
+    if sound is not None:
+        words = sound
+    elif forbidden and case.get("severity") == "wrong_or_invalid_if_fused":
         return "fused, must not", words
     if case["kind"] != "positive":
         if result.rewrites and result.output is not None:
