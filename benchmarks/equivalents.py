@@ -43,6 +43,8 @@ EQUIVALENT: Mapping[str, tuple[str, ...]] = {
 ONE_ROW = "Gemm takes matrices: between two Reshapes it takes as long as MatMul and Add, or up to a tenth longer (measured)"
 NO_PLACES = "its positions are NonZero of zeros, so that it runs nowhere"
 FLOATING = "its Slices and shapes are given as floats, so that it runs nowhere"
+NO_SUM = "its Softmax is over the queries, and a product of other shapes is added, so that it runs nowhere"
+UNBOUNDED = "its mask is a factor of the scores, an input that may hold any numbers"
 NO_AXIS = "a Reshape copies an axis that its source lacks, so that it runs nowhere"
 NO_TABLE = "its positions are no table: a constant with a batch of its own is added, and is a skip"
 
@@ -59,14 +61,14 @@ REASONS: Mapping[str, str] = {
     ),
     "cc_inline/MatMulAddFusion_NeedReshape_3D__0_op18": ONE_ROW,
     **{f"py_attention_fusion/test_gpt2_attention_no_past_fusion__{i}": NO_AXIS for i in range(4)},
-    "py_attention_fusion/test_megatron_gpt2_attention_fusion__0": "its mask is a factor of the scores, an input that may hold any numbers",
+    "py_attention_fusion/test_megatron_gpt2_attention_fusion__0": UNBOUNDED,
     **{
         f"py_rotary_embedding_fusion/test_hf_decoder_{kind}__{i}": FLOATING
         for kind in ("model", "merged_model", "with_past_model")
         for i in (0, 1)
     },
     "py_rotary_mha_fusion/test_llama2_msft_model__0": FLOATING,
-    "py_small_conformer/ct_mha_small": "its Softmax is over the queries, and a product of other shapes is added, so that it runs nowhere",
+    "py_small_conformer/ct_mha_small": NO_SUM,
 }
 """Case → why a positive is rightly not found, where it was looked into by hand."""
 
