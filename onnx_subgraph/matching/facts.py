@@ -60,7 +60,8 @@ class Facts:
         array = self._view.constants.array(self._value)
         if array is None or array.ndim == 0 or array.shape[-1] % 2:
             return None if array is None else False
-        return bool(np.array_equal(*np.split(array, 2, axis=-1)))
+        first, second = np.split(array, 2, axis=-1)
+        return bool(np.array_equal(first, second))
 
     @property
     def value(self) -> Any:
