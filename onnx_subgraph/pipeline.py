@@ -16,6 +16,7 @@ from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.language.library import Library, is_built_in
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.term import operators_of
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size, write_temporary
 from onnx_subgraph.model.opset import raise_opset
@@ -31,7 +32,7 @@ from onnx_subgraph.rewriting.raising import check_raised
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, Undone, settle
-from onnx_subgraph.verification.own import OwnWork, own_work
+from onnx_subgraph.verification.own import OwnWork, own_operators, own_work
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import Reference
@@ -217,8 +218,39 @@ def fuse(
 
 
 def explain(model: Path, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
-    """What fuses in a model, what nearly does, and why not: `fuse` without verifying and without writing."""
-    return fuse(model, None, library, replace(options, verify=False, dry_run=True, thorough=True), progress)
+    """What fuses in a model, what nearly does, and why not: `fuse` without verifying and without writing.
+
+    What is left is held against what a session fuses by itself when it loads the model.
+    """
+    result = fuse(model, None, library, replace(options, verify=False, dry_run=True, thorough=True), progress)
+    if not (result.skipped or result.near_misses):
+        return result
+    clock = Clock(progress)
+    with clock.stage("own"):
+        original = load(model)
+        own = {value: op for p in options.providers for value, op in own_operators(original, model, p).items()}
+    results = {node.name: [str(value.name) for value in node.outputs] for node in original.graph if node.name}
+
+    def skip(skip: Skip) -> Skip:
+        op = next((own[value] for value in skip.results if value in own), "")
+        return replace(skip, change=_by_itself(skip.change, op))
+
+    def near(miss: NearMiss) -> NearMiss:
+        wanted = {op for block in library.get(miss.pattern).replace.values() for op in operators_of(block)}
+        places = (v for name in (miss.node, miss.anchor) for v in (name, *results.get(name, ())))
+        op = next((own[value] for value in places if own.get(value) in wanted), "")
+        return replace(miss, change=_by_itself(miss.change, op))
+
+    return replace(result, skipped=tuple(map(skip, result.skipped)), near_misses=tuple(map(near, result.near_misses)))
+
+
+def _by_itself(change: str, op: str) -> str:
+    """A change, where none is needed since onnxruntime makes `op` there."""
+    return (
+        f"none is needed: onnxruntime will fuse this itself at load, into {op}; or {change}".removesuffix("; or ")
+        if op
+        else change
+    )
 
 
 def selected(library: Library, options: Options) -> tuple[Pattern, ...]:

@@ -228,3 +228,14 @@ def _static(value: Static) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_static, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def operators_of(block: Block) -> set[str]:
+    """The operators that `block` mentions, as a report names them: `com.microsoft.Gelu`."""
+    return {
+        str(operator)
+        for assignment in block
+        for term in walk(assignment.term)
+        if isinstance(term, Apply)
+        for operator in term.operators
+    }

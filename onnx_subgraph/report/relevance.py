@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from onnx_subgraph.language.term import Apply, Block, Chain, Either, Rearrange, Term, children, walk
+from onnx_subgraph.language.term import Apply, Block, Chain, Either, Rearrange, Term, children, operators_of, walk
 
 if TYPE_CHECKING:
     from onnx_subgraph.language.library import Library
@@ -43,7 +43,7 @@ def telling(result: FuseResult, library: Library) -> FuseResult:
         if block is None and result.target != "function":
             return False
         places = {miss.anchor, miss.node}
-        emitted = _operators(block) if block is not None else set()
+        emitted = operators_of(block) if block is not None else set()
         if places & gone or any((place, op) in made for place in places for op in emitted):
             return False
         nearly = miss.matched >= max(LEAST, MOST_OF_THE_WAY * size(pattern.match))
@@ -124,14 +124,3 @@ def _says_something(pattern: Pattern) -> bool:
 
 def _replacement(pattern: Pattern, target: str) -> Block | None:
     return next((pattern.replace[t] for t in (target, *INSTEAD.get(target, ())) if t in pattern.replace), None)
-
-
-def _operators(block: Block) -> set[str]:
-    """The operators that `block` mentions, as a rewrite names them."""
-    return {
-        str(operator)
-        for assignment in block
-        for term in walk(assignment.term)
-        if isinstance(term, Apply)
-        for operator in term.operators
-    }

@@ -121,7 +121,8 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     reasons = dict.fromkeys(r.reason for r in refusals)
     opset = next((r.opset for r in refusals if r.opset is not None), None)
     changes = dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset)))
-    return Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset, "; or ".join(changes))
+    results = tuple(value.name or "" for value in match.roots.values())
+    return Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset, "; or ".join(changes), results)
 
 
 def _raised(opset: int | None) -> str:

@@ -50,7 +50,7 @@ class Skip:
     """A match that was found and not replaced.
 
     node: the name of the node at its root. opset: what it would need, or None. change: the smallest change that would let it be
-    replaced, in words; "" where none is known.
+    replaced, in words; "" where none is known. results: the names of the values that the match provides.
     """
 
     pattern: str
@@ -58,3 +58,4 @@ class Skip:
     reason: str
     opset: int | None = None
     change: str = ""
+    results: tuple[str, ...] = ()

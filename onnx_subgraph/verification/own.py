@@ -108,6 +108,21 @@ def own_work(original: ir.Model, fused: ir.Model, source: Path, rewrites: Sequen
     return OwnWork(provider, own, sites, len(by_itself), len(together))
 
 
+def own_operators(model: ir.Model, source: Path, provider: str) -> Operators:
+    """What a session on `provider` puts in the place of others by itself, by its result; nothing where it can't load the model.
+
+    source: the file that the model was read from, in whose folder its external data is. What a call of a function became by
+    inlining is left out.
+    """
+    with TemporaryDirectory(prefix="onnx-subgraph-") as folder:
+        optimised = optimise(source, provider, Path(folder) / "optimised.onnx", folder=source.resolve().parent)
+        if isinstance(optimised, Failure):
+            return {}
+        by_itself, before = _optimised(optimised), _written(model)
+    own = (value for value, op in by_itself.items() if _is_own(value, op, before, by_itself))
+    return {value: by_itself[value] for value in own if "." not in before.get(value, "")}
+
+
 def _site(rewrite: Rewrite, own: Operators, by_itself: Operators) -> OwnSite:
     values = rewrite.place.results
     op = next((own[value] for value in values if value in own), "")
