@@ -311,17 +311,22 @@ def _after_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """A slice of a symbolic dimension ends at the dimension's end, even if its own end lies beyond."""
+    """A slice of a symbolic dimension ends at the dimension's end, even if its own end lies beyond; other axes stay."""
     data, result = node.inputs[0], node.outputs[0]
     if data is None or data.shape is None or result.shape is None or len(node.inputs) < 3:
         return
     operands = [context.get_symbolic_value(value) if value is not None else None for value in node.inputs[1:]]
     starts, ends = operands[0], operands[1]
-    axes = operands[2] if len(operands) > 2 and node.inputs[3] is not None else list(range(len(starts or ())))
+    count = len(data.shape if starts is None else starts)
+    axes = operands[2] if len(operands) > 2 and node.inputs[3] is not None else list(range(count))
     steps = operands[3] if len(operands) > 3 and node.inputs[4] is not None else [1] * len(starts or ())
-    if starts is None or ends is None or axes is None or steps is None:
+    if axes is None or not all(isinstance(axis, int) for axis in axes) or len(data.shape) != len(result.shape):
         return
-    sizes = list(result.shape.dims)
+    cut = {axis % len(data.shape) for axis in axes if isinstance(axis, int)}
+    sizes = [size if axis in cut else data.shape[axis] for axis, size in enumerate(result.shape.dims)]
+    if starts is None or ends is None or steps is None:
+        result.shape = ir.Shape(sizes)
+        return
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if not isinstance(axis, int) or not isinstance(start, int) or not isinstance(end, int) or step != 1:
             continue

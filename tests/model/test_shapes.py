@@ -97,6 +97,16 @@ def test_a_slice_of_a_symbolic_dimension_may_be_shorter_than_asked_for() -> None
     assert shape(model, "y") == ["batch", "Min(5, seq)"]
 
 
+def test_a_slice_of_unknown_extent_leaves_the_other_axes_as_they_were() -> None:
+    model = inferred(
+        "<int64[1] axes = {-2}> { y = Slice(x, starts, ends, axes) }",
+        inputs="float[batch, 1, seq, 8] x, int64[1] starts, int64[1] ends",
+    )
+    first, one, cut, last = shape(model, "y")
+    assert (first, one, last) == ("batch", 1, 8)
+    assert cut != "seq"
+
+
 def test_the_shape_test_that_torchscript_writes_before_expand() -> None:
     """`Where(Equal(shape, -1), 1, shape)`: dimensions are never -1."""
     model = inferred(
