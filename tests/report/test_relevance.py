@@ -8,7 +8,7 @@ import pytest
 
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.report.relevance import size, telling
+from onnx_subgraph.report.relevance import answering, size, telling, unfused
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from tests.report.test_reports import RESULT
 
@@ -66,3 +66,36 @@ def test_a_pattern_that_the_target_can_not_use_is_not_told() -> None:
 
 def test_a_pattern_that_is_not_known_is_not_told() -> None:
     assert not told(miss("no-such-pattern", 9))
+
+
+def answered(miss: NearMiss, *rewrites: Rewrite) -> bool:
+    return bool(answering(unfused(replace(RESULT, near_misses=(miss,), rewrites=rewrites)), LIBRARY).near_misses)
+
+
+def test_whoever_asks_why_hears_of_what_the_target_can_not_use_as_well() -> None:
+    assert answered(miss("geglu", 9)) and not answered(miss("geglu", 2))
+    assert answered(miss("matmul-add", 2, "`a.rank == 2 and b.rank == 2`", "`a.rank == 2` is false: a.rank is 3"))
+
+
+def test_whoever_asks_why_hears_of_a_number_that_is_nearly_right() -> None:
+    assert answered(miss("gelu", 2, "the constant 0.707107", "0.704225"))
+    assert not answered(miss("gelu", 2, "the constant 0.707107", "7"))
+
+
+def test_a_place_that_was_fused_needs_no_reason() -> None:
+    """Unless much more than what was fused had matched."""
+    own = Rewrite("gelu", "com.microsoft.Gelu", "Gelu", ("anchor", "other"), 1)
+    assert not answered(miss("gelu", 5), own)
+    assert not answered(miss("gelu", 4), replace(own, pattern="fast-gelu"))
+    assert answered(miss("gelu", 5), replace(own, pattern="fast-gelu"))
+
+
+def test_what_failed_at_an_operator_of_ours_says_nothing() -> None:
+    fused = Rewrite("fused-matmul", "com.microsoft.FusedMatMul", "node", ("elsewhere",), 1)
+    assert not answered(miss("gelu", 5, "MatMul", "com.microsoft.FusedMatMul"), fused)
+    assert answered(miss("gelu", 5, "MatMul", "com.microsoft.FusedMatMul"))
+
+
+def test_that_no_operator_reads_what_began_to_match_and_that_a_layout_is_another_is_told_only_to_who_asks_for_it() -> None:
+    assert not answered(miss("gelu", 5, "a product `x` that reads `t`", "Sin"))
+    assert not answered(miss("depth-to-space", 1, 'rearrange "b c -> c b"', "another one, from [2, 3] to [2, 3]"))

@@ -1,0 +1,50 @@
+"""Why a sentence is false: the part that decides, what is true instead, what would have to be."""
+
+from __future__ import annotations
+
+import ast
+from types import SimpleNamespace
+
+import pytest
+
+from onnx_subgraph.language.falsity import deciding_part, facts, wish
+
+NAMES = {
+    "x": SimpleNamespace(rank=4, shape=(2, 3), dtype="float32", is_constant=False),
+    "a": 0.5,
+    "n": 3,
+    "absent": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "part", "said", "wanted"),
+    [
+        ("x.rank == 3", "x.rank == 3", "x.rank is 4", "let x.rank be 3"),
+        ("x.rank == 4 and n > 5", "n > 5", "n is 3", "let n be more than 5"),
+        ("1 < n < 3", "n < 3", "n is 3", "let n be less than 3"),
+        ("3 == x.rank", "3 == x.rank", "x.rank is 4", "let x.rank be 3"),
+        (
+            "x.dtype in [float16, float64]",
+            "x.dtype in [float16, float64]",
+            "x.dtype is float32",
+            "let x.dtype be one of [float16, float64]",
+        ),
+        ("x.is_constant", "x.is_constant", "x.is_constant is false", "let x be a constant"),
+        ("absent is not None", "absent is not None", "absent is absent", "give absent"),
+        ("a is None", "a is None", "a is 0.5", "leave a out"),
+        ("n == 2 or a > 1", "n == 2 or a > 1", "n is 3, a is 0.5", "make `n == 2 or a > 1` true"),
+        (
+            "x.shape == [2, n + 1]",
+            "x.shape == [2, n + 1]",
+            "x.shape is [2, 3], [2, n + 1] is [2, 4]",
+            "let x.shape be [2, n + 1]",
+        ),
+    ],
+)
+def test_a_false_sentence(sentence: str, part: str, said: str, wanted: str) -> None:
+    tree = ast.parse(sentence, mode="eval").body
+    deciding = deciding_part(tree, NAMES.get)
+    assert ast.unparse(deciding) == part
+    assert facts(deciding, NAMES.get) == said
+    assert wish(deciding) == wanted
