@@ -38,8 +38,8 @@ PROBED_CONSTANT_BYTES = 256
 """Constants up to this size are shown to the loadability probe, because a kernel may demand them as initializers."""
 
 
-_ANONYMOUS = re.compile(r"\bMax\(.*\b_d\d+\b")
-"""What shape inference calls a dimension that was broadcast with one of which it knows nothing."""
+_ANONYMOUS = re.compile(r"\b_d\d+\b")
+"""What shape inference calls a dimension of which it knows nothing; also within a maximum with one."""
 
 
 class ConstantArrays(Protocol):
