@@ -32,12 +32,16 @@ from onnx_subgraph.language.term import (
 from onnx_subgraph.language.vocabulary import RELATIVE_TOLERANCE
 from onnx_subgraph.operators import AttributeSpec, Schema
 
+_LONGEST_FORMULA = 10_000
+"""Terms of a formula in which each name is written out; the longest that comes with the project has a few hundred."""
+
 
 def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
     """Raises PatternError where an operator does not exist or is not called as its schema says.
 
     domains: those that the loaded packs bring; nothing is known of their operators, so nothing is asked.
     """
+    _check_size(pattern.match)
     for assignment in pattern.match:
         _check_assignment(assignment, domains, matching=True)
     for sentence in () if pattern.grow is None else sentences(pattern.grow):
@@ -49,6 +53,21 @@ def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
             for call in _calls(assignment.term):
                 _check_target(target, call, captured)
         _check_defaults(pattern, block, captured)
+
+
+def _check_size(block: Block) -> None:
+    """Raises PatternError where the formula is too long once every name stands for its line: names of names double it."""
+    sizes: dict[str, int] = {}
+    for assignment in block:
+        terms = list(walk(assignment.term))
+        size = len(terms) + sum(sizes.get(t.name, 0) for t in terms if isinstance(t, Variable))
+        if size > _LONGEST_FORMULA:
+            raise PatternError(
+                f"the formula has more than {_LONGEST_FORMULA} terms when every name is written out",
+                span=assignment.span,
+                hint="split the pattern in two, of which one finds what the other made",
+            )
+        sizes.update(dict.fromkeys(assignment.names, size))
 
 
 def _check_named_operators(sentence: Expression) -> None:

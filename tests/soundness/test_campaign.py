@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from onnx_subgraph.proving.spelling import base_spellings
 from tests.proving.test_mutation import (
     Sabotage,
     accept_another_constant,
@@ -24,7 +25,7 @@ from tests.proving.test_mutation import (
     lose_an_input,
     take_an_overridable_initializer_for_a_constant,
 )
-from tests.soundness import judge, traps, trial
+from tests.soundness import judge, planting, traps, trial
 from tests.soundness.graphs import Case, draw_case
 from tests.soundness.reduction import reduced
 
@@ -44,6 +45,25 @@ def test_each_trap_can_be_set_and_does_no_harm(trap: str) -> None:
     cases = (draw_case(Random(f"{trap}/{n}"), trap) for n in range(20))
     case = next(c for c in cases if c.trap == trap)
     assert trial.attempt(case, Random(0)).finding is None
+
+
+MASKED = [p.id for p in planting.library().patterns if any(e.dtype == "bool" for e in p.example.values())]
+
+
+@pytest.mark.parametrize("identifier", MASKED)
+def test_masks_that_keep_all_and_nothing(identifier: str) -> None:
+    """A row that is masked whole is the mean of the values, wherever the mask is a large negative number."""
+    pattern = planting.library().get(identifier)
+    seeds = [planting.sown(pattern, s) for s in base_spellings(pattern)]
+    masked = [s for s in seeds if s is not None and any(a.dtype == bool for a in s.instance.feeds.values())]
+    assert masked
+    for number, seed in enumerate(masked[:6]):
+        feeds = [
+            {n: np.full(a.shape, kept) if a.dtype == bool else a for n, a in seed.instance.feeds.items()}
+            for kept in (True, False)
+        ]
+        tried = trial.attempt(Case(seed.proto, tuple(feeds), ("standard", "onnxruntime")[number % 2]), Random(0))
+        assert tried.finding is None, tried.finding
 
 
 SABOTAGES: list[tuple[Sabotage, str, set[str]]] = [

@@ -85,7 +85,7 @@ def _fuse(case: Case, folder: Path, name: str, source: Path | None = None, *, ve
     if source is None:
         source = folder / f"{name}.onnx"
         source.write_bytes(case.model.SerializeToString(deterministic=True))
-    options = Options(target=case.target, opset=case.opset, verify=verify)
+    options = Options(target=case.target, opset=case.opset, verify=verify, prefer="fusion")
     return fuse(source, folder / f"{name}.fused.onnx", library(), options)
 
 
