@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from onnx_subgraph.verification.verdict import Placement, Run
 
 UNNAMED = "(a node without a name)"
-FOLDED = "a constant"
-"""What a match has become that needs no operator any more."""
+FOLDED = "no operator"
+"""What a match has become: a constant, or a value that was there before."""
 STRENGTH = {
     "kernel": "each fused operator ran by its kernel",
     "body": "at least one fused operator ran by its definition, inlined",
