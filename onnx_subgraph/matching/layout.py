@@ -413,7 +413,8 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
         if isinstance(named, Mismatch):
             yield replace(named, found=f"{named.found}, from {_shape(start)} to {_shape(result)}", reached=len(nodes))
             continue
-        if normal_form(source, nodes) != recipe_form(recipe, named):
+        repeats = any(n.op_type not in OPERATORS and n.op_type in REPEATING for n in nodes)
+        if repeats != (term.term.word == "repeat") or normal_form(source, nodes) != recipe_form(recipe, named):
             found = f"another one, from {_shape(start)} to {_shape(result)}"
             wanted = f'{term.term.word} "{term.term.recipe}"'
             yield Mismatch(wanted, found, f"let it be {wanted}", reached=len(nodes))

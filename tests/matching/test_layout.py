@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
+from onnx_subgraph.model.shapes import infer_shapes
 from tests.matching.graphs import found, matches, model, pattern
 
 HEADS = pattern(
@@ -127,3 +129,86 @@ def test_a_scalar_moves_through_layout(text: str) -> None:
     (match,) = found(probe, graph).matches
     assert match.bindings["scale"] == pytest.approx(0.5)
     assert match.bindings["x"] is graph.graph.inputs[0]
+
+
+REPEATED = pattern('y = Relu(repeat(x, "b g t -> b (g r) t"))', "y = Exp(x)", example='{x: "float32[2, 2, 3]", r: 3}')
+GROUPS = "int64[4] apart = {0, 0, 1, 5}, int64[4] times = {1, 1, 3, 1}, int64[3] joined = {0, -1, 5}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "u = Reshape(x, apart) e = Expand(u, times) j = Reshape(e, joined) y = Relu(j)",
+        "u = Reshape(x, apart) e = Tile(u, times) j = Reshape(e, joined) y = Relu(j)",
+        (
+            "n = Constant<value_ints = [2]>() u = Unsqueeze(x, n) i = Identity(u) e = Expand(i, times) j = Reshape(e, joined) "
+            "y = Relu(j)"
+        ),
+    ],
+)
+def test_groups_repeated_anyhow(text: str) -> None:
+    (match,) = found(REPEATED, model(text, inputs="float[B, 2, 5] x", outputs="float[B, 6, 5] y", constants=GROUPS)).matches
+    assert (match.bindings["r"], match.bindings["x"].name) == (3, "x")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # all groups, three times over: (r g), which is another order
+        "t = Constant<value_ints = [1, 3, 1]>() j = Tile(x, t) y = Relu(j)",
+        (
+            "o = Constant<value_ints = [0, 1, 2, 5]>() u = Reshape(x, o) t = Constant<value_ints = [1, 3, 1, 1]>() "
+            "e = Expand(u, t) j = Reshape(e, joined) y = Relu(j)"
+        ),
+        # nothing is repeated
+        "u = Reshape(x, apart) j = Reshape(u, joined) y = Relu(j)",
+    ],
+)
+def test_what_is_repeated_otherwise_is_another_order(text: str) -> None:
+    graph = model(text, inputs="float[B, 2, 5] x", outputs="y", constants=GROUPS)
+    assert matches(REPEATED, graph) == 0
+
+
+UNCHANGED = pattern('y = Relu(rearrange(x, "... -> ..."))', "y = Relu(x)", example='{x: "float32[2, 3, 8]"}')
+
+
+@pytest.mark.parametrize(
+    ("text", "found_any"),
+    [
+        ("a = Transpose<perm = [1, 0, 2]>(x) b = Transpose<perm = [1, 0, 2]>(a) y = Relu(b)", True),
+        ("r = Reshape(x, heads) t = Transpose<perm = [0, 1, 2, 3]>(r) j = Reshape(t, whole) y = Relu(j)", True),
+        ("r = Reshape(x, heads) t = Transpose<perm = [0, 1, 3, 2]>(r) j = Reshape(t, whole) y = Relu(j)", False),
+        ("a = Transpose<perm = [1, 0, 2]>(x) y = Relu(a)", False),
+        ("y = Relu(x)", False),
+    ],
+)
+def test_a_rearrangement_that_ends_as_it_began(text: str, *, found_any: bool) -> None:
+    graph = model(text, inputs=X, outputs="y", constants=SHAPES + ", int64[3] whole = {0, 0, 8}")
+    assert matches(UNCHANGED, graph) == int(found_any)
+
+
+def test_sizes_are_factored_over_sums_of_symbols() -> None:
+    """A cache's length is a sum, which a Reshape multiplies out."""
+    text = "r = Reshape(x, heads) t = Transpose<perm = [0, 2, 1, 3]>(r) y = Relu(t)"
+    graph = model(text, inputs=X, outputs="y", constants="int64[4] heads = {0, 0, 2, 4}")
+    graph.graph.inputs[0].shape = ir.Shape(["B", "past + seq", 8])
+    infer_shapes(graph)
+    assert matches(HEADS, graph) == 1
+
+
+SHARED = pattern("t = Exp(f)\n  y = x * t", "y = Sub(x, f)", example='{x: "float32[2, 8]", f: "float32[2, 8]"}', shares="[t]")
+
+
+def test_a_shared_value_may_be_read_elsewhere_and_then_stays() -> None:
+    text = "t = Exp(f) y = Mul(x, t) z = Mul(w, t)"
+    graph = model(text, inputs="float[N, 8] x, float[N, 8] w, float[N, 8] f", outputs="y, z")
+    both = found(SHARED, graph).matches
+    assert [[n.op_type for n in match.nodes] for match in both] == [["Mul"], ["Mul"]]
+
+
+def test_a_value_that_is_not_shared_may_not() -> None:
+    unshared = pattern("t = Exp(f)\n  y = x * t", "y = Sub(x, f)", example='{x: "float32[2, 8]", f: "float32[2, 8]"}')
+    text = "t = Exp(f) y = Mul(x, t) z = Relu(t)"
+    graph = model(text, inputs="float[N, 8] x, float[N, 8] f", outputs="y, z")
+    assert matches(unshared, graph) == 0
+    assert matches(SHARED, graph) == 1
