@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cost_cases import Case, grid
 
-HEADS = grid((16, 128, 384), N=(6, 12), H=(384, 768))
+HEADS = (*grid((16, 128, 384), N=(6, 12), H=(384, 768)), {"b": 1, "s": 1500, "N": 6, "H": 384})
 QKV = "$T[$b,$s,$H] q, $T[$b,$s,$H] k, $T[$b,$s,$H] v"
 MASKS = {"": "", "causal": ", $T[1,1,$s,$s] mask", "padding": ", $T[$b,1,1,$s] mask"}
 BIAS = {
