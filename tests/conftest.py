@@ -1,8 +1,14 @@
-"""Settings of the whole suite: property tests are not timed, because a slow machine is not a failing law."""
+"""Settings of the whole suite.
+
+Property tests are not timed, because a slow machine is not a failing law. Lines have room for the path of a temporary folder.
+"""
 
 from __future__ import annotations
+
+import os
 
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+os.environ["COLUMNS"] = "200"

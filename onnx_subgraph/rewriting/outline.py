@@ -15,6 +15,10 @@ from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.rewriting.definitions import Definitions
 
 
+_NAMES = "onnx_subgraph.names"
+"""Key in `Model.meta`: every name that the model has had since it was loaded."""
+
+
 class Outline:
     """The outline of `model`.
 
@@ -25,7 +29,8 @@ class Outline:
     def __init__(self, model: ir.Model) -> None:
         self.model = model
         self.position: dict[ir.Node, float] = {}
-        self.names: set[str] = set()
+        # A name that went with a match is not given to another value in a later round: readers would take it for the old one.
+        self.names: set[str] = model.meta.setdefault(_NAMES, set())
         self.definitions = Definitions(model.functions)
         self._owner: dict[ir.Graph, ir.Node | None] = {}
         self._root: dict[ir.Graph, ir.Graph | ir.Function] = {}

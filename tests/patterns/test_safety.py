@@ -365,7 +365,8 @@ def test_the_default_epsilon_of_the_source_is_kept(fused: Any) -> None:
         agraph (float[2, 3, 8] x, float[2, 3, 8] skip) => (float[2, 3, 8] y)
         <float[8] scale = {1, 2, 3, 4, 5, 6, 7, 8}, float[8] bias = {1, 2, 3, 4, 5, 6, 7, 8}>
         { s = Add(x, skip) y = LayerNormalization(s, scale, bias) }
-        """
+        """,
+        prefer="fusion",
     )
     assert model.operators == {"com.microsoft.SkipLayerNormalization": 1}
     small = np.random.default_rng(1).standard_normal((2, 3, 8)).astype(np.float32) * 1e-3
