@@ -14,7 +14,6 @@ import onnx_ir as ir
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.rewriting.definitions import Definitions
 
-
 _NAMES = "onnx_subgraph.names"
 """Key in `Model.meta`: every name that the model has had since it was loaded."""
 
