@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+import onnx_ir as ir
+import pytest
 
+from onnx_subgraph.rewriting import function
+from onnx_subgraph.rewriting.fragment import Refused
 from tests.rewriting.stage import pattern, rewritten, run
 
 SILU = pattern("y = x * Sigmoid(x) | x * Sigmoid(a * x)", example='{x: "float32[2, 8]", a: "float32[]"}', id_="swish")
@@ -140,3 +144,9 @@ def test_a_definition_in_another_precision_has_to_load() -> None:
     g (float[N, 4] x) => (float[N, 4] y) <float root = {1.4142135}, double one = {1}, float half = {0.5}>
     { d = Div(x, root) e = Erf(d) t = Cast<to = 11>(e) s = Add(t, one) f = Cast<to = 1>(s) m = Mul(x, f) y = Mul(m, half) }"""
     assert "does not load Erf: no kernel for double" in rewritten(text, GELU, target="function").reason
+
+
+def test_an_operator_that_onnxruntime_does_not_infer_in_a_body_is_refused_there() -> None:
+    node = ir.node("EmbedLayerNormalization", [None], domain="com.microsoft")
+    with pytest.raises(Refused, match="does not load EmbedLayerNormalization in the body of a function"):
+        function.check_body([node])
