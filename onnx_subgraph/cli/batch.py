@@ -10,7 +10,8 @@ import multiprocessing
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
@@ -121,16 +122,32 @@ def _run_processes(tasks: Sequence[Task], jobs: int, say: Callable[[str], None])
             process.kill()
 
 
+@contextmanager
+def _unanswered() -> Iterator[None]:
+    """^C at a terminal reaches every process of the group. Only this one answers it; children begun here inherit that they don't.
+
+    Blocked, and not ignored, where that can be: one that comes just now waits, and is answered afterwards.
+    """
+    if hasattr(signal, "pthread_sigmask"):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return
+    answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, answer)
+
+
 def _start(task: Task) -> tuple[Connection, SpawnProcess]:
     context = multiprocessing.get_context("spawn")
     reader, writer = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(task, writer), daemon=True)
-    # ^C at a terminal reaches every process of the group. Only this one answers it; the children inherit that they don't.
-    answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with _unanswered():
         process.start()
-    finally:
-        signal.signal(signal.SIGINT, answer)
     writer.close()
     return reader, process
 
