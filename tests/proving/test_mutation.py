@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.matching import attributes, find, matcher
+from onnx_subgraph.matching import attributes, matcher, whole
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.proving import comparison, prove
 from onnx_subgraph.rewriting import plan
@@ -21,7 +21,7 @@ Sabotage = Callable[[pytest.MonkeyPatch], None]
 
 def drop_the_consumer_check(patch: pytest.MonkeyPatch) -> None:
     """The matcher's and the rewriter's: each of them alone still holds."""
-    patch.setattr(find, "live_reader", lambda *_: None)
+    patch.setattr(whole, "live_reader", lambda *_: None)
     patch.setattr(plan, "redirects", lambda *_: [])
 
 
@@ -80,10 +80,10 @@ def let_a_constant_raise_the_rank(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_conditions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(find, "evaluate", lambda sentence, names: find_evaluate(sentence, names) or True)
+    patch.setattr(whole, "evaluate", lambda sentence, names: find_evaluate(sentence, names) or True)
 
 
-find_evaluate = find.evaluate
+find_evaluate = whole.evaluate
 
 CASES: list[tuple[Sabotage, str, str]] = [
     (drop_the_consumer_check, "silu", "second consumer"),

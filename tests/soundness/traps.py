@@ -263,7 +263,8 @@ def collide(random: Random, model: onnx.ModelProto, fused: onnx.ModelProto) -> b
 
 def _names(graph: onnx.GraphProto) -> set[str]:
     """All names of nodes, results and weights of a graph."""
-    return {n.name for n in graph.node} | {o for n in graph.node for o in n.output} | {t.name for t in graph.initializer}
+    named = {n.name for n in graph.node} | {o for n in graph.node for o in n.output} | {t.name for t in graph.initializer}
+    return named - {""}
 
 
 BEFORE: dict[str, BeforePlanting] = {
