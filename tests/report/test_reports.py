@@ -214,7 +214,7 @@ def test_a_proof_as_json() -> None:
 def test_a_match_that_became_a_constant_has_no_operator() -> None:
     report = shown(text.fusion(replace(RESULT, rewrites=(Rewrite("scale-scale", "", "", ("/a", "/b"), 0),))))
     assert next(line for line in report.splitlines() if line.startswith("scale-scale")).split() == [
-        *("scale-scale", "a", "constant", "1", "2", "→", "0", "/a")
+        *("scale-scale", "no", "operator", "1", "2", "→", "0", "/a")
     ]
 
 
