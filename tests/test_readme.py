@@ -55,8 +55,9 @@ def visit(folder: Path) -> dict[str, str]:
         (folder / name).symlink_to(ROOT / name)
     binaries = folder / ".bin"
     binaries.mkdir()
-    (binaries / "onnx-subgraph").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "cli.py"}" "$@"\n', encoding="utf-8")
-    (binaries / "onnx-subgraph").chmod(0o755)
+    for name, words in (("python", f'"{sys.executable}"'), ("onnx-subgraph", f'"{sys.executable}" "{ROOT / "cli.py"}"')):
+        (binaries / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+        (binaries / name).chmod(0o755)
     path = os.pathsep.join([str(binaries), os.environ["PATH"]])
     kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "FORCE_COLOR"}}
     return {**kept, "PATH": path, "PYTHONPATH": str(ROOT), "ONNX_SUBGRAPH_CACHE": str(folder / ".cache")}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -126,9 +126,11 @@ def _run_processes(tasks: Sequence[Task], jobs: int, say: Callable[[str], None])
 def _unanswered() -> Iterator[None]:
     """^C at a terminal reaches every process of the group. Only this one answers it; children begun here inherit that they don't.
 
-    Blocked, and not ignored, where that can be: one that comes just now waits, and is answered afterwards.
+    Blocked, and not ignored, where that can be: one that comes just now waits, and is answered afterwards. The first child would
+    start multiprocessing's resource tracker, which unblocks signals: it is started before.
     """
     if hasattr(signal, "pthread_sigmask"):
+        resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             yield
