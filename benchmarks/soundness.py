@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
@@ -200,6 +201,8 @@ def page(sums: Sums, arguments: argparse.Namespace) -> str:
         "",
         *INTRODUCTION.strip().splitlines(),
         "",
+        f"With {_versions()}.",
+        "",
         "| | |",
         "|---|---:|",
         f"| graphs | {sums.graphs} |",
@@ -221,7 +224,7 @@ def page(sums: Sums, arguments: argparse.Namespace) -> str:
         f"| false alarms of verification | {kinds['false alarm']} |",
         f"| digest | `{sums.digest[:16]}` |",
         "",
-        "| trap | planted |",
+        "| trap | planted in graphs |",
         "|---|---:|",
         *(f"| {name} | {sums.traps[name]} |" for name in traps.TRAPS),
         "",
@@ -233,8 +236,16 @@ def page(sums: Sums, arguments: argparse.Namespace) -> str:
         + (", ".join(sorted(set(sums.planted) - set(sums.patterns))) or "none")
         + ".",
         "",
+        *(f"* graph {number}: {kind}: {words.strip().splitlines()[-1]}" for number, kind, words in sums.findings),
+        *([] if sums.findings else ["Found: nothing."]),
+        "",
     ]
     return "\n".join(lines)
+
+
+def _versions() -> str:
+    """What the figures depend on."""
+    return ", ".join(f"{name} {version(name)}" for name in ("onnxruntime", "onnx", "onnx-ir", "numpy"))
 
 
 def main() -> int:
