@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
     from onnx_subgraph.matching.match import NearMiss
     from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
-    from onnx_subgraph.verification.verdict import Run
+    from onnx_subgraph.verification.verdict import Placement, Run
 
 Item = TypeVar("Item")
 
@@ -104,6 +104,15 @@ class Compared:
         return all(run.equal for run in self.runs)
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where the nodes of one operator ran: how many a provider took, and the names of those that it left to the CPU."""
+
+    op: str
+    taken: int
+    fallen: tuple[str, ...]
+
+
 def fusions(rewrites: Iterable[Rewrite]) -> tuple[Fusion, ...]:
     """`rewrites` by pattern and operator, in the order of their first one."""
     groups = _grouped(rewrites, lambda r: (r.pattern, r.op))
@@ -148,6 +157,15 @@ def compared(runs: Iterable[Run]) -> tuple[Compared, ...]:
     """`runs` by output, provider and optimisation, in the order of their first one."""
     groups = _grouped(runs, lambda r: (r.output, r.provider, r.optimised))
     return tuple(Compared(g[0].output, g[0].provider, g[0].optimised, tuple(g)) for g in groups)
+
+
+def placed(placement: Placement) -> tuple[Placed, ...]:
+    """Where the nodes of each operator ran; what the provider left to the CPU comes first."""
+    rows = [
+        Placed(op, sum(n.op == op for n in placement.taken), tuple(n.name for n in placement.fallen if n.op == op))
+        for op in {node.op for node in placement.nodes}
+    ]
+    return tuple(sorted(rows, key=lambda row: (-len(row.fallen), -row.taken, row.op)))
 
 
 def anonymous(words: str) -> str:

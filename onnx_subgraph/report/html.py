@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.expectation.check import bytes_text
 from onnx_subgraph.model.files import size_on_disk
-from onnx_subgraph.report import blame, grouping, listing
+from onnx_subgraph.report import blame, grouping, listing, own
 from onnx_subgraph.report.alike import alike
 from onnx_subgraph.report.drawing import Drawing, draw, type_of
 from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, tried
+from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
     from onnx_subgraph.language.library import Library
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.rewriting.excerpt import Excerpt
     from onnx_subgraph.rewriting.rewrite import Rewrite
     from onnx_subgraph.verification.blame import Undone
+    from onnx_subgraph.verification.own import OwnWork
 
 PAGE = Path(__file__).with_name("page")
 NEEDS = {"jinja2": "Jinja2", "fast_sugiyama": "fast-sugiyama"}
@@ -154,6 +156,11 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
         undone=_undone(result.undone),
         standing=blame.standing,
         tried=tried(result.verdict.runs) if any(run.provider for run in result.verdict.runs) else "",
+        placements=[(placement, grouping.placed(placement)) for placement in result.verdict.placements],
+        own=[_own(work) for work in result.own],
+        inside=own.INSIDE,
+        folded=FOLDED,
+        tables={provider: table_of(provider).onnxruntime for provider in result.assumed},
         strength=STRENGTH[result.verdict.strength],
         sections=[_section(fusion, library) for fusion in grouping.fusions(result.rewrites)],
         operators=histogram(result.operators_before, result.operators_after),
@@ -237,6 +244,11 @@ def _undone(undone: Sequence[Undone]) -> list[tuple[Undone, str, Look | None]]:
     """What was taken back, why, and how it looked; of those that look the same only the first is drawn."""
     looks = {group.first.place: _look(group.sites) for group in alike(one.rewrite for one in undone)[:MOST_DRAWN]}
     return [(one, blame.reason(one), looks.get(one.rewrite.place)) for one in undone]
+
+
+def _own(work: OwnWork) -> tuple[OwnWork, str, list[own.ByOperator], list[own.ByPattern]]:
+    """What one provider does by itself, in a line and in two tables."""
+    return work, own.summary(work), list(own.by_operator(work)), list(own.by_pattern(work))
 
 
 def _source(file: str) -> str:

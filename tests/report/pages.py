@@ -16,8 +16,9 @@ from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.blame import Undone
+from onnx_subgraph.verification.own import OwnFusion, OwnSite, OwnWork
 from onnx_subgraph.verification.site import SiteCheck
-from onnx_subgraph.verification.verdict import Run, Verdict
+from onnx_subgraph.verification.verdict import PlacedNode, Placement, Run, Verdict
 from tests.report.excerpts import chain
 
 HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>]]>-->\x00\x1b[31m\u202eevil&amp;{{ 7 * 7 }}"
@@ -69,17 +70,22 @@ def hostile(library: Library) -> str:
     span = Span(HOSTILE, 1, 1, 5, HOSTILE)
     rewrite = Rewrite(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 1, frozenset({HOSTILE}), before=excerpt, after=excerpt, root=HOSTILE)
     bad = Accuracy(1.0, float("nan"), float("inf"), HOSTILE)
+    run = Run(HOSTILE, True, {HOSTILE: 1}, 0, HOSTILE, 1.0, 0.0, (0,), HOSTILE)
+    placement = Placement(HOSTILE, (PlacedNode(HOSTILE, HOSTILE, HOSTILE), PlacedNode(HOSTILE, HOSTILE, "CPU")))
+    own = OwnWork(HOSTILE, (OwnFusion(HOSTILE, HOSTILE, "blocked", HOSTILE),), (OwnSite(rewrite, HOSTILE),), 2, 1)
     told = result(
         rewrite,
+        own=(own, OwnWork(HOSTILE, failure=HOSTILE)),
+        fixed={HOSTILE: (1, 2)},
         undone=(Undone(rewrite, "site", HOSTILE, HOSTILE, 1.0, 0.0, None, HOSTILE),),
         sites=(SiteCheck(rewrite, HOSTILE, HOSTILE, bad), SiteCheck(rewrite, HOSTILE, unknown=HOSTILE)),
         model=Path(HOSTILE.replace("\x00", "")),
         output=Path(HOSTILE.replace("\x00", "")),
         target=HOSTILE,
         providers=(HOSTILE,),
-        near_misses=(NearMiss(HOSTILE, span, HOSTILE, HOSTILE, HOSTILE, HOSTILE, 3),),
-        skipped=(Skip(HOSTILE, HOSTILE, HOSTILE),),
-        verdict=Verdict("different", "body", (Run(HOSTILE, True, {HOSTILE: 1}, 0, HOSTILE, 1.0, 0.0, (0,), HOSTILE),), HOSTILE),
+        near_misses=(NearMiss(HOSTILE, span, HOSTILE, HOSTILE, HOSTILE, HOSTILE, 3, HOSTILE),),
+        skipped=(Skip(HOSTILE, HOSTILE, HOSTILE, change=HOSTILE),),
+        verdict=Verdict("different", "body", (run,), HOSTILE, (placement,)),
         operators_before={HOSTILE: 1},
         operators_after={HOSTILE: 2},
     )

@@ -51,6 +51,17 @@ def test_the_page_is_as_wide_as_the_window(page: Browser, width: int) -> None:
     assert page.ask("document.documentElement.scrollWidth") <= width
 
 
+def test_long_names_are_broken_and_no_words_run_into_each_other(page: Browser) -> None:
+    """What stands in a cell of a table stays in its column; a table that is too wide for the window is scrolled."""
+    page.resize(820)
+    outside = page.ask("""[...document.querySelectorAll("td, th")].filter(cell => {
+        const words = document.createRange()
+        words.selectNodeContents(cell)
+        return words.getBoundingClientRect().right > cell.getBoundingClientRect().right + 1
+    }).map(cell => cell.textContent)""")
+    assert outside == []
+
+
 def test_no_word_of_a_drawing_leaves_its_box(page: Browser) -> None:
     """With the fonts that are really here; a box was made as wide as a font might need."""
     outside = page.ask("""[...document.querySelectorAll(".graph g:not(.line)")].flatMap(group => {
@@ -100,6 +111,7 @@ def test_on_paper_every_site_is_there(page: Browser) -> None:
     page.media("print")
     seen = page.ask("[...document.querySelectorAll('.sites tbody tr')].map(row => row.checkVisibility())")
     assert seen and all(seen)
+    assert all(page.ask("[...document.querySelectorAll('.placed tbody tr')].map(row => row.checkVisibility())"))
     assert page.ask("getComputedStyle(document.querySelector('nav')).display") == "none"
 
 

@@ -24,8 +24,9 @@ from onnx_subgraph.rewriting.excerpt import Excerpt
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.blame import Undone
+from onnx_subgraph.verification.own import OwnFusion, OwnSite, OwnWork
 from onnx_subgraph.verification.site import SiteCheck
-from onnx_subgraph.verification.verdict import Run, Verdict
+from onnx_subgraph.verification.verdict import PlacedNode, Placement, Run, Verdict
 from tests.report.excerpts import chain
 from tests.report.pages import entry, entry_of, gelu, hostile, result
 
@@ -245,6 +246,45 @@ def test_each_fusion_by_itself(library: Library) -> None:
         assert fact in text
 
 
+def test_where_the_nodes_ran_on_each_provider(library: Library) -> None:
+    """What fell back to the CPU is what somebody who pays for an accelerator looks for: by operator, and by name."""
+    nodes = [*(PlacedNode(f"/m{i}", "MatMul", "EP") for i in range(3)), PlacedNode("/m3", "MatMul", "CPU")]
+    nodes += [PlacedNode("/gelu", "com.microsoft.Gelu", "CPU")]
+    run = Run("EP", True, {}, 0, "y", 1e-7, 1e-6, ())
+    verdict = Verdict("equivalent", "kernel", (run,), placements=(Placement("EP", tuple(nodes)),))
+    text = " ".join(Page(html.page(entry(gelu(0), verdict=verdict), library)).text.split())
+    for fact in ("EP took 3 of 5 nodes; the CPU has the others.", "MatMul 3 1 /m3", "com.microsoft.Gelu 0 1 /gelu"):
+        assert fact in text
+
+
+def test_a_provider_that_is_assumed_is_not_passed_off_as_run(library: Library) -> None:
+    """The page says so where it speaks of verification, and where it says what the run was for."""
+    source = html.page(entry(gelu(0), assumed=("CUDAExecutionProvider",)), library)
+    text = " ".join(Page(source).text.split())
+    assert "Not run on CUDAExecutionProvider: it was assumed, from a table of the kernels of onnxruntime 1." in text
+    assert "onnxruntime on CPUExecutionProvider, CUDAExecutionProvider (assumed)" in text
+
+
+def test_what_onnxruntime_does_by_itself(library: Library) -> None:
+    """Both tables of `--compare-ort`; what ours keep onnxruntime from doing stands out, and is named."""
+    own = (OwnFusion("com.microsoft.Gelu", "/g0", "kept", ""), OwnFusion("com.microsoft.Gelu", "/g1", "blocked", "Erf"))
+    work = OwnWork("EP", own, (OwnSite(gelu(0), "com.microsoft.Gelu"), OwnSite(gelu(1)), OwnSite(gelu(2), inside=True)), 9, 7)
+    page = Page(html.page(entry(gelu(0), gelu(1), gelu(2), own=(work,)), library))
+    text = " ".join(page.text.split())
+    for fact in (
+        "9 nodes by itself, 7 with ours; 1 of our 3 fusions it does not make; 1 fusion of its own blocked.",
+        "com.microsoft.Gelu 2 1 – 1 /g1",
+        "gelu com.microsoft.Gelu 1 com.microsoft.Gelu gelu com.microsoft.Gelu 1 leaves it",
+        "gelu com.microsoft.Gelu 1 inside a larger one",
+    ):
+        assert fact in text
+    assert "#by-itself" in page.all("href")
+    failed = OwnWork("EP", failure="it does not load the fused model: no kernel")
+    text = " ".join(Page(html.page(entry(gelu(0), own=(failed,)), library)).text.split())
+    assert "Not known: it does not load the fused model: no kernel." in text
+    assert "By onnxruntime itself" not in Page(html.page(entry(gelu(0)), library)).text
+
+
 def test_a_missed_expectation_is_bad_news(library: Library) -> None:
     span = Span("expect.yaml", 3, 5, 8, "    gelu: 12")
     checks = (
@@ -265,10 +305,21 @@ def test_a_model_in_which_nothing_fused(library: Library) -> None:
 
 def test_what_was_not_fused_and_why(library: Library) -> None:
     span = Span("patterns/activation/gelu.yaml", 5, 13, 6, "  y = 0.5 * x * (1 + Erf(x / sqrt(2)))")
-    misses = tuple(NearMiss("gelu", span, f"/layer.{i}/Erf", f"/layer.{i}/Mul", "0.5", "[0.7]", 3) for i in range(12))
-    skips = (Skip("layer-normalization", "/LN", "needs opset 17", 17),)
+    change = "put 0.5 in the place of [0.75]"
+    misses = tuple(NearMiss("gelu", span, f"/layer.{i}/Erf", f"/layer.{i}/Mul", "0.5", "[0.7]", 3, change) for i in range(12))
+    skips = (Skip("layer-normalization", "/LN", "needs opset 17", 17, change="let the model be raised"),)
     text = Page(html.page(entry(near_misses=misses, skipped=skips), library)).text
-    for fact in ("12 places", "[0.7]", "/layer.0/Mul", "needs opset 17", "/LN", "gelu.yaml:5:13", "5 |   y = 0.5 * x * (1 + Erf"):
+    for fact in (
+        "12 places",
+        "[0.7]",
+        "/layer.0/Mul",
+        "needs opset 17",
+        "/LN",
+        "gelu.yaml:5:13",
+        "5 |   y = 0.5 * x * (1 + Erf",
+        change,
+        skips[0].change,
+    ):
         assert fact in text
     assert text.count("[0.7]") == 1
 
