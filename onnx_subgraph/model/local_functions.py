@@ -1,4 +1,4 @@
-"""Types and shapes inside model-local functions, from the calls that the model makes of them.
+"""Model-local functions: which ones nodes call, and the types and shapes inside them, from the calls that the model makes.
 
 The body of a function declares nothing: what its values are depends on the call. What all calls in the model agree on holds for
 every run of the model, and the body can be matched like any other graph.
@@ -7,12 +7,28 @@ every run of the model, and the body can be matched like any other graph.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.nested import bodies
+
 Calls = dict[ir.OperatorIdentifier, list[ir.Node]]
 """The calls of each function, by its identifier."""
+
+
+def called(nodes: Iterable[ir.Node], functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> list[ir.Function]:
+    """Those of `functions` that these nodes or their bodies call, and those that they call in turn, by their identifiers."""
+    found: dict[ir.OperatorIdentifier, ir.Function] = {}
+    queue = list(nodes)
+    while queue:
+        node = queue.pop()
+        queue += [inner for body in bodies(node) for inner in body.all_nodes()]
+        function = functions.get(node.op_identifier())
+        if function is not None and function.identifier() not in found:
+            found[function.identifier()] = function
+            queue += function.all_nodes()
+    return [found[identifier] for identifier in sorted(found)]
 
 
 def infer_local_functions(model: ir.Model, infer: Callable[[ir.Model], object]) -> None:

@@ -20,7 +20,7 @@ from onnx_subgraph.errors import ModelError
 from onnx_subgraph.matching.match import PATTERN
 from onnx_subgraph.model.files import hand_on, load, save
 from onnx_subgraph.model.shapes import DECLARED
-from onnx_subgraph.rewriting.apply import REPLACES
+from onnx_subgraph.rewriting.definitions import REPLACES
 from onnx_subgraph.rewriting.outline import Outline
 
 _CALL = "onnx_subgraph.call"
@@ -121,5 +121,5 @@ def _rename(nodes: Sequence[ir.Node], names: Sequence[str], outline: Outline) ->
         node.name = name if name not in outline.names else outline.fresh(name)
         outline.names.add(name)
         for index, output in enumerate(node.outputs):
-            if output.name and output.name.startswith(f"{node.op_type}_") and not output.is_graph_output():
+            if output.name and output.name.startswith(node.op_type.lower()) and not output.is_graph_output():
                 output.name = outline.fresh(f"{name}_output_{index}")

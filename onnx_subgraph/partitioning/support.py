@@ -9,8 +9,9 @@ import onnx_ir as ir
 
 from onnx_subgraph.backends.backend import Backend, dtype_name, label
 from onnx_subgraph.engine.operator import is_engine
-from onnx_subgraph.model.nested import reads
+from onnx_subgraph.model.nested import bodies, reads
 from onnx_subgraph.partitioning.worth import RegionLimits
+from onnx_subgraph.rewriting.enclosure import unenclosable
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class Support:
             return "is not among those allowed"
         if _named(node, self.limits.deny):
             return "is among those denied"
-        return _not_a_tensor(node) or self._unsupported(node)
+        return _not_a_tensor(node) or _unenclosable(node) or self._unsupported(node)
 
     def _unsupported(self, node: ir.Node) -> str:
         function = self.model.functions.get(node.op_identifier())
@@ -50,6 +51,11 @@ class Support:
 
 def _named(node: ir.Node, names: tuple[str, ...]) -> bool:
     return any(fnmatchcase(label(node), name) or fnmatchcase(node.name or "", name) for name in names)
+
+
+def _unenclosable(node: ir.Node) -> str:
+    everything = (node, *(inner for body in bodies(node) for inner in body.all_nodes()))
+    return next(filter(None, map(unenclosable, everything)), "")
 
 
 def _not_a_tensor(node: ir.Node) -> str:

@@ -18,7 +18,7 @@ from onnx_subgraph.matching.match import PATTERN, Binding, Match
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting, cut
-from onnx_subgraph.rewriting.definitions import DOMAIN
+from onnx_subgraph.rewriting.definitions import DOMAIN, REPLACES
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
 from onnx_subgraph.rewriting.function import IR_VERSION
@@ -28,9 +28,6 @@ from onnx_subgraph.rewriting.outline import Outline, label, shared_path
 from onnx_subgraph.rewriting.plan import ConstantArrays, Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.share import share
-
-REPLACES = "onnx_subgraph.replaces"
-"""The metadata of a fused node that lists, in JSON, the names of the nodes that it stands for."""
 
 _PLUMBING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.local_functions import called
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Rewrite
@@ -50,7 +51,7 @@ def cut(
             copied.inputs.remove(copy)
             copy.const_value, copy.type = tensor, ir.TensorType(tensor.dtype)
             copied.register_initializer(copy)
-    functions = [definition.clone() for definition in _called(needed, outline.model)]
+    functions = [definition.clone() for definition in called(needed, outline.model.functions)]
     for definition in functions:
         for domain, version in definition.opset_imports.items():
             copied.opset_imports.setdefault(domain, version)
@@ -75,17 +76,3 @@ def _made(node: ir.Node) -> Iterator[ir.Value]:
         yield from body.initializers.values()
         for inner in body:
             yield from _made(inner)
-
-
-def _called(nodes: Iterable[ir.Node], model: ir.Model) -> Iterable[ir.Function]:
-    """The functions that these nodes call, and those that they call in turn."""
-    found: dict[ir.OperatorIdentifier, ir.Function] = {}
-    queue = list(nodes)
-    while queue:
-        node = queue.pop()
-        queue += [inner for body in bodies(node) for inner in body.all_nodes()]
-        definition = model.functions.get(node.op_identifier())
-        if definition is not None and definition.identifier() not in found:
-            found[definition.identifier()] = definition
-            queue += definition.all_nodes()
-    return found.values()

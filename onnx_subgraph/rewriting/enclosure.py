@@ -1,12 +1,14 @@
-"""A region becomes one node: a call of a function that holds it, or the node that a selector in Python builds for it.
+"""A region becomes one node: a call of a function that holds it, an engine, or the node that a selector in Python builds for it.
 
 The definition is the region itself: its nodes in an order that follows from its outputs alone, its names from its operators, so
-that equal regions share one definition. Numbers, and lists of whole numbers such as axes, are baked in; everything else is read.
+that equal regions share one definition. Numbers, and few whole numbers such as axes, are baked in; everything else is read.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -16,11 +18,11 @@ from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.region import Region
 from onnx_subgraph.matching.selector import Builder, NewNode, Review, Reviewer
 from onnx_subgraph.model.nested import bodies, reads
-from onnx_subgraph.rewriting.definitions import DOMAIN, Definitions
+from onnx_subgraph.rewriting.definitions import DOMAIN, REPLACES, Definitions
 from onnx_subgraph.rewriting.fragment import ConstantOf, Fragment, Refused
 
-MOST_BAKED = 8
-"""A list of whole numbers up to this length is an axis, a shape or the like, and belongs to the computation."""
+MOST_BAKED = 1 << 10
+"""Whole numbers of up to as many bytes are axes, a shape or the like, and belong to the computation."""
 
 
 def call(match: Match, fragment: Fragment, needed: Collection[str], definitions: Definitions) -> None:
@@ -73,41 +75,81 @@ def _attributes(given: Mapping[str, object]) -> list[ir.Attr]:
     return list(ir.convenience.convert_attributes(dict(sorted(given.items()))))  # type: ignore[arg-type]
 
 
-def enclose(
-    region: Region, name: str, opset_imports: Mapping[str, int], constant_of: ConstantOf
-) -> tuple[ir.Function, tuple[ir.Value, ...]]:
-    """A function that computes the region, and the values to call it with; its results are the region's outputs, in their order.
+@dataclass(frozen=True, slots=True)
+class Enclosed:
+    """A region as a graph of its own, which knows the types of its inputs and outputs, and of nothing else.
 
-    constant_of: the constant that a value holds, or None. Raises Refused where no function can hold these nodes.
+    arguments: the values of the model that its inputs stand for: what flows, then constants, each in the order of their first
+    use. nodes: the nodes of the region in the order in which the graph has them, after a Constant for each of `baked`.
+    """
+
+    graph: ir.Graph
+    arguments: tuple[ir.Value, ...]
+    nodes: tuple[ir.Node, ...]
+    baked: tuple[ir.Value, ...]
+
+
+def enclosed(region: Region, opset_imports: Mapping[str, int], constant_of: ConstantOf) -> Enclosed:
+    """The region as a graph; its results are the region's outputs, in their order.
+
+    constant_of: the constant that a value holds, or None. Raises Refused where no definition can hold these nodes.
     """
     nodes = _in_order_of_outputs(region)
     everything = list(_all_nodes(nodes))
     for node in everything:
-        if any(a.is_ref() for a in node.attributes.values()):
-            raise Refused(f"{node.op_type} {node.name or ''} has an attribute of the function that it is in".replace("  ", " "))
-        if not node.domain and not operators.is_standard(node.op_type):
-            # onnxruntime 1.31 crashes on its own operators of the default domain inside a definition.
-            raise Refused(f"the definition would hold {node.op_type}, which is no operator of the standard")
+        if reason := unenclosable(node):
+            raise Refused(reason)
+    constants = {v: tensor for v in Region.of(region.graph, nodes).inputs if (tensor := constant_of(v)) is not None}
+    baked = tuple(v for v, tensor in constants.items() if _is_baked(tensor))
     read = Region.of(region.graph, nodes).inputs
-    graph = ir.GraphView(read, region.outputs, nodes=nodes).clone()
-    arguments = [value for value in read if (tensor := constant_of(value)) is None or not _is_baked(tensor)]
-    constants: list[ir.Node] = []
-    for value, inner in zip(read, list(graph.inputs), strict=True):
-        if value not in arguments:
-            tensor = constant_of(value)
-            assert tensor is not None
-            own = ir.Tensor(tensor.numpy(), dtype=tensor.dtype)  # the model's is renamed with whatever holds it
-            constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", own)])
-            inner.replace_all_uses_with(constant.outputs[0], replace_graph_outputs=True)
-            graph.inputs.remove(inner)
-            constants.append(constant)
-    if constants:
-        graph.insert_before(graph[0], constants)
+    arguments = (*(v for v in read if v not in constants), *(v for v in constants if v not in baked))
+    graph = ir.GraphView([*arguments, *baked], region.outputs, nodes=nodes).clone()
+    stand_ins = list(graph.inputs)[len(arguments) :]
+    del graph.inputs[len(arguments) :]
+    made = []
+    for stand_in, value in zip(stand_ins, baked, strict=True):
+        own = ir.Tensor(constants[value].numpy(), dtype=constants[value].dtype)  # the model's is renamed with what holds it
+        made.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", own)]))
+        stand_in.replace_all_uses_with(made[-1].outputs[0], replace_graph_outputs=True)
+    if made:
+        graph.insert_before(graph[0], made)
     _rename(graph)
-    domains = sorted({n.domain for n in everything} | {""})
     graph.opset_imports.clear()
-    graph.opset_imports.update({d: opset_imports.get(d, 1) for d in domains})
-    return ir.Function(DOMAIN, name, graph=graph, attributes=()), tuple(arguments)
+    graph.opset_imports.update({d: opset_imports.get(d, 1) for d in sorted({n.domain for n in everything} | {""})})
+    return Enclosed(graph, arguments, tuple(nodes), baked)
+
+
+def unenclosable(node: ir.Node) -> str:
+    """Why no definition can hold a node; "" where one can."""
+    if any(a.is_ref() for a in node.attributes.values()):
+        return f"{node.op_type} {node.name or ''} has an attribute of the function that it is in".replace("  ", " ")
+    if not node.domain and not operators.is_standard(node.op_type):
+        # onnxruntime 1.31 crashes on its own operators of the default domain inside a definition.
+        return f"the definition would hold {node.op_type}, which is no operator of the standard"
+    return ""
+
+
+def enclose(
+    region: Region, name: str, opset_imports: Mapping[str, int], constant_of: ConstantOf
+) -> tuple[ir.Function, tuple[ir.Value, ...]]:
+    """A function that computes the region, and the values to call it with. The arguments and errors are those of `enclosed`."""
+    made = enclosed(region, opset_imports, constant_of)
+    for value in (*made.graph.inputs, *made.graph.outputs):
+        value.type = value.shape = None  # it serves every shape
+    return ir.Function(DOMAIN, name, graph=made.graph, attributes=()), made.arguments
+
+
+def put_in_place(node: ir.Node, region: Region, replaces: Sequence[ir.Node]) -> None:
+    """Let `node` stand for the region in its graph. replaces: the nodes of the region, in the order in which they are noted."""
+    node.metadata_props[REPLACES] = json.dumps([old.name or "" for old in replaces], ensure_ascii=False)
+    for inner in (n for old in region.nodes for body in bodies(old) for n in body.all_nodes()):
+        for index in range(len(inner.inputs)):  # what a body captures would keep its nodes in use
+            inner.replace_input_with(index, None)
+    ir.convenience.replace_nodes_and_values(region.graph, region.nodes[-1], region.nodes, [node], region.outputs, node.outputs)
+    for old, new in zip(region.outputs, node.outputs, strict=True):
+        new.metadata_props.update(old.metadata_props)
+        new.doc_string = old.doc_string
+        new.meta.update(old.meta)
 
 
 def _in_order_of_outputs(region: Region) -> list[ir.Node]:
@@ -140,12 +182,11 @@ def _all_nodes(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
 def _is_baked(tensor: ir.TensorProtocol) -> bool:
     if tensor.dtype == ir.DataType.STRING:
         return False
-    whole = tensor.dtype.is_integer() and len(tensor.shape) <= 1
-    return tensor.size == 1 or (whole and tensor.size <= MOST_BAKED)
+    return tensor.size == 1 or (tensor.dtype.is_integer() and tensor.nbytes <= MOST_BAKED)
 
 
 def _rename(graph: ir.Graph) -> None:
-    """Names that follow from what the graph is; no types and no notes, for it serves every shape. Bodies keep their names."""
+    """Names that follow from what the graph is, and no notes; types at its ends alone. Bodies keep their names."""
     taken = {v.name for inner in graph.subgraphs() for v in (*inner.inputs, *inner.initializers.values())}
     taken |= {o.name for inner in graph.subgraphs() for node in inner for o in node.outputs}
     number: dict[str, int] = {}
@@ -157,8 +198,11 @@ def _rename(graph: ir.Graph) -> None:
             if name not in taken:
                 return name
 
+    ends = {*graph.inputs, *graph.outputs}
     for value in (*graph.inputs, *(o for node in graph for o in node.outputs)):
         _forget(value)  # before it is renamed: a constant is renamed with its value, and belongs to the model
+        if value not in ends:
+            value.type = value.shape = None
     for position, value in enumerate(graph.inputs):
         value.name = fresh(f"x{position}")
     for position, value in enumerate(graph.outputs):
@@ -174,5 +218,6 @@ def _rename(graph: ir.Graph) -> None:
 
 
 def _forget(value: ir.Value) -> None:
-    value.type = value.shape = value.const_value = value.doc_string = None
+    value.const_value = value.doc_string = None
     value.metadata_props.clear()
+    value.meta.clear()

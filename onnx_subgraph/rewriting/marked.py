@@ -6,7 +6,6 @@ inlining; `onnx-subgraph inline` puts the nodes back.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,10 +15,8 @@ import onnx_ir as ir
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.matching.marks import between, modules
 from onnx_subgraph.matching.region import Region
-from onnx_subgraph.model.nested import bodies
-from onnx_subgraph.rewriting.apply import REPLACES
 from onnx_subgraph.rewriting.definitions import DOMAIN, Definitions
-from onnx_subgraph.rewriting.enclosure import enclose
+from onnx_subgraph.rewriting.enclosure import enclose, put_in_place
 from onnx_subgraph.rewriting.fragment import Refused
 from onnx_subgraph.rewriting.function import IR_VERSION
 from onnx_subgraph.rewriting.outline import Outline
@@ -70,15 +67,7 @@ def _replace(model: ir.Model, regions: Mapping[str, Region], name: str, outline:
         definition = definitions.shared(definition, name)
         model.functions.setdefault(definition.identifier(), definition)
         call = ir.Node(DOMAIN, definition.name, read, num_outputs=len(region.outputs), name=outline.fresh(path or name))
-        call.metadata_props[REPLACES] = json.dumps([node.name or "" for node in region.nodes], ensure_ascii=False)
-        for inner in (n for node in region.nodes for body in bodies(node) for n in body.all_nodes()):
-            for index in range(len(inner.inputs)):  # what a body captures would keep its nodes in use
-                inner.replace_input_with(index, None)
-        ir.convenience.replace_nodes_and_values(model.graph, region.nodes[-1], region.nodes, [call], region.outputs, call.outputs)
-        for old, new in zip(region.outputs, call.outputs, strict=True):
-            new.metadata_props.update(old.metadata_props)
-            new.doc_string = old.doc_string
-            new.meta.update(old.meta)
+        put_in_place(call, region, region.nodes)
 
 
 def _constant(value: ir.Value) -> ir.TensorProtocol | None:

@@ -141,6 +141,17 @@ class LpNormalization(OpRun):
         return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0),)
 
 
+class GatherElements(OpRun):
+    """data[…, indices[…, i, …], …] along an axis. The evaluator's own takes a part of two-dimensional indices only."""
+
+    op_domain = ""
+
+    def _run(self, data: Any, indices: Any, axis: Any = None) -> Any:
+        along = (axis or 0) % data.ndim
+        read = data[tuple(slice(None) if a == along else slice(size) for a, size in enumerate(indices.shape))]
+        return (np.take_along_axis(read, indices % data.shape[along], along),)
+
+
 class SimplifiedLayerNormalization(OpRun):
     """x / sqrt(mean(x²) + ε) · scale, over the axes from `axis` on."""
 
@@ -242,7 +253,7 @@ class FusedConv(OpRun):
 
 
 DEFINITIONS = (
-    *(BatchNormalization, LpNormalization, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
+    *(BatchNormalization, LpNormalization, GatherElements, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
     *(SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization),
     *(FusedMatMul, FusedGemm, FusedConv),
 )

@@ -154,6 +154,48 @@ def test_a_call_of_a_function_is_in_a_region_when_its_body_may_be() -> None:
     assert [u.operator for u in parted(text, "Add").unsupported] == ["mine.Twice"]
 
 
+OWN_OPERATORS = """
+<ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>
+own (float[batch, 4] x) => (float[batch, 4] y) <float[4] w = {1, 2, 3, 4}> {
+    a = Add (x, w)
+    b = com.microsoft.QuickGelu (a)
+    y = com.microsoft.Gelu (b)
+}
+"""
+
+
+def test_operators_of_another_domain_are_in_a_definition_that_imports_it() -> None:
+    partition = parted(OWN_OPERATORS)
+    (placed,) = placed_engines(partition.model)
+    assert {node.domain for node in placed.subgraph.model.graph} == {"", "com.microsoft"}
+    (function,) = partition.model.functions.values()
+    assert function.opset_imports == placed.subgraph.model.graph.opset_imports == {"": 17, "com.microsoft": 1}
+    np.testing.assert_allclose(run(partition.model, x())[0], run(OWN_OPERATORS, x())[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OWN_OPERATORS.replace("com.microsoft.QuickGelu (a)", "SimplifiedLayerNormalization <axis = -1> (a, w)"),
+        OWN_OPERATORS.replace(
+            "b = com.microsoft.QuickGelu (a)",
+            """c = Cast <to = 9> (w)  d = ReduceMax <keepdims = 0> (w)  e = Greater (d, d)
+               b = If (e) <then_branch = t () => (float[batch, 4] p) { p = SimplifiedLayerNormalization <axis = -1> (a, w) },
+                           else_branch = f () => (float[batch, 4] q) { q = Neg (a) }>""",
+        ),
+    ],
+    ids=["in the graph", "in a body"],
+)
+def test_what_onnxruntime_crashes_on_inside_a_definition_is_in_no_region(text: str) -> None:
+    """Its own operators of the default domain end the process when a definition holds them."""
+    partition = parted(text)
+    assert [group.reason for group in partition.unsupported] == [
+        "the definition would hold SimplifiedLayerNormalization, which is no operator of the standard"
+    ]
+    assert engines_of(partition.model)
+    np.testing.assert_allclose(run(partition.model, x())[0], run(text, x())[0], rtol=1e-6)
+
+
 def test_partitioning_again_leaves_engines_alone() -> None:
     once = parted(LAYERS, "Softmax").model
     before = ir.to_proto(once)

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import verify
 from onnx_subgraph.backends.backend import Backend
+from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.partitioning.inline import inline
@@ -98,6 +100,25 @@ def test_a_region_whose_results_differ_is_found_and_left(tmp_path: Path) -> None
     result = partitioned(written(LAYERS, tmp_path), tmp_path, WrongWithTheSecond("Softmax"))
     assert result.verdict.verdict == "equivalent" and len(result.engines) == 1
     assert [region.reason[:21] for region in result.refused] == ["its results differ: y"]
+
+
+@pytest.mark.parametrize("name", ["gpt2_dynamo", "resnet_torchscript"])
+@pytest.mark.parametrize("off", [0.0, 1e-2, 1e-4])
+def test_a_weight_that_is_off_in_openvino_is_seen(name: str, off: float, tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    from onnx_subgraph.backends.openvino import OpenVino
+
+    class Off(OpenVino):
+        def compile(self, subgraph: Subgraph, signature: Any) -> Any:
+            graph = subgraph.model.graph
+            weights = [v for v in graph.initializers.values() if v.dtype == ir.DataType.FLOAT and len(v.shape or ()) > 1]
+            value = weights[len(weights) // 2]
+            assert value.const_value is not None
+            value.const_value = ir.tensor((value.const_value.numpy() * (1 + off)).astype(np.float32), name=value.name)
+            return super().compile(subgraph, signature)
+
+    result = partitioned(SAMPLES / f"{name}.onnx", tmp_path, Off(), RegionLimits())
+    assert result.verdict.verdict == ("different" if off else "equivalent")
 
 
 def test_a_backend_that_is_always_wrong_leaves_the_model_as_it_is(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
     ("com.microsoft.QuickGelu", [X], 1, {}),
     ("com.microsoft.QuickGelu", [X], 1, {"alpha": 1.0}),
     ("BatchNormalization", [IMAGE, (2,), (2,), (2,), (2,)], 1, {"epsilon": 1e-3}),
+    ("GatherElements", [(2, 3, 8), (1, 2, 5)], 1, {"axis": 2}),
+    ("GatherElements", [(3, 8), (2, 4)], 1, {}),
     ("LpNormalization", [X], 1, {"axis": 1}),
     ("LpNormalization", [X], 1, {"p": 1}),
     ("SimplifiedLayerNormalization", [X, ROW], 1, {"epsilon": 1e-3}),
@@ -64,9 +66,11 @@ def test_a_definition_is_what_onnxruntime_computes(
     feeds = {f"i{i}": rng.standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)}
     if name == "BatchNormalization":
         feeds["i4"] = np.abs(feeds["i4"]) + np.float32(0.5)
+    if name == "GatherElements":
+        feeds["i1"] = rng.integers(-3, 3, feeds["i1"].shape)
     wanted = ["o0", *("" if name.endswith("LayerNormalization") and i in (1, 2) else f"o{i}" for i in range(1, results))]
     node = helper.make_node(name, list(feeds), wanted, domain=domain, **attributes)
-    inputs = [helper.make_tensor_value_info(n, FLOAT, a.shape) for n, a in feeds.items()]
+    inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
     outputs = [helper.make_tensor_value_info(o, FLOAT, None) for o in wanted if o]
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(helper.make_graph([node], "g", inputs, outputs), opset_imports=imports, ir_version=8)

@@ -1,0 +1,213 @@
+"""How near a runtime with kernels of its own comes to onnxruntime and to the truth, and what errors planted in it are seen.
+
+    python benchmarks/other_kernels.py MODEL... [--page benchmarks/other_kernels.md]
+
+Each model is given to OpenVINO whole. *noise* is how much of the bound that holds for a fusion its outputs take, held against
+onnxruntime's; *truth* how much of the bound that onnxruntime's own distance from a float64 evaluation of the model gives.
+Verification refuses what is over 1 in both. Then errors are planted in what OpenVINO is given: one weight in the middle of the
+network is multiplied by 1 + δ, or one attribute is wrong. Needs the extra `openvino`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import openvino
+from onnx import numpy_helper
+
+from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.model.files import load
+from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.worth import RegionLimits
+from onnx_subgraph.verification.cases import Case
+from onnx_subgraph.verification.judge import Finding, compare, compare_all, flatten, is_float
+from onnx_subgraph.verification.nearness import around, exactly
+from onnx_subgraph.verification.sessions import Failure, open_session, run
+from onnx_subgraph.verification.truth import UnknownError
+from onnx_subgraph.verification.verify import CPU, Reference
+
+DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+"""The planted errors of a weight, relative to it."""
+
+Outputs = Mapping[str, np.ndarray]
+
+
+def by_openvino(model: onnx.ModelProto, folder: Path, feeds: Mapping[str, np.ndarray]) -> Outputs:
+    """What OpenVINO computes of a model that is given to it whole, as far as it takes it."""
+    source, target = folder / "given.onnx", folder / "partitioned.onnx"
+    onnx.save(model, source)
+    partition(source, target, PartitionOptions("openvino", RegionLimits(min_nodes=1, max_crossing=9), verify=False))
+    session = EngineSession(target)
+    return dict(zip((o.name for o in session.get_outputs()), session.run(None, feeds), strict=True))
+
+
+def share(findings: Mapping[str, Finding], aggregates: Mapping[str, float]) -> float:
+    """The largest part of its bound that an output takes, by an element or by its root mean square."""
+    parts = [
+        np.inf if f.problem and "root mean" not in f.problem else f.error / f.bound if f.bound else f.error
+        for f in findings.values()
+    ]
+    return float(max([*parts, *aggregates.values()], default=0.0))
+
+
+def rms(one: np.ndarray, other: np.ndarray) -> float:
+    """The root mean square of the difference."""
+    return float(np.sqrt(np.mean((one.astype(np.float64) - other.astype(np.float64)) ** 2)))
+
+
+def against_noise(case: Case, outputs: Outputs) -> float:
+    """The part of the fusion's bound that these outputs take."""
+    mine = flatten(case.outputs)
+    aggregates = {n: rms(mine[n], outputs[n]) / case.bounds[n].aggregate for n in mine if is_float(mine[n])}
+    return share(compare_all(case.outputs, outputs, case.bounds), aggregates)
+
+
+def against_truth(case: Case, truth: Outputs, again: Outputs, outputs: Outputs) -> float:
+    """The part of the bound around the truth that these outputs take."""
+    findings, aggregates = {}, {}
+    for name, reference in flatten(case.outputs).items():
+        if not is_float(reference):
+            continue
+        exact = truth[name].astype(reference.dtype)
+        allowed = around(exact, (reference, again[name]))
+        findings[name] = compare(exact, outputs[name], allowed)
+        aggregates[name] = rms(exact, outputs[name]) / allowed.aggregate
+    return share(findings, aggregates)
+
+
+def scaled(model: onnx.ModelProto, name: str, factor: float) -> onnx.ModelProto:
+    """The model with one of its weights multiplied."""
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(model)
+    (tensor,) = (t for t in wrong.graph.initializer if t.name == name)
+    array = (numpy_helper.to_array(tensor).astype(np.float64) * factor).astype(np.float32)
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return wrong
+
+
+def weights_from_the_middle(model: onnx.ModelProto) -> list[str]:
+    """The float weights of more than one dimension, the middle one first, then those around it."""
+    names = [t.name for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) > 1]
+    return sorted(names, key=lambda name: abs(names.index(name) - len(names) // 2))
+
+
+def misread(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """The model with one attribute wrong, and which: operator by operator, from the middle of the model to its end."""
+    for operator, name, change in WRONG:
+        count = sum(n.op_type == operator for n in model.graph.node)
+        for place in range(count // 2, count):
+            wrong = onnx.ModelProto()
+            wrong.CopyFrom(model)
+            node = [n for n in wrong.graph.node if n.op_type == operator][place]
+            for attribute in (a for a in node.attribute if a.name == name):
+                before = onnx.helper.get_attribute_value(attribute)
+                after = change(before)
+                if after is not None and after != before:
+                    attribute.CopyFrom(onnx.helper.make_attribute(name, after))
+                    yield f"{operator}.{name} {written(before)} → {written(after)}", wrong
+
+
+def written(value: object) -> str:
+    """A value of an attribute as one writes it."""
+    return f"{value:.0e}" if isinstance(value, float) else value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _shifted(pads: list[int]) -> list[int] | None:
+    """Pads that leave the shape as it is and move the window."""
+    half = len(pads) // 2
+    return [0] * half + [a + b for a, b in zip(pads[:half], pads[half:], strict=True)] if any(pads[:half]) else None
+
+
+WRONG: tuple[tuple[str, str, Callable[..., object]], ...] = (
+    ("LayerNormalization", "epsilon", lambda value: value * 10),
+    ("BatchNormalization", "epsilon", lambda value: value * 10),
+    ("Gelu", "approximate", lambda value: b"tanh" if value == b"none" else b"none"),
+    ("Conv", "pads", _shifted),
+    ("Softmax", "axis", lambda value: 1),
+    ("LSTM", "direction", lambda value: b"reverse" if value == b"forward" else None),
+)
+
+
+def row(path: Path, folder: Path) -> str:
+    """One line of the table."""
+    reference = Reference(path)
+    cases = reference.cases(CPU)
+    if isinstance(cases, Failure):
+        return f"| {path.stem} | {cases.message} | | | |"
+    case, model = cases[0], onnx.load(path)
+    session = open_session(path, CPU, optimised=True)
+    again = flatten(run(session, case.feeds))  # type: ignore[arg-type]
+    truth: Outputs | None = None
+    try:
+        truth = flatten(exactly(path, load(path))(case.feeds))
+    except UnknownError as why:
+        print(f"{path.stem}: {why}")
+
+    def both(given: onnx.ModelProto) -> tuple[float, float]:
+        outputs = by_openvino(given, folder, case.feeds)
+        return against_noise(case, outputs), np.inf if truth is None else against_truth(case, truth, again, outputs)
+
+    def seen(given: onnx.ModelProto) -> str:
+        ours = min(both(given))
+        return f"{ours:.1f}" if ours < 100 else "> 100"
+
+    def matters(given: onnx.ModelProto, least: float) -> bool:
+        """Whether onnxruntime's outputs move by this part of their size; some networks of random weights lose much."""
+        outputs = run(open_session(given.SerializeToString(), CPU, optimised=True), case.feeds)  # type: ignore[arg-type]
+        if isinstance(outputs, Failure):
+            return False
+        theirs = flatten(outputs)
+        return any(rms(a, theirs[n]) > least * rms(a, np.zeros(1)) for n, a in again.items() if a.shape == theirs[n].shape)
+
+    noise, near = both(model)
+    weight = next(name for name in weights_from_the_middle(model) if matters(scaled(model, name, 2.0), 1e-3))
+    planted = [seen(scaled(model, weight, 1 + delta)) for delta in DELTAS]
+    wrong = next((one for one in misread(model) if matters(one[1], 1e-6)), None)
+    attribute = "" if wrong is None else f"{seen(wrong[1])} ({wrong[0]})"
+    return f"| {path.stem} | {noise:.2f} | {near:.2f} | {' | '.join(planted)} | {attribute} |"
+
+
+HEAD = """# A runtime with other kernels: how near it comes, and what is seen
+
+`python benchmarks/other_kernels.py MODEL…`: the outputs of OpenVINO {openvino}, which runs each model whole, in parts of
+the bound that verification has for them. *noise*: held against onnxruntime {onnxruntime}, with the bound that holds for
+a fusion. *truth*: held against a float64 evaluation of the model, with the bound that onnxruntime's own distance from
+it gives. What is over 1 in both is refused. The other columns are the lesser of the two for errors planted in what
+OpenVINO was given: one weight multiplied by 1 + δ, the one nearest to the middle of the network on which its outputs
+depend, or one attribute wrong.
+
+| model | noise | truth | {deltas} | an attribute |
+|---|---:|---:|{rules}|---|
+"""
+
+
+def main() -> None:
+    """Measure, print, and write the page where one is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--page", type=Path)
+    arguments = parser.parse_args()
+    page = HEAD.format(
+        openvino=openvino.__version__.split("-")[0],
+        onnxruntime=onnxruntime.__version__,
+        deltas=" | ".join(f"δ = {delta:.0e}" for delta in DELTAS),
+        rules="|".join("---:" for _ in DELTAS),
+    )
+    print(page, end="")
+    with tempfile.TemporaryDirectory() as folder:
+        for model in arguments.models:
+            line = row(model, Path(folder))
+            print(line, flush=True)
+            page += line + "\n"
+            if arguments.page is not None:
+                arguments.page.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Whether outputs that differ from onnxruntime's are nevertheless as near to the truth as those are.
+
+A runtime of its own sums in another order in every kernel, not in a few, so it may be further from onnxruntime's outputs than the
+noise of the model, and be none the worse for it. The truth is the original, evaluated in float64: no element may be further from
+it than `SLACK` times the furthest of onnxruntime's own, and the root mean square of all no more than `AGGREGATE` times its.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx.inliner import inline_local_functions
+
+from onnx_subgraph.verification.accuracy import SLACK
+from onnx_subgraph.verification.cases import Case
+from onnx_subgraph.verification.judge import AGGREGATE, Array, Bound, Finding, Noise, bound, compare, flatten, is_float
+from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
+from onnx_subgraph.verification.truth import UnknownError, evaluate
+
+MOST_WEIGHTS = 1 << 30
+"""Bytes of weights up to which a model is evaluated in float64, which takes some six times as many."""
+
+Evaluate = Callable[[Mapping[str, Any]], Outputs]
+"""The truth for these feeds. Raises UnknownError where there is none."""
+
+
+def exactly(path: Path, model: ir.Model) -> Evaluate:
+    """The evaluation of the model in the file `path` in float64; `model` is what was read from there."""
+    proto: list[onnx.ModelProto] = []
+
+    def truth(feeds: Mapping[str, Any]) -> Outputs:
+        if not proto:
+            proto.append(_standing_alone(path, model))
+        return evaluate(proto[0], feeds)
+
+    return truth
+
+
+def _standing_alone(path: Path, model: ir.Model) -> onnx.ModelProto:
+    """The model with its weights inside, and without functions. Raises UnknownError where it is too large."""
+    weights = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
+    if weights > MOST_WEIGHTS:
+        raise UnknownError(f"it has more than {MOST_WEIGHTS >> 20} MiB of weights")
+    try:
+        return inline_local_functions(onnx.load(path))
+    except Exception as error:  # onnx's own checks of what is inlined
+        raise UnknownError(str(error)) from error
+
+
+def nearness(
+    case: Case, names: Collection[str], optimised: Session | Failure, truth: Evaluate, outputs: Outputs
+) -> dict[str, Finding]:
+    """Those of these outputs that are as near to the truth as they have to be: name → the largest distance and its bound.
+
+    optimised: a session of the original with optimisation on. Raises UnknownError where the truth is not to be had, or
+    onnxruntime's own outputs are further from it than the noise of the model explains: then it is no truth.
+    """
+    exact = flatten(truth(case.feeds))
+    mine, theirs = flatten(case.outputs), flatten(outputs)
+    again = {} if isinstance(optimised, Failure) or isinstance(other := run(optimised, case.feeds), Failure) else flatten(other)
+    found = {}
+    for name in names:
+        reference = mine.get(name)
+        if reference is None or not is_float(reference) or name not in exact or name not in theirs:
+            continue
+        with np.errstate(over="ignore"):
+            rounded = exact[name].astype(reference.dtype)
+        if not (own := compare(reference, rounded, case.bounds[name])).equal:
+            raise UnknownError(own.problem or f"onnxruntime's own {name} is {own.error:.3g} from it, {own.bound:.3g} is allowed")
+        finding = compare(rounded, theirs[name], around(rounded, (reference, again.get(name, reference))))
+        if finding.equal:
+            found[name] = finding
+    return found
+
+
+def around(truth: Array, own: Iterable[Array]) -> Bound:
+    """How far from the truth, which is rounded to the output's dtype, an output may be. own: onnxruntime's."""
+    noise = Noise()
+    for one in own:
+        noise.add(truth, one)
+    floor = bound(truth)
+    largest = 0.0 if noise.largest is None else float(noise.largest.max(initial=0.0))
+    return Bound(floor.element + SLACK * largest, floor.aggregate + AGGREGATE * noise.rms)

@@ -1,0 +1,114 @@
+"""Outputs that differ from onnxruntime's are accepted where they are as near to the truth, and where there is a truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from onnx_subgraph.model.files import load
+from onnx_subgraph.verification.cases import Case
+from onnx_subgraph.verification.judge import Bound
+from onnx_subgraph.verification.nearness import Evaluate, exactly, nearness
+from onnx_subgraph.verification.sessions import Failure, Session
+from onnx_subgraph.verification.truth import UnknownError
+from onnx_subgraph.verification.verify import Reference
+
+TRUTH = np.random.default_rng(1).standard_normal(1000)
+OWN = np.random.default_rng(2).standard_normal(1000) * 1e-5
+"""How far onnxruntime is from the truth."""
+CASE = Case({}, 0, {}, {"y": (TRUTH + OWN).astype(np.float32)}, {"y": Bound(np.asarray(6e-5), 2e-5)})
+ELSEWHERE = np.random.default_rng(3).permutation(OWN)
+NO_OTHER = Failure("not asked for")
+
+
+def truth(feeds: Any) -> dict[str, Any]:
+    return {"y": TRUTH}
+
+
+def near(error: np.ndarray, evaluate: Evaluate = truth) -> bool:
+    return bool(nearness(CASE, ["y"], NO_OTHER, evaluate, {"y": (TRUTH + error).astype(np.float32)}))
+
+
+@pytest.mark.parametrize(("times", "accepted"), [(0.0, True), (1.0, True), (2.5, True), (3.5, False), (100.0, False)])
+def test_three_times_as_far_from_the_truth_on_average_is_near(times: float, accepted: bool) -> None:
+    assert near(times * ELSEWHERE) is accepted
+
+
+@pytest.mark.parametrize(("times", "accepted"), [(3.0, True), (5.0, False)])
+def test_one_element_may_be_four_times_as_far_as_the_furthest(times: float, accepted: bool) -> None:
+    error = np.zeros(1000)
+    error[7] = times * np.abs(OWN).max()
+    assert near(error) is accepted
+
+
+def test_who_is_on_the_other_side_of_the_truth_is_near() -> None:
+    """As far from onnxruntime as no fusion may be, and no further from the truth than onnxruntime itself."""
+    assert near(-2 * OWN)
+
+
+def test_an_evaluation_that_is_far_from_onnxruntime_is_no_truth() -> None:
+    with pytest.raises(UnknownError, match=r"onnxruntime's own y is .* from it"):
+        near(OWN, lambda feeds: {"y": TRUTH + 1e-3})
+
+
+def test_integers_and_other_shapes_have_no_nearness() -> None:
+    case = Case({}, 0, {}, {"i": np.arange(3), "y": CASE.outputs["y"]}, {"i": Bound(np.asarray(0.0)), "y": CASE.bounds["y"]})
+    found = nearness(case, ["i", "y"], NO_OTHER, lambda _: {"i": np.arange(3), "y": TRUTH}, {"i": np.zeros(3), "y": TRUTH[:7]})
+    assert not found
+
+
+MODEL = """
+<ir_version: 8, opset_import: ["" : 17, "mine" : 1]>
+g (float[n, 8] x) => (float[n, 8] y) { y = mine.Twice (x) }
+<opset_import: ["" : 17], domain: "mine"> Twice (v) => (w) { w = Add (v, v) }
+"""
+
+
+class Answers:
+    """Something that runs like a session, and is off by a part of the result."""
+
+    def __init__(self, off: float) -> None:
+        self.off = off
+
+    def get_inputs(self) -> list[Any]:
+        return []
+
+    get_outputs = get_inputs
+
+    def run(self, names: Any, feeds: dict[str, Any], options: Any = None) -> list[Any]:
+        return [(feeds["x"] * np.float64(2 + 2 * self.off)).astype(np.float32)]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx.parser.parse_model(MODEL).SerializeToString())
+    return path
+
+
+def test_a_model_with_functions_has_a_truth(model: Path) -> None:
+    x = np.float32([[1 / 3] * 8])
+    assert exactly(model, load(model))({"x": x})["y"][0, 0] == 2 * float(x[0, 0])
+
+
+def test_a_model_that_is_too_large_has_none(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_subgraph.verification.nearness.MOST_WEIGHTS", 0)
+    large = ir.from_onnx_text("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[4] x) => (float[4] y) <float[4] w = {1, 1, 1, 1}> { y = Add (x, w) }""")
+    with pytest.raises(UnknownError, match="more than 0 MiB"):
+        exactly(model, large)({})
+
+
+@pytest.mark.parametrize("rtol", [None, 1e-9])
+def test_a_wrong_answer_is_different_whatever_the_truth_is_asked(model: Path, rtol: float | None) -> None:
+    reference = Reference(model, rtol=rtol)
+    for off, expected in ((0.0, "equivalent"), (1e-5, "different"), (1e-2, "different")):
+        verdict = reference.verdict(model, also={"other": lambda _, off=off: Session(Answers(off), ("y",))})  # type: ignore[misc]
+        assert verdict.verdict == expected
+        assert {run.provider for run in verdict.runs if not run.equal} <= {"other"}
