@@ -86,14 +86,15 @@ def scaled(model: onnx.ModelProto, name: str, factor: float) -> onnx.ModelProto:
     wrong = onnx.ModelProto()
     wrong.CopyFrom(model)
     (tensor,) = (t for t in wrong.graph.initializer if t.name == name)
-    array = (numpy_helper.to_array(tensor).astype(np.float64) * factor).astype(np.float32)
-    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    array = numpy_helper.to_array(tensor)
+    tensor.CopyFrom(numpy_helper.from_array((array.astype(np.float64) * factor).astype(array.dtype), tensor.name))
     return wrong
 
 
 def weights_from_the_middle(model: onnx.ModelProto) -> list[str]:
     """The float weights of more than one dimension, the middle one first, then those around it."""
-    names = [t.name for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) > 1]
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+    names = [t.name for t in model.graph.initializer if t.data_type in floats and len(t.dims) > 1]
     return sorted(names, key=lambda name: abs(names.index(name) - len(names) // 2))
 
 
