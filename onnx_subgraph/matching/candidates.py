@@ -62,7 +62,7 @@ def _climb_and_fail(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value]
         found = next((s for v in reversed(reached) for s in matcher.match(above, v, EMPTY)), None)
         failure = matcher.last_failure()
         if found is None and not reached and level is not None:
-            failure = _unread(depth, level, values, consumers)
+            failure = _unread(depth, level, values, matcher.view, consumers)
         if found is None:
             if failure is not None and "rank " in failure.expected:
                 failure = rank_raiser(matcher, matched) or failure
@@ -74,11 +74,14 @@ def _climb_and_fail(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value]
         values = list(reached)
 
 
-def _unread(depth: float, level: Level, values: Sequence[ir.Value], consumers: Consumers) -> Failure | None:
+def _unread(depth: float, level: Level, values: Sequence[ir.Value], view: View, consumers: Consumers) -> Failure | None:
     """What the pattern wants to read a part that is there, does not."""
     if not values:
         return None
-    readers = " and ".join(dict.fromkeys(n.op_type for n in consumers(values[0]))) or "nothing"
+    nested = (u.node for u in values[0].uses() if u.node.graph is not view.graph)
+    names = [*(n.op_type for n in consumers(values[0])), *(f"{n.op_type} in a nested body" for n in nested)]
+    names += ["the outputs of the graph"] if values[0].is_graph_output() else []
+    readers = " and ".join(dict.fromkeys(names)) or "nothing"
     return Failure(depth, level.term.span, values[0], *not_read(values[0], level.term, readers))
 
 

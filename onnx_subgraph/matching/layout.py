@@ -487,11 +487,14 @@ def _match_split(view: View, term: Layout, value: ir.Value, state: State) -> Ite
     axis %= len(extent)
     whole = extent[axis]
     if whole.symbols:
-        yield Mismatch("an axis of known size", f"size {whole}")
+        yield Mismatch("an axis of known size", f"size {_word(whole)}", f"let axis {axis} have a known size, such as by --shape")
         return
     parts = _part_sizes(arguments, whole.number)
     if parts is None or term.index >= len(parts):
-        yield Mismatch(f"an axis that divides into {arguments}", f"size {whole}")
+        wanted_parts = f"{arguments['parts']} equal parts" if "parts" in arguments else f"parts of {list(arguments['sizes'])}"
+        yield Mismatch(
+            f"an axis that divides into {wanted_parts}", f"size {whole}", f"let axis {axis} divide into {wanted_parts}"
+        )
         return
     begin = sum(parts[: term.index])
     if _covers(view, node, current, axis, begin, begin + parts[term.index], whole.number):

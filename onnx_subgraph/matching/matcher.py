@@ -190,7 +190,9 @@ class Matcher:
         if term.definition is not None:
             return self._defined(term, term.definition, value, state)
         if isinstance(value, Virtual):
-            self.fail(state, term.span, value, f"a value for {term.name}", "a part of a node")
+            inside = f"the {value.operator} inside {value.node.op_type}"
+            change = f"write the {value.node.op_type} as the operators that it stands for"
+            self.fail(state, term.span, value, f"a value for {term.name}", inside, change)
             return ()
         constant = self.normal.constant.get(term.name)
         if constant is not None and self.view.constants.is_constant(value) is not constant:
@@ -234,8 +236,10 @@ class Matcher:
             state = state.bind(key, node)
         if term.term.capture:
             name = f"{identity[0]}.{identity[1]}" if identity[0] else identity[1]
-            if state.bindings.get(term.term.capture, name) != name:
-                self.fail(state, term.span, value, f"{state.bindings[term.term.capture]} again", name)
+            known = state.bindings.get(term.term.capture, name)
+            if known != name:
+                change = f"let both be the same operator, {known} or {name}"
+                self.fail(state, term.span, value, f"{known} again, which {term.term.capture} stands for", name, change)
                 return
             state = state.bind(term.term.capture, name)
         if len(term.term.operators) > 1:

@@ -125,7 +125,7 @@ def unknown_sentence(sentence: Expression, unknown: str) -> tuple[str, str]:
     """Why a sentence can't be said to be true, and what to do about it."""
     if "is not a constant" in unknown:
         return unknown, f"let it be a constant, so that `{sentence}` can be worked out"
-    if "not known" in unknown and "is absent" not in unknown:
+    if "is absent" not in unknown and ("not known" in unknown or ("not a known number" in unknown and ".shape" in unknown)):
         return unknown, "declare the shapes of the inputs, or fix them: `onnx-subgraph specialize MODEL --shape INPUT=…`"
     return unknown, f"let `{sentence}` have a value"
 

@@ -126,7 +126,7 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
 
 
 def _raised(opset: int | None) -> str:
-    return "" if opset is None else f"give the model opset {opset}"
+    return "" if opset is None else f"export the model at opset {opset} or later"
 
 
 _NO_REPLACEMENT = "the pattern has no replacement for the target {target}"
@@ -207,7 +207,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
         before = Liveness.of(site.outline, graph, match.nodes)
     needed = {n for n in names if before.is_needed(match.roots[n])}
     if not needed:
-        raise Refused("nothing needs its result")
+        raise Refused("nothing needs its result", change="leave it out, for it is computed for nothing")
     redirects(before, dict.fromkeys(match.roots[n] for n in names), _staying(match), match.nodes)
 
     fragment = _fragment(match, block, needed, site)
@@ -272,7 +272,9 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
     be anything; it is accepted, and left to verification. One that is known must be provably the same.
     """
     if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
-        raise Refused(f"the result {old.name} would be {new.dtype.name.lower()}, and is {old.dtype.name.lower()}")
+        was = old.dtype.name.lower()
+        reason = f"the result {old.name} would be {new.dtype.name.lower()}, and is {was}"
+        raise Refused(reason, change=f"let what it reads be {was}, or the replacement of the pattern give {was}")
     if old.shape is None:
         return
     if new.shape is None:
@@ -280,7 +282,8 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
             f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and unknown", change=_SHAPES
         )
     if len(old.shape) != len(new.shape):
-        raise Refused(f"the result {old.name} would have {len(new.shape)} dimensions, and has {len(old.shape)}")
+        reason = f"the result {old.name} would have {len(new.shape)} dimensions, and has {len(old.shape)}"
+        raise Refused(reason, change=f"let the replacement of the pattern give {len(old.shape)}")
     dynamic = not all(isinstance(dim, int) for dim in (*old.shape, *new.shape))
     for was, would_be in zip(old.shape, new.shape, strict=True):
         unknown = not isinstance(was, int) and (was.value is None or _ANONYMOUS.search(was.value) is not None)

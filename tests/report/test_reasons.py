@@ -9,6 +9,7 @@ from __future__ import annotations
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -27,7 +28,7 @@ HEADER = '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
 CASES = yaml.safe_load(DATA.read_text(encoding="utf-8"))
 
 
-def first_reason(case: dict[str, str], folder: Path) -> str:
+def first_reason(case: dict[str, Any], folder: Path) -> str:
     """What `explain model.onnx PATTERN` prints first, after the name of the model."""
     source = case["model"]
     path = folder / "model.onnx"
@@ -38,10 +39,9 @@ def first_reason(case: dict[str, str], folder: Path) -> str:
         own[0].parent.mkdir(exist_ok=True)
         own[0].write_text(case["own"], encoding="utf-8")
     library = load_patterns(own)
-    target = "function" if library.get(case["pattern"]).grow else "onnxruntime"
-    result = pipeline.explain(
-        path, library, pipeline.Options(target, prefer=case.get("prefer", "speed"), only=(case["pattern"],))
-    )
+    options = {"target": "function" if library.get(case["pattern"]).grow else "onnxruntime", **case.get("options", {})}
+    lists = {key: tuple(value) for key, value in options.items() if isinstance(value, list)}
+    result = pipeline.explain(path, library, pipeline.Options(only=(case["pattern"],), **{**options, **lists}))
     console = Console(width=200, record=True, file=StringIO())
     console.print(text.explanation(unfused(about(result, pattern=case["pattern"]))), soft_wrap=False)
     printed = console.export_text().replace(str(folder), "")
@@ -52,7 +52,7 @@ def first_reason(case: dict[str, str], folder: Path) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["kind"] for case in CASES])
-def test_the_first_reason(case: dict[str, str], tmp_path: Path) -> None:
+def test_the_first_reason(case: dict[str, Any], tmp_path: Path) -> None:
     assert first_reason(case, tmp_path) == case["says"]
 
 
