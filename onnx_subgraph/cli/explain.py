@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[Path, ...], prefer: str, as_json: bool) -> int:
     """Say what matched in MODEL, what nearly did, why it did not, and what would have to change.
 
-    Without PATTERN and --node it tells of what came most of the way to a match; with one of them, and with --json, of all.
+    Without PATTERN and --node it tells of what came most of the way to a match, with PATTERN of what came
+    furthest; with --node, and with --json, of all.
     """
     from onnx_subgraph import pipeline
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.report import json, text
-    from onnx_subgraph.report.relevance import answering, unfused
+    from onnx_subgraph.report.relevance import absence, answering, asked, unfused
     from onnx_subgraph.report.selection import about
 
     library = load_patterns(patterns)
@@ -53,8 +54,13 @@ def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[
     if as_json:
         show_json(json.explanation(result))
         return 0
-    told = answering(result, library) if pattern is None and node is None else result
-    show(text.explanation(told, hidden=len(result.near_misses) - len(told.near_misses)))
+    if pattern is None:
+        told, why = answering(result, library) if node is None else result, ""
+    else:
+        told = asked(result, library.get(pattern)) if node is None else result
+        why = absence(result, library.get(pattern), library) if node is None else ""
+    hidden = len(result.near_misses) - len(told.near_misses)
+    show(text.explanation(told, hidden=hidden, pattern=pattern or "", absence=why))
     return 0
 
 

@@ -85,6 +85,16 @@ def choose(root: Normal, counts: Count) -> Start:
     return _choose(root, (), counts)
 
 
+def lacking(root: Normal, counts: Count) -> frozenset[Identity]:
+    """The operators one of which every match holds, where the graph has none of them; empty where it may hold a match."""
+    if isinstance(root, Choice):
+        each = [lacking(alternative, counts) for alternative in root.alternatives]
+        return frozenset().union(*each) if all(each) else frozenset()
+    if isinstance(root, Operation) and (level := _level(root)) is not None and not counts(level.operators):
+        return root.operators
+    return next((missing for child in children(root) if (missing := lacking(child, counts))), frozenset())
+
+
 def paths_to(root: Normal, name: str) -> Iterator[tuple[Level, ...]]:
     """The ways up from a value named `name` to the root."""
 

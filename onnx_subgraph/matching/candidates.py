@@ -85,9 +85,19 @@ def _unread(depth: float, level: Level, values: Sequence[ir.Value], view: View, 
     return Failure(depth, level.term.span, values[0], *not_read(values[0], level.term, readers))
 
 
+def _deepest(explored: Iterable[tuple[RawMiss, Failure]]) -> list[tuple[RawMiss, Failure]]:
+    """Of the alternatives of a pattern that start at one node, those that came furthest."""
+    found = list(explored)
+    deepest: dict[tuple[int, ir.Node], float] = {}
+    for miss, failure in found:
+        key = (id(miss.normal), miss.node)
+        deepest[key] = max(failure.depth, deepest.get(key, failure.depth))
+    return [(m, failure) for m, failure in found if failure.depth == deepest[id(m.normal), m.node]]
+
+
 def once(explored: Iterable[tuple[RawMiss, Failure]]) -> Iterator[tuple[RawMiss, Failure]]:
     """Each place once: where all of a pattern matched from two anchors and a condition failed, the larger match tells."""
-    found = list(explored)
+    found = _deepest(explored)
     wholes = [(m.normal, failure.nodes) for m, failure in found if failure.nodes]
     for miss, failure in found:
         mine = set(failure.nodes)

@@ -491,7 +491,7 @@ def _match_split(view: View, term: Layout, value: ir.Value, state: State) -> Ite
         return
     parts = _part_sizes(arguments, whole.number)
     if parts is None or term.index >= len(parts):
-        wanted_parts = f"{arguments['parts']} equal parts" if "parts" in arguments else f"parts of {list(arguments['sizes'])}"
+        wanted_parts = f"{arguments['parts']} equal parts" if "parts" in arguments else f"parts of {arguments['sizes']}"
         yield Mismatch(
             f"an axis that divides into {wanted_parts}", f"size {whole}", f"let axis {axis} divide into {wanted_parts}"
         )

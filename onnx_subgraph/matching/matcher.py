@@ -418,7 +418,7 @@ class Matcher:
                 state,
                 term.span,
                 other,
-                words(term) if other is not None else f"a power of {power:g}" if product else "an addend",
+                words(term) if other is not None else _operand_like(power) if product else "another addend",
             )
 
     # Layout
@@ -458,3 +458,8 @@ def specificity(term: Normal, state: State | None = None) -> int:
 def close(a: float, b: float, tolerance: float = 0.0) -> bool:
     """Equality of constants: what exporters and narrow types round to, and no more."""
     return abs(a - b) <= max(tolerance, 1e-6) * max(abs(a), abs(b), 1e-30)
+
+
+def _operand_like(power: float) -> str:
+    """A factor that is wanted and not there."""
+    return "another factor" if power == 1 else f"a power of {power:g}"

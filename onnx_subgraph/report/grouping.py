@@ -22,6 +22,9 @@ Item = TypeVar("Item")
 _NAME = re.compile(r"[\w./:-]*[/_:][\w./:-]*|\b[A-Za-z]\w*(?:\.\w+)+")
 """A word that is a name of a model (`/layer.0/Add`, `val_12`, `encoder.layer.0.weight`), not a number or a type."""
 
+_OPERANDS = re.compile(r"(?<=\w)\((?=[^()`]*[/_:\w])[^()`]*\)$| that reads `[^`]*`$")
+"""The operands of an operator that was found, `Add(a, b)`, and the value that something was to read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
@@ -136,7 +139,7 @@ def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]
         if key not in once or miss.matched > once[key].matched:
             once[key] = miss
     near_misses = once.values()
-    groups = _grouped(near_misses, lambda n: (n.pattern, n.span, anonymous(n.expected), anonymous(n.found)))
+    groups = _grouped(near_misses, lambda n: (n.pattern, n.span, _alike(n.expected), _alike(n.found)))
     result = (
         NearlyMatched(
             pattern=group[0].pattern,
@@ -171,6 +174,11 @@ def placed(placement: Placement) -> tuple[Placed, ...]:
 def anonymous(words: str) -> str:
     """`words` with the numbers in names left out: equal for the same reason in equal layers."""
     return _NAME.sub(lambda name: re.sub(r"\d+", "#", re.sub(r"_\d+", "", name.group())), words)
+
+
+def _alike(words: str) -> str:
+    """`words` without what an operator is applied to, and who is to be read: equal where the same is wrong at two places."""
+    return anonymous(_OPERANDS.sub("", words))
 
 
 def _grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:

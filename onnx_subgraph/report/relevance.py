@@ -2,16 +2,21 @@
 
 Many places look a little like a pattern: every Add after a MatMul nearly is a Gemm. `fuse` shows those that came most of the
 way, or failed at a number, through operators that say something, where nothing else was fused and the target has a replacement;
-`explain` those that came most of the way whatever the target, and asked about one pattern or node all.
+`explain` those that came most of the way whatever the target, about one pattern those that came furthest, about one node all.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.language.term import Apply, Block, Chain, Either, Rearrange, Term, children, operators_of, walk
+from onnx_subgraph.matching.anchors import lacking
+from onnx_subgraph.matching.find import normal_of
+from onnx_subgraph.matching.reasons import qualified
+from onnx_subgraph.report.wording import count
 
 if TYPE_CHECKING:
     from onnx_subgraph.language.library import Library
@@ -50,6 +55,59 @@ def telling(result: FuseResult, library: Library) -> FuseResult:
         return _says_something(pattern) and (nearly or _is_another_number(miss))
 
     return replace(result, near_misses=tuple(miss for miss in result.near_misses if tells(miss)))
+
+
+def asked(result: FuseResult, pattern: Pattern) -> FuseResult:
+    """`result` with only the near misses that answer why one pattern does not fuse: those that came about as far as the furthest.
+
+    Where the pattern fuses elsewhere, or the model lacks an operator that it needs, only what is like more than half of it is no
+    accident.
+    """
+    is_answered = bool(result.rewrites or result.skipped)
+    lacks = missing(result, pattern)
+    furthest = size(pattern.match) if is_answered or lacks else max((m.matched for m in result.near_misses), default=0)
+
+    def answers(miss: NearMiss) -> bool:
+        if (2 * miss.matched > furthest and (not lacks or miss.matched >= LEAST)) or _is_near_number(miss):
+            return True
+        in_its_place = miss.expected == " or ".join(lacks) and miss.matched >= LEAST
+        return not is_answered and bool(lacks) and (in_its_place or " that reads `" in miss.expected)
+
+    return replace(result, near_misses=tuple(filter(answers, result.near_misses)))
+
+
+def missing(result: FuseResult, pattern: Pattern) -> tuple[str, ...]:
+    """The operators one of which every match of a pattern needs, where the model had none of them; () where it may have all."""
+    if pattern.grow is not None:
+        return ()
+
+    def had(operators: Collection[tuple[str, str]]) -> int:
+        return sum(result.operators_before.get(qualified(operator), 0) for operator in operators)
+
+    return tuple(sorted(map(qualified, lacking(normal_of(pattern).primary, had))))
+
+
+def absence(result: FuseResult, pattern: Pattern, library: Library) -> str:
+    """Why a pattern of which no match and no near miss is told is not in the model, in a sentence."""
+    results = {head for block in pattern.replace.values() if (head := _result(block))} - operators_of(pattern.match)
+    there = [f"{op} is there already, {count(n, 'time')}" for op in sorted(results) if (n := result.operators_before.get(op, 0))]
+    if there:
+        return f"{pattern.id} finds nothing to fuse; {' and '.join(there)}."
+    if needed := missing(result, pattern):
+        wanted = set(needed)
+        makers = [p.id for p in library.patterns if any(_result(block) in wanted for block in p.replace.values())]
+        makers = [maker for maker in makers if maker != pattern.id]
+        made = f"; {' and '.join(makers)} can make one" if 0 < len(makers) < LEAST else ""
+        return f"{pattern.id} is not in the model: it needs {' or '.join(needed)}, and there is none{made}."
+    most = max((m.matched for m in result.near_misses), default=0)
+    found = f"at most {most} of its {size(pattern.match)} operators are found together" if most else "nothing is like it"
+    return f"{pattern.id} is not in the model: {found}."
+
+
+def _result(block: Block) -> str:
+    """The operator that gives the last result of a replacement, "" where it is no single one."""
+    last = [*block][-1].term
+    return str(last.operators[0]) if isinstance(last, Apply) and len(last.operators) == 1 else ""
 
 
 def answering(result: FuseResult, library: Library) -> FuseResult:

@@ -79,11 +79,15 @@ def expectations(entry: Entry) -> RenderableType:
     return Group(*parts, "")
 
 
-def explanation(result: FuseResult, *, hidden: int = 0) -> RenderableType:
-    """What matched in one model, what nearly did, and why not. hidden: how many near misses `result` does not tell of."""
+def explanation(result: FuseResult, *, hidden: int = 0, pattern: str = "", absence: str = "") -> RenderableType:
+    """What matched in one model, what nearly did, and why not. hidden: how many near misses `result` does not tell of.
+
+    pattern: the only one that was asked about. absence: what to say where nothing of it is told.
+    """
     parts: list[RenderableType] = [Text(str(result.model), "bold")]
-    if not (result.rewrites or result.skipped or result.near_misses or hidden):
-        return Group(*parts, "No pattern got past its first operator here: there is nothing to explain.", "")
+    if not (result.rewrites or result.skipped or result.near_misses or (hidden and not absence)):
+        nothing = absence or "No pattern got past its first operator here: there is nothing to explain."
+        return Group(*parts, nothing, *_begun(result, hidden, pattern), "")
     if groups := grouping.fusions(result.rewrites):
         parts += ["", Text("Matched", "bold"), _fusions(groups)]
     if result.skipped:
@@ -91,10 +95,15 @@ def explanation(result: FuseResult, *, hidden: int = 0) -> RenderableType:
     if near := grouping.nearly_matched(result.near_misses):
         parts += ["", Text("Nearly matched, the furthest first", "bold")]
         parts += [_near_miss(group) for group in near]
-    if hidden:
-        begun = f"{count(hidden, 'more place')} where a pattern only began to match"
-        parts += ["", Text(f"{begun}: `onnx-subgraph explain {result.model} PATTERN` shows those of one pattern", "dim")]
-    return Group(*parts)
+    return Group(*parts, *_begun(result, hidden, pattern))
+
+
+def _begun(result: FuseResult, hidden: int, pattern: str) -> list[RenderableType]:
+    if not hidden:
+        return []
+    begun = f"{count(hidden, 'more place')} where {'it' if pattern else 'a pattern'} only began to match"
+    how = f"{pattern} --json` lists them" if pattern else "PATTERN` shows those of one pattern"
+    return ["", Text(f"{begun}: `onnx-subgraph explain {result.model} {how}", "dim")]
 
 
 def comparison(reference: Path, candidate: Path, verdict: Verdict) -> RenderableType:

@@ -272,9 +272,9 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
     be anything; it is accepted, and left to verification. One that is known must be provably the same.
     """
     if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
-        was = old.dtype.name.lower()
-        reason = f"the result {old.name} would be {new.dtype.name.lower()}, and is {was}"
-        raise Refused(reason, change=f"let what it reads be {was}, or the replacement of the pattern give {was}")
+        dtype = old.dtype.name.lower()
+        reason = f"the result {old.name} would be {new.dtype.name.lower()}, and is {dtype}"
+        raise Refused(reason, change=f"let what it reads be {dtype}, or the replacement of the pattern give {dtype}")
     if old.shape is None:
         return
     if new.shape is None:

@@ -64,6 +64,13 @@ def test_explain_says_why_not(run: Run, tmp_path: Path) -> None:
     assert "^" in run("explain", model, "gelu").out
 
 
+def test_explain_says_in_a_sentence_that_a_pattern_is_not_there(run: Run, gelu: Path) -> None:
+    """Not a page of places that a sum or a product begins like."""
+    answer = run("explain", gelu, "mish")
+    assert "mish is not in the model: it needs Tanh, and there is none." in answer.out and answer.code == 0
+    assert "Nearly matched" not in answer.out
+
+
 def test_explain_of_a_node_keeps_to_it(run: Run, tmp_path: Path) -> None:
     model = save(GELU.replace("erf = Erf", "[bystander] other = Abs (x)\n  erf = Erf"), tmp_path / "two.onnx")
     assert run("explain", model, "--node", "bystander", "--json").json["fusions"] == []

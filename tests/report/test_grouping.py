@@ -53,6 +53,20 @@ def test_equal_layers_are_one_entry_and_different_constants_are_two() -> None:
     assert [len(group.nodes) for group in groups] == [12, 1, 1, 1]
 
 
+def test_what_operators_are_applied_to_does_not_make_entries_differ() -> None:
+    """Names say nothing about why: that an Add stands there, and not a product, is one reason, whatever is added."""
+    found = [
+        NearMiss("g", None, "a", f"n{i}", "a product `x ** 2`", f"Add(/{name}/x, {name}_output)", 3)
+        for i, name in enumerate("abc")
+    ]
+    wanted = [NearMiss("g", None, "a", f"m{i}", f"Tanh that reads `{name}`", "Clip", 2) for i, name in enumerate("abc")]
+    others = [NearMiss("g", None, "a", "o", "a product `x ** 2`", "Sub(/a/x, a_output)", 1)]
+    others += [NearMiss("g", None, "a", "p", "`len(axes) == 1`", "it is false: len(axes) is 2", 1)]
+    groups = grouping.nearly_matched([*found, *wanted, *others])
+    assert [len(group.nodes) for group in groups] == [3, 3, 1, 1]
+    assert groups[0].found == "Add(/a/x, a_output)" and groups[1].expected == "Tanh that reads `a`", "the first is shown whole"
+
+
 def test_skips_are_grouped_by_reason() -> None:
     skips = [Skip("gelu", f"n{i}", f"layer.{i}.weight is read elsewhere") for i in range(4)] + [Skip("gelu", "m", "float64", 20)]
     assert [(len(group.nodes), group.opset) for group in grouping.skipped(skips)] == [(4, None), (1, 20)]

@@ -20,7 +20,7 @@ from rich.console import Console
 from onnx_subgraph import pipeline
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.report import text
-from onnx_subgraph.report.relevance import unfused
+from onnx_subgraph.report.relevance import asked, unfused
 from onnx_subgraph.report.selection import about
 
 DATA = Path(__file__).parent / "data" / "near_misses.yaml"
@@ -43,7 +43,9 @@ def first_reason(case: dict[str, Any], folder: Path) -> str:
     lists = {key: tuple(value) for key, value in options.items() if isinstance(value, list)}
     result = pipeline.explain(path, library, pipeline.Options(only=(case["pattern"],), **{**options, **lists}))
     console = Console(width=200, record=True, file=StringIO())
-    console.print(text.explanation(unfused(about(result, pattern=case["pattern"]))), soft_wrap=False)
+    console.print(
+        text.explanation(asked(unfused(about(result, pattern=case["pattern"])), library.get(case["pattern"]))), soft_wrap=False
+    )
     printed = console.export_text().replace(str(folder), "")
     blocks = [block for block in printed.split("\n\n") if not block.startswith(("/model.onnx", "Nearly", "Matched, not"))]
     if "There" in printed or not blocks:

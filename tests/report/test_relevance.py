@@ -8,7 +8,7 @@ import pytest
 
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.report.relevance import answering, size, telling, unfused
+from onnx_subgraph.report.relevance import absence, answering, asked, missing, size, telling, unfused
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from tests.report.test_reports import RESULT
 
@@ -99,3 +99,52 @@ def test_what_failed_at_an_operator_of_ours_says_nothing() -> None:
 def test_that_no_operator_reads_what_began_to_match_and_that_a_layout_is_another_is_told_only_to_who_asks_for_it() -> None:
     assert not answered(miss("gelu", 5, "a product `x` that reads `t`", "Sin"))
     assert not answered(miss("depth-to-space", 1, 'rearrange "b c -> c b"', "another one, from [2, 3] to [2, 3]"))
+
+
+# Asked about one pattern
+
+
+def about(pattern: str, *misses: NearMiss, operators: tuple[str, ...] = (), fused: bool = False) -> tuple[list[int], str]:
+    """How far those came that are told of, and what is said where there are none."""
+    rewrites = (Rewrite(pattern, "Gelu", "n", ("m",), 1),) if fused else ()
+    result = replace(RESULT, near_misses=misses, rewrites=rewrites, skipped=(), operators_before=dict.fromkeys(operators, 2))
+    chosen = LIBRARY.get(pattern)
+    return [m.matched for m in asked(result, chosen).near_misses], absence(result, chosen, LIBRARY)
+
+
+def test_whoever_asks_about_a_pattern_hears_of_what_came_about_as_far_as_the_furthest() -> None:
+    assert about("gelu", miss("gelu", 2), miss("gelu", 1), operators=("Erf",))[0] == [2]
+    assert about("gelu", miss("gelu", 4), miss("gelu", 3), miss("gelu", 2), operators=("Erf",))[0] == [4, 3]
+
+
+def test_where_the_pattern_fuses_elsewhere_what_only_begins_like_it_is_no_news() -> None:
+    assert about("gelu", miss("gelu", 2), operators=("Erf",), fused=True)[0] == []
+    assert about("gelu", miss("gelu", 3), operators=("Erf",), fused=True)[0] == [3]
+    number = miss("gelu", 1, "the constant 0.707107", "0.704225")
+    assert about("gelu", number, operators=("Erf",), fused=True)[0] == [1], "a constant that is nearly right always is"
+
+
+def test_where_an_operator_is_missing_sums_and_products_alone_say_nothing() -> None:
+    assert missing(replace(RESULT, operators_before={"Mul": 9}), LIBRARY.get("mish")) == ("Tanh",)
+    assert about("mish", miss("mish", 2, "Tanh", "Add"), operators=("Mul", "Add"))[0] == []
+    assert about("mish", miss("mish", 1, "Tanh that reads `s`", "Sigmoid"), operators=("Softplus",))[0] == [1]
+    assert about("gelu", miss("gelu", 3, "Erf", "mine.Erf"), operators=("mine.Erf",))[0] == [3], "an operator in its place does"
+    assert missing(replace(RESULT, operators_before={"Gemm": 1, "Relu": 1}), LIBRARY.get("gemm-activation")) == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "operators", "words"),
+    [
+        ("gelu", ("Mul", "Add"), "gelu is not in the model: it needs Erf, and there is none."),
+        ("silu", ("Mul",), "silu is not in the model: it needs Exp or Sigmoid, and there is none."),
+        ("bias-gelu", ("Add",), "it needs Gelu or com.microsoft.Gelu, and there is none; fast-gelu and gelu can make one."),
+        ("layer-normalization", ("LayerNormalization",), "finds nothing to fuse; LayerNormalization is there already, 2 times."),
+        ("gelu", ("Erf",), "gelu is not in the model: nothing is like it."),
+    ],
+)
+def test_a_pattern_that_is_not_there_is_told_of_in_one_sentence(pattern: str, operators: tuple[str, ...], words: str) -> None:
+    assert about(pattern, operators=operators)[1].endswith(words)
+
+
+def test_a_pattern_that_nearly_began() -> None:
+    assert about("gelu", miss("gelu", 2), operators=("Erf",))[1].endswith("at most 2 of its 5 operators are found together.")
