@@ -4,7 +4,8 @@
 
 One process, all variants in turn in each round, on inputs as verification draws them. *direct* is OpenVINO's own API on the model
 file, with the shapes of the inputs; *whole* an `EngineSession` of the model as `partition --backend openvino` leaves it; *pieces*
-the same with operators denied that most networks have, so that onnxruntime runs between several engines. A ratio below 1 is
+the same with operators denied that most networks have, so that onnxruntime runs between several engines; *all pieces* the
+same with `--gain inf`, so that every region is one, whatever it costs. A ratio below 1 is
 faster. With one thread it is processor time, which other processes do not add to. All outputs are compared with plain
 onnxruntime's. Needs the extra `openvino`.
 """
@@ -12,6 +13,7 @@ onnxruntime's. Needs the extra `openvino`.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import tempfile
 import time
@@ -87,8 +89,10 @@ def row(path: Path, rounds: int, threads: int, folder: Path) -> str:
         "direct": direct(path, feeds, config),
     }
     engines = []
-    for name, limits in (("whole", RegionLimits()), ("pieces", RegionLimits(deny=DENIED))):
-        made = partition(path, folder / f"{name}.onnx", PartitionOptions("openvino", limits, verify=False))
+    ways = {"whole": RegionLimits(), "pieces": RegionLimits(deny=DENIED), "all": RegionLimits(deny=DENIED, gain=math.inf)}
+    for name, limits in ways.items():
+        given = {name: array.shape for name, array in feeds.items()}
+        made = partition(path, folder / f"{name}.onnx", PartitionOptions("openvino", limits, verify=False, shapes=given))
         backend, between = OpenVino(config=config), OnnxRuntime(options=lambda: _options(threads))
         session = EngineSession(folder / f"{name}.onnx", backends={"openvino": backend}, plain=between)
         variants[name] = lambda session=session: session.run(None, feeds)  # type: ignore[misc]
@@ -101,7 +105,7 @@ def row(path: Path, rounds: int, threads: int, folder: Path) -> str:
     least = min(_once(run) for run in variants.values())
     rounds = max(rounds, min(MOST_ROUNDS, int(SECONDS / (2 * len(variants) * least))))
     seconds = timed(variants, rounds, time.process_time if threads == 1 else time.perf_counter)
-    cells = [ratio(seconds[name], seconds["plain"]) for name in ("direct", "whole", "pieces")]
+    cells = [ratio(seconds[name], seconds["plain"]) for name in ("direct", "whole", "pieces", "all")]
     cells.append(ratio(seconds["whole"], seconds["direct"]))
     shapes = ", ".join(sorted({f"{array.dtype}{list(array.shape)}" for array in feeds.values()}))
     plain_ms = f"{statistics.median(seconds['plain']) * 1e3:.3g}"
@@ -145,11 +149,12 @@ HEAD = """# Partitioned models beside plain onnxruntime and OpenVINO
 `python benchmarks/engines.py MODEL…`: seconds of a run as a ratio to plain onnxruntime {onnxruntime} with all its optimisation:
 the median of {rounds} to {most} rounds in which all take turns (with the first and the ninth decile), {threads} thread, float32.
 *direct* is OpenVINO {openvino} by its own API, *whole* the model as `partition --backend openvino` leaves it, *pieces* the
-same with `--deny {denied}`; both run by an
-`EngineSession`. Below 1 is faster. The last column is what the engine costs over OpenVINO itself.
+same with `--deny {denied}`, and *all pieces* that
+with `--gain inf`: every region, whatever it costs. They are run by an `EngineSession`. Below 1 is faster. The last column is
+what the engine costs over OpenVINO itself.
 
-| model | inputs | engines whole / pieces | plain ms | direct | whole | pieces | whole to direct |
-|---|---|---:|---:|---:|---:|---:|---:|
+| model | inputs | engines whole / pieces / all | plain ms | direct | whole | pieces | all pieces | whole to direct |
+|---|---|---:|---:|---:|---:|---:|---:|---:|
 """
 
 

@@ -6,6 +6,7 @@ engine's business. `docs/engines.md` shows a whole one.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,9 @@ class Backend(ABC):
     """Whether `compile` makes use of the shapes. Where not, a region is compiled once for all shapes."""
     concurrent: bool = True
     """Whether `run` may be called for one compiled region by several threads at a time."""
+
+    gain: float = math.inf
+    """The part of a region's time that it saves where it is used for speed, to hold against the cost of crossing the border."""
 
     @abstractmethod
     def supports(self, node: ir.Node) -> bool:

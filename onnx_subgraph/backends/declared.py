@@ -5,6 +5,7 @@ It answers what would become of a model on a machine that is not at hand, and na
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ class Declared(Backend):
         self.version = runner.version
         self.specializes = runner.specializes
         self.concurrent = runner.concurrent
+        self.gain = math.inf  # what such a machine gains, the one that runs it here does not know
         self._capability = capability
         self._runner = runner
 

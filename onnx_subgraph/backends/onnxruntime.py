@@ -70,4 +70,6 @@ class OnnxRuntime(Backend):
     def _quiet_options(self) -> Any:
         options = self._runtime.SessionOptions()
         options.log_severity_level = 4
+        # threads that spin while they wait take the processor from other sessions, and from other backends, between the engines
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return options

@@ -44,6 +44,19 @@ from onnx_subgraph.cli.options import feeds_options, flat, identifiers, json_opt
     help="Operators, or names of nodes, that may be in a region, * for anything; all without this option. May be repeated.",
 )
 @click.option("--deny", type=identifiers, multiple=True, metavar="OP,…", help="Those that may not. May be repeated.")
+@click.option(
+    "--gain",
+    type=click.FloatRange(min=0),
+    metavar="SHARE",
+    show_default="what the backend says of itself",
+    help="The part of a region's time that the backend is expected to save, against the estimated cost of crossing its "
+    "border; inf takes all regions.",
+)
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Time every region, and leave those that the backend does not run faster. The result depends on the machine.",
+)
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @feeds_options
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
@@ -56,6 +69,8 @@ def partition(
     max_crossing: float,
     allow: tuple[tuple[str, ...], ...],
     deny: tuple[tuple[str, ...], ...],
+    gain: float | None,
+    measure: bool,
     no_verify: bool,
     dry_run: bool,
     as_json: bool,
@@ -68,6 +83,8 @@ def partition(
     backend runs wrongly, or not at all, is left as it was. Where the models are not equivalent, nothing is written.
     """
     given = shapes(shape)
+    if measure and no_verify:
+        raise click.UsageError("--measure times what was verified: leave --no-verify out")
 
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.model.atomic import check_target
@@ -79,8 +96,8 @@ def partition(
     output = output or model.with_name(f"{model.stem}.partitioned{model.suffix or '.onnx'}")
     if not dry_run:
         check_target(output, never=(model,))
-    limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny))
-    options = PartitionOptions(backend, limits, verify=not no_verify, shapes=given, dry_run=dry_run, **feeds)
+    limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny), gain=gain)
+    options = PartitionOptions(backend, limits, measure, verify=not no_verify, shapes=given, dry_run=dry_run, **feeds)
     with progress() as say:
         result = run(model, output, options, lambda stage: say(f"{model}: {stage}"))
     if as_json:

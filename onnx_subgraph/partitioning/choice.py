@@ -12,6 +12,7 @@ from onnx_subgraph.backends.backend import Backend, label
 from onnx_subgraph.matching.region import Region, grow
 from onnx_subgraph.partitioning.cut import cut
 from onnx_subgraph.partitioning.support import Support
+from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import Cost, RegionLimits, cost, objection
 
 
@@ -67,13 +68,15 @@ def partition_model(
     refused: the position of a region's first node → why the region shall be left as it is, whatever its backend says.
     """
     limits = limits or RegionLimits()
+    gain = backend.gain if limits.gain is None else limits.gain
+    sizes = likely_sizes(model, {}) | dict(limits.sizes)
     support = Support(model, backend, limits)
     places = {node: place for place, node in enumerate(model.graph)}
     left: list[RefusedRegion] = []
     taken: list[tuple[Region, Cost]] = []
     for region in grow(model.graph, support):
-        first, price = region.nodes[0], cost(region, limits)
-        reason = (refused or {}).get(places[first], "") or objection(price, limits)
+        first, price = region.nodes[0], cost(region, model, sizes)
+        reason = (refused or {}).get(places[first], "") or objection(price, limits, gain)
         if reason:
             left.append(RefusedRegion(_name(first), reason, price))
         else:

@@ -6,9 +6,10 @@ A region that its backend does not run after all, or runs wrongly, is left as it
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,10 +23,12 @@ from onnx_subgraph.errors import OnnxSubgraphWarning
 from onnx_subgraph.model.files import hand_on, load, save, write_temporary
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Unsupported, partition_model
+from onnx_subgraph.partitioning.measure import slower
+from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.verification.sessions import Failure, Session
 from onnx_subgraph.verification.verdict import Verdict
-from onnx_subgraph.verification.verify import Reference
+from onnx_subgraph.verification.verify import CPU, Reference
 
 ALONE = 32
 """Of as many engines each is tried alone to find the one whose results differ; of more, none is."""
@@ -35,11 +38,13 @@ ALONE = 32
 class PartitionOptions:
     """How to partition. backend: a name of the registry, or a file that declares one. limits: what a region must be.
 
+    measure: time the regions, and leave those that are not faster by the backend; what is left depends on the machine.
     The others are as for `fuse`: verify, rtol, atol, seed, shapes and inputs for the comparison, dry_run to write nothing.
     """
 
     backend: str
     limits: RegionLimits = field(default_factory=RegionLimits)
+    measure: bool = False
     verify: bool = True
     rtol: float | None = None
     atol: float | None = None
@@ -125,9 +130,9 @@ class _Trial:
     def partitioned(self) -> tuple[Partition, Verdict]:
         """The last attempt, and what verification says of it."""
         partition = self._attempt()
-        if not self.options.verify:
-            return partition, Verdict("not-run", reason="verification was not asked for")
         options = self.options
+        if not options.verify:
+            return partition, Verdict("not-run", reason="verification was not asked for")
         reference = Reference(
             self.path,
             seed=options.seed,
@@ -142,16 +147,25 @@ class _Trial:
                 verdict, failures = self._compared(partition, reference)
                 if verdict.verdict == "different" and not failures:
                     failures = self._guilty(partition, reference)
+            if options.measure and not failures and verdict.verdict == "equivalent":
+                with self.clock.stage("measure"):
+                    failures = self._slower(partition, reference)
             if not failures:
                 return partition, verdict
             self.refused |= failures
             partition = self._attempt()
         return partition, Verdict("equivalent", reason="no region became an engine: the file is the original, byte for byte")
 
+    @property
+    def _limits(self) -> RegionLimits:
+        limits = self.options.limits
+        gain = math.inf if self.options.measure and limits.gain is None else limits.gain  # who measures need not guess
+        return replace(limits, gain=gain, sizes={**likely_sizes(self.original, self.options.shapes), **limits.sizes})
+
     def _attempt(self, *, without: Mapping[int, str] | None = None) -> Partition:
         with self.clock.stage("partition"):
             refused = {**self.refused, **(without or {})}
-            return partition_model(copied(self.original), self.backend, self.options.limits, refused)
+            return partition_model(copied(self.original), self.backend, self._limits, refused)
 
     def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[int, str]]:
         """What verification says, and the engines whose backend failed: position → why."""
@@ -172,6 +186,17 @@ class _Trial:
             verdict = reference.verdict(candidate, weights, also={self.backend.name: by_engines})
         failures = {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
         return verdict, {made.place: failures[made.node] for made in partition.engines if made.node in failures}
+
+    def _slower(self, partition: Partition, reference: Reference) -> dict[int, str]:
+        """The engines that are not faster than onnxruntime: position → what was measured."""
+        cases = reference.cases(CPU)
+        if isinstance(cases, Failure):
+            return {}
+        weights = self.path.resolve().parent
+        with TemporaryDirectory(prefix="onnx-subgraph-") as folder:
+            candidate = write_temporary(partition.model, self.path, Path(folder))
+            found = slower(self.path, candidate, weights, self.backend, CPU, cases[0].feeds)
+        return {made.place: found[made.node] for made in partition.engines if made.node in found}
 
     def _guilty(self, partition: Partition, reference: Reference) -> dict[int, str]:
         """The engines whose results differ from the original's when there is no other engine: position → why."""

@@ -61,3 +61,12 @@ def test_json_is_as_documented(run: Run, layers: Path, tmp_path: Path) -> None:
 def test_a_mistake_is_told_in_words(run: Run, layers: Path, arguments: list[str], words: str) -> None:
     done = run(*(str(layers) if argument == "MODEL" else argument for argument in arguments))
     assert done.code == 2 and words in done.err and "Traceback" not in done.err
+
+
+def test_the_gain_that_is_expected_decides_and_a_measurement_needs_a_verdict(run: Run, layers: Path) -> None:
+    given = ("partition", layers, "--backend", "onnxruntime", "--deny", "Softmax", "--dry-run")
+    done = run(*given, "--gain", "0.1")
+    assert done.code == 0 and "0 engines" in done.out and "10% of its work" in " ".join(done.out.split())
+    assert "2 engines" in run(*given, "--gain", "inf").out
+    refused = run(*given, "--measure", "--no-verify")
+    assert refused.code == 2 and "--measure times what was verified" in refused.err

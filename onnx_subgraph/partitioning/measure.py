@@ -1,0 +1,103 @@
+"""Which engines are slower than onnxruntime on this machine: their regions are timed in place, run by either.
+
+Every round runs the original, the engines by their backend, and the engines by nested sessions of onnxruntime. What the last
+takes longer than the first is what crossing the borders costs, and an engine has to save its share of it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.verification.sessions import Failure, open_session, run
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnx_subgraph.backends.subgraph import Subgraph
+
+ROUNDS, SECONDS = 40, 4.0
+"""How often all are run, in turn, and after how many seconds that is enough."""
+LEAST = 5
+"""Rounds that are run in any case."""
+
+
+class Timed(Backend):
+    """A backend, and a record of what its runs take: region → seconds."""
+
+    def __init__(self, inner: Backend) -> None:
+        self.name, self.version = inner.name, inner.version
+        self.specializes, self.concurrent = inner.specializes, inner.concurrent
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self._inner = inner
+
+    def supports(self, node: ir.Node) -> bool:
+        """As the backend does."""
+        return self._inner.supports(node)
+
+    def compile(self, subgraph: Subgraph, signature: Signature) -> Any:
+        """As the backend does, and under which name it is run."""
+        return subgraph.name, self._inner.compile(subgraph, signature)
+
+    def run(self, compiled: Any, inputs: Sequence[Array]) -> Sequence[Array]:
+        """As the backend does, timed."""
+        name, region = compiled
+        begun = time.perf_counter()
+        outputs = self._inner.run(region, inputs)
+        self.seconds[name].append(time.perf_counter() - begun)
+        return outputs
+
+
+def slower(
+    original: Path, candidate: Path, weights: Path, backend: Backend, provider: str, feeds: Mapping[str, Any]
+) -> dict[str, str]:
+    """The engines of `candidate` that don't pay on these feeds: name → why, in words. weights: the folder of its data files."""
+    plain = open_session(original, provider, optimised=True)
+    if isinstance(plain, Failure):
+        return {}
+    timed = {"backend": Timed(backend), "onnxruntime": Timed(OnnxRuntime())}
+    sessions = {
+        who: EngineSession(candidate, backends={backend.name: one}, weights=weights)  # the engines ask for it by its name
+        for who, one in timed.items()
+    }
+    ways: dict[str, Callable[[], object]] = {"original": lambda: run(plain, feeds)}
+    for who, session in sessions.items():
+        ways[who] = lambda session=session: session.run(None, feeds)  # type: ignore[misc]
+    whole = _in_turn(ways)
+    engines = {name: statistics.median(seconds[1:]) for name, seconds in timed["backend"].seconds.items()}
+    nested = {name: statistics.median(seconds[1:]) for name, seconds in timed["onnxruntime"].seconds.items()}
+    crossing = max(0.0, whole["onnxruntime"] - whole["original"]) / max(1, len(nested))
+    saved = {name: nested[name] - crossing - seconds for name, seconds in engines.items() if name in nested}
+    losing = [name for name, seconds in saved.items() if seconds <= 0]
+    if not losing and saved and whole["backend"] > whole["original"]:
+        losing = [min(saved, key=lambda name: saved[name])]
+    return {
+        name: f"measured: {_ms(engines[name])} by {backend.name} and {_ms(crossing)} to cross its border, "
+        f"{_ms(nested[name])} by onnxruntime"
+        for name in losing
+    }
+
+
+def _in_turn(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Median seconds of each way, all run in turn."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    begun = time.perf_counter()
+    for number in range(ROUNDS):
+        for name, once in ways.items():
+            start = time.perf_counter()
+            once()
+            seconds[name].append(time.perf_counter() - start)
+        if number >= LEAST and time.perf_counter() - begun > SECONDS:
+            break
+    return {name: statistics.median(taken[1:]) for name, taken in seconds.items()}
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

@@ -1,0 +1,108 @@
+"""What the operators of a region have to do: bytes that they read and write, and operations of their sums of products.
+
+Sizes that are not known count as `LIKELY`: a batch of one, and sixty-four of whatever else there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.nested import bodies, reads
+from onnx_subgraph.verification.sizes import resolve, symbols
+
+LIKELY = {"batch": 1}
+"""The size that a dimension counts as, by its role among the inputs."""
+SYMBOL = 64
+"""The size of one without such a role."""
+
+Sizes = Mapping[str, int]
+
+
+def likely_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Symbolic dimension → its size: as `shapes` (input → shape) say, else as likely."""
+    sizes = {name: LIKELY.get(role, SYMBOL) for name, role in symbols(list(model.graph.inputs)).items()}
+    for value in model.graph.inputs:
+        for dim, size in zip(value.shape or (), shapes.get(str(value.name), ()), strict=False):
+            if isinstance(dim, ir.SymbolicDim) and dim.value:
+                sizes[dim.value] = size
+    return sizes
+
+
+def nbytes(values: Iterable[ir.Value], sizes: Sizes) -> int:
+    """The bytes of these values together; those of unknown rank or dtype count nothing."""
+    known = ((v, _shape(v, sizes)) for v in values)
+    return sum(math.ceil(math.prod(shape) * v.dtype.itemsize) for v, shape in known if shape is not None and v.dtype is not None)
+
+
+def touched(node: ir.Node, sizes: Sizes) -> int:
+    """The bytes that a node reads and writes."""
+    return nbytes((*dict.fromkeys(reads(node)), *node.outputs), sizes)
+
+
+def operations(nodes: Iterable[ir.Node], sizes: Sizes, functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> int:
+    """Multiplications and additions of the sums of products among these nodes, in their bodies and in called functions."""
+    total = 0
+    for node in nodes:
+        function = functions.get(node.op_identifier())
+        inner = [n for body in bodies(node) for n in body.all_nodes()] + ([] if function is None else list(function))
+        total += operations(inner, sizes, functions) if inner else _operations(node, sizes)
+    return total
+
+
+def _operations(node: ir.Node, sizes: Sizes) -> int:
+    terms = _TERMS.get(node.op_type)
+    if terms is None or not node.outputs:
+        return 0
+    shapes = [None if value is None else _shape(value, sizes) for value in node.inputs]
+    result = _shape(node.outputs[0], sizes)
+    try:
+        return 2 * terms(node, shapes, result)  # type: ignore[arg-type]
+    except (TypeError, IndexError):  # a rank that is not known
+        return 0
+
+
+Shapes = Sequence[Sequence[int]]
+Terms = Callable[[ir.Node, Shapes, Sequence[int]], int]
+"""Products that an operator adds up, from the shapes of its inputs and of its first result."""
+
+
+def _gemm(node: ir.Node, shapes: Shapes, result: Sequence[int]) -> int:
+    transposed = node.attributes.get_int("transA", 0)
+    return math.prod(result) * shapes[0][0 if transposed else -1]
+
+
+def _attention(node: ir.Node, shapes: Shapes, result: Sequence[int]) -> int:
+    """Scores and their product with the values, for keys as long as the queries where they are not given."""
+    keys = shapes[1] if len(shapes) > 1 and len(shapes[1]) > 2 else shapes[0]
+    return 2 * math.prod(result) * keys[-2]
+
+
+_TERMS: dict[str, Terms] = {
+    "MatMul": lambda node, shapes, result: math.prod(result) * shapes[0][-1],
+    "FusedMatMul": lambda node, shapes, result: math.prod(result) * shapes[0][-1],
+    "Einsum": lambda node, shapes, result: math.prod(result) * shapes[0][-1],
+    "Gemm": _gemm,
+    "FusedGemm": _gemm,
+    "Conv": lambda node, shapes, result: math.prod(result) * math.prod(shapes[1][1:]),
+    "FusedConv": lambda node, shapes, result: math.prod(result) * math.prod(shapes[1][1:]),
+    "ConvTranspose": lambda node, shapes, result: math.prod(shapes[0]) * math.prod(shapes[1][1:]),
+    **dict.fromkeys(
+        ("LSTM", "GRU", "RNN"),
+        lambda node, shapes, result: math.prod(shapes[0][:2]) * (math.prod(shapes[1]) + math.prod(shapes[2])),
+    ),
+    **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
+}
+
+
+def _shape(value: ir.Value, sizes: Sizes) -> tuple[int, ...] | None:
+    if value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else _size(dim, sizes) for dim in value.shape)
+
+
+def _size(dim: ir.SymbolicDim, sizes: Sizes) -> int:
+    found = None if dim.value is None else resolve(sizes, dim.value)
+    return SYMBOL if found is None or found < 0 else found

@@ -1,0 +1,154 @@
+"""What a region is estimated to cost and to gain, and which regions a measurement leaves."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.matching.region import Region
+from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.partitioning import measure
+from onnx_subgraph.partitioning.choice import partition_model
+from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.partitioning.work import likely_sizes, operations
+from onnx_subgraph.partitioning.worth import RegionLimits, cost
+from onnx_subgraph.verification.sessions import run
+from tests.engine.backends import Scripted, sleeps
+from tests.partitioning.models import LAYERS, SAMPLES, Without, parsed
+from tests.partitioning.test_partition import written
+
+HEAD = '<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1, "mine" : 1]>'
+
+
+def counted(text: str, **sizes: int) -> int:
+    model = parsed(f"{HEAD} {text}")
+    return operations(list(model.graph), likely_sizes(model, {}) | sizes, model.functions)
+
+
+@pytest.mark.parametrize(
+    ("text", "products"),
+    [
+        ("g (float[2,3,4] x, float[4,5] w) => (float[2,3,5] y) { y = MatMul (x, w) }", 2 * 3 * 5 * 4),
+        ("g (float[4,3] x, float[4,5] w) => (float[3,5] y) { y = Gemm <transA = 1> (x, w) }", 3 * 5 * 4),
+        ("g (float[1,4,8,8] x, float[6,2,3,3] w) => (float[1,6,6,6] y) { y = Conv <group = 2> (x, w) }", 6 * 36 * 2 * 9),
+        ("g (float[1,4,3,3] x, float[4,6,2,2] w) => (float[1,6,4,4] y) { y = ConvTranspose (x, w) }", 4 * 9 * 6 * 4),
+        (
+            "g (float[7,2,3] x, float[1,16,3] w, float[1,16,4] r) => (float[7,1,2,4] y) { y = LSTM <hidden_size = 4> (x, w, r) }",
+            14 * (48 + 64),
+        ),
+        ("g (float[2,3] x) => (float[2,3] y) { y = Relu (x) }", 0),
+    ],
+    ids=["MatMul", "Gemm", "grouped Conv", "ConvTranspose", "LSTM", "elementwise"],
+)
+def test_a_product_is_two_operations(text: str, products: int) -> None:
+    assert counted(text) == 2 * products
+
+
+def test_what_a_function_or_a_body_holds_counts_where_it_is_called() -> None:
+    inner = "{ a = Transpose (v)  w = MatMul (v, a) }"
+    text = "g (float[3,4] v) => (float[3,3] w) { w = mine.F (v) }"
+    assert counted(f'{text} <opset_import: ["" : 20], domain: "mine"> F (v) => (w) {inner}') == 2 * 3 * 3 * 4
+    body = inner.replace("{", "() => (float[3,3] w) {")
+    text = f"g (float[3,4] v, bool c) => (float[3,3] r) {{ r = If (c) <then_branch = t {body}, else_branch = e {body}> }}"
+    assert counted(text) == 2 * 2 * 3 * 3 * 4
+
+
+def test_dimensions_count_as_one_batch_of_likely_length_or_as_they_are_said_to_be() -> None:
+    text = "g (float[batch,length,4] x, float[4,5] w) => (float[batch,length,5] y) { y = MatMul (x, w) }"
+    assert counted(text) == 2 * 64 * 5 * 4
+    model = parsed(f"{HEAD} {text}")
+    sizes = likely_sizes(model, {"x": (3, 7, 4)})
+    assert operations(list(model.graph), sizes, {}) == 2 * 3 * 7 * 5 * 4
+
+
+def test_a_model_that_is_one_region_crosses_nothing() -> None:
+    model = parsed(LAYERS)
+    nodes = tuple(model.graph)
+    assert cost(Region.of(model.graph, nodes), model, {}).price == 0
+    assert cost(Region.of(model.graph, nodes[1:]), model, {}).price > 0
+
+
+class Gaining(Without):
+    """A backend that saves a tenth."""
+
+    gain = 0.1
+
+
+def test_small_regions_of_a_backend_that_gains_little_are_left_and_the_reason_given() -> None:
+    partition = partition_model(parsed(LAYERS), Gaining("Softmax"), RegionLimits(1, 9))
+    assert not partition.engines
+    assert {r.reason for r in partition.refused} == {
+        "crossing its border takes longer than 10% of its work, which the backend may save"
+    }
+    assert len(partition_model(parsed(LAYERS), Gaining("Softmax"), RegionLimits(1, 9, gain=math.inf)).engines) == 2
+    assert len(partition_model(parsed(LAYERS), Gaining(), RegionLimits(1, 9)).engines) == 1
+
+
+def test_large_regions_are_worth_the_crossing() -> None:
+    """The same network of 8 and of 2048 channels."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[64, WIDTH] x, float[WIDTH, WIDTH] w) => (float[64, WIDTH] y) {
+        a = MatMul (x, w)  b = Relu (a)  c = MatMul (b, w)  d = Relu (c)  e = MatMul (d, w)  f = Relu (e)
+        g = MatMul (f, w)  h = Softmax (g)  i = MatMul (h, w)  y = Relu (i)
+    }"""
+    made = {}
+    for width in (8, 2048):
+        model = parsed(text.replace("WIDTH", str(width)))
+        weight = model.graph.inputs.pop()
+        weight.const_value = ir.tensor(np.zeros((width, width), np.float32), name="w")
+        model.graph.register_initializer(weight)
+        made[width] = len(partition_model(model, Gaining("Softmax")).engines)
+    assert made == {8: 0, 2048: 1}
+
+
+@pytest.mark.parametrize("name", ["bert_torchscript", "resnet_dynamo", "functions_onnxscript", "branches_dynamo", "unet_dynamo"])
+def test_every_region_of_a_real_model_has_work(name: str) -> None:
+    model = load(SAMPLES / f"{name}.onnx")
+    infer_shapes(model)
+    (price,) = (made.cost for made in partition_model(model, Scripted(), RegionLimits(1, 9)).engines)
+    assert price.operations > 0 and price.touched > price.crossing > 0 and price.whole
+
+
+class Asleep(Scripted):
+    """A backend that takes its time with the second layer."""
+
+    def run(self, compiled: Any, inputs: Any) -> Any:
+        slow = any(list(w) == [4, 3, 2, 1] for w in compiled.rt_inits_.values() if w.shape == (4,))
+        return (sleeps(0.2) if slow else lambda outputs: outputs)(super().run(compiled, inputs))
+
+    def supports(self, node: ir.Node) -> bool:
+        return node.op_type != "Softmax"
+
+
+def test_a_region_that_was_measured_to_be_slower_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(OnnxRuntime):
+        """Nested sessions as slow as the machine of the test is not: 20 ms, so that the first layer gains by far."""
+
+        def run(self, compiled: Any, inputs: Any) -> Any:
+            return sleeps(0.02)(super().run(compiled, inputs))
+
+    monkeypatch.setattr(measure, "ROUNDS", 3)
+    monkeypatch.setattr(measure, "OnnxRuntime", Slow)
+    monkeypatch.setattr(measure, "run", lambda session, feeds: sleeps(0.5)(run(session, feeds)))
+    options = PartitionOptions("scripted", RegionLimits(1, 9), measure=True)
+    result = partition(written(LAYERS, tmp_path), tmp_path / "out.onnx", options, backend=Asleep())
+    assert result.verdict.verdict == "equivalent" and "measure" in result.seconds
+    assert [engine.replaces[0] for engine in result.engines] == ["layer_0_Mul"]
+    (left,) = result.refused
+    assert left.node == "layer_1_Mul"
+    assert re.fullmatch(r"measured: \d+ ms by scripted and 0 ms to cross its border, [\d.]+ ms by onnxruntime", left.reason)
+
+
+def test_a_model_that_no_engine_makes_faster_is_handed_on(tmp_path: Path) -> None:
+    options = PartitionOptions("scripted", RegionLimits(1, 9), measure=True)
+    source = written(LAYERS, tmp_path)
+    result = partition(source, tmp_path / "out.onnx", options, backend=Scripted(answering=sleeps(0.1)))
+    assert result.unchanged and (tmp_path / "out.onnx").read_bytes() == source.read_bytes()
