@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import yaml
 
 from tests.cli.conftest import GELU, save
+from tests.cli.test_ci import with_another_epsilon
 
 ROOT = Path(__file__).resolve().parents[1]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
@@ -21,6 +23,7 @@ STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 
 PYTHON = f"""#!/bin/sh
 # A Python whose `venv` has our command, and whose `pip` notes what it was to install.
+[ "$1" != "-c" ] || exec "{sys.executable}" "$@"
 [ "$1 $2" = "-m venv" ] || exit 9
 mkdir -p "$3/bin"
 printf '#!/bin/sh\\necho "$@" >> "%s/pip"\\n' "$RUNNER_TEMP" > "$3/bin/python"
@@ -80,7 +83,7 @@ def resolved(text: str, inputs: dict[str, str], outputs: dict[str, dict[str, str
             case ["inputs", name]:
                 return inputs[name]
             case ["steps", step, "outputs", name]:
-                return outputs[step][name]
+                return outputs[step].get(name, "")  # a step that failed may have given none
             case _:
                 raise KeyError(found.group())
 
@@ -121,6 +124,39 @@ def test_a_regressed_model_fails_the_job_at_the_line_of_its_expectation(job: Job
     assert [path.name for path in (job.workspace / outputs["output-dir"]).iterdir()] == ["b.onnx"]
     assert "❌" in (job.temp / "summary.md").read_text(encoding="utf-8")
     assert "<failure " in Path(outputs["junit"]).read_text(encoding="utf-8")
+
+
+def test_a_layer_norm_with_another_epsilon_fails_the_job_with_its_name(job: Job) -> None:
+    """Nothing else would tell: the model fuses as before, and computes what its own, wrong, original does."""
+    good = onnx.load(ROOT / "sample_models" / "bert_torchscript.onnx")
+    onnx.save(good, job.workspace / "bert.onnx")
+    only = "--only layer-normalization,gelu"
+    code, printed, _ = job.use(models="bert.onnx", args=f"{only} --write-expect expected.yaml")
+    assert code == 0, printed
+    with_another_epsilon(good, "/model/encoder/layer.0/output/LayerNorm/")
+    onnx.save(good, job.workspace / "bert.onnx")
+    code, printed, outputs = job.use(models="bert.onnx", args=only, expect="expected.yaml", **{"output-dir": "regressed"})
+    assert code == 1
+    error = next(line for line in printed.splitlines() if line.startswith("::error"))
+    assert "file=expected.yaml" in error and "/model/encoder/layer.0/output/LayerNorm/LayerNormalization" in error
+    assert not list((job.workspace / outputs["output-dir"]).glob("*"))
+
+
+def test_pages_are_made_where_a_folder_is_named(job: Job) -> None:
+    code, printed, _ = job.use(models="build/a model.onnx", report="my pages")
+    assert code == 0, printed
+    assert [page.name for page in (job.workspace / "my pages").iterdir()] == ["a model.html"]
+    assert (job.temp / "pip").read_text(encoding="utf-8").split()[-1] == f"{ROOT}[report]", "with what they are made with"
+
+
+def test_an_old_python_is_told_of_before_anything_is_installed(job: Job) -> None:
+    old = job.temp / "old"
+    old.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    old.chmod(0o755)
+    for python in (str(old), "no-such-python"):
+        code, printed, _ = job.use(models="build/*.onnx", python=python)
+        assert code == 2 and f"::error title=onnx-subgraph::{python} is no Python from 3.11 on" in printed
+    assert not (job.temp / "pip").exists()
 
 
 def test_options_patterns_and_a_version_are_passed_on(job: Job) -> None:
