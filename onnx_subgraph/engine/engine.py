@@ -31,7 +31,7 @@ class EngineSettings:
 
     patience: seconds to wait for a backend to compile; the run then goes by onnxruntime, and later ones by the backend once it
     is ready. deadline: seconds that a run of a backend may take, after which it is given up for that signature. None: for ever.
-    strict: raise EngineError where onnxruntime would take over.
+    strict: raise EngineError where onnxruntime would take over. isolated: run backends in processes of their own, which may end.
     """
 
     signatures: int = 8
@@ -39,6 +39,7 @@ class EngineSettings:
     patience: float | None = None
     deadline: float | None = None
     strict: bool = False
+    isolated: bool = False
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import constant
 from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.schedule import run_steps, schedule
 from onnx_subgraph.errors import UsageError
@@ -110,10 +111,11 @@ def engines_of(
     placed: Sequence[Placed], backends: Mapping[str, Backend] | None, plain: Backend | None, settings: EngineSettings | None
 ) -> tuple[Engine, ...]:
     """The engines of a model at run time; the arguments are those of `EngineSession`. Raises UsageError for a missing backend."""
+    settings, plain = settings or EngineSettings(), plain or OnnxRuntime()
     known = dict(backends or {})
-    known |= {name: find_backend(name) for name in dict.fromkeys(p.backend for p in placed) if name not in known}
-    plain = plain or OnnxRuntime()
-    return tuple(Engine(p.subgraph, known[p.backend], plain, settings or EngineSettings()) for p in placed)
+    for name in dict.fromkeys(p.backend for p in placed if p.backend not in known):
+        known[name] = Isolated(name, settings.deadline) if settings.isolated else find_backend(name)
+    return tuple(Engine(p.subgraph, known[p.backend], plain, settings) for p in placed)
 
 
 def _given(model: ir.Model) -> dict[str, Array]:

@@ -1,0 +1,143 @@
+"""A backend in a process of its own: where it ends its process, or hangs, ours goes on, and onnxruntime runs the region.
+
+Arrays are copied to that process and back, some 2 GB a second, so this is for backends that one does not trust yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.backends.registry import find_backend
+from onnx_subgraph.backends.subgraph import Subgraph
+from onnx_subgraph.engine.wire import Message, receive, send
+from onnx_subgraph.errors import UsageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(eq=False)
+class Remote:
+    """A region that was sent. started: which of the processes, counted from the first, has it compiled."""
+
+    number: int
+    subgraph: Subgraph
+    signature: Signature
+    started: int = 0
+
+
+class Isolated(Backend):
+    """The backend of that name, as the registry has it. deadline: seconds after which a run, and its process, is ended.
+
+    A process that ended is started again when something is wanted of it, and what it had compiled is compiled again; only what
+    was asked of it when it ended fails. Raises UsageError where the backend can't be had.
+    """
+
+    def __init__(self, name: str, deadline: float | None = None) -> None:
+        self.name = name
+        self._deadline = deadline
+        self._lock = threading.RLock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0
+        self._numbers = itertools.count()
+        self._gone: list[int] = []
+        traits = self._start()
+        self.version, self.specializes = traits["version"], traits["specializes"]
+
+    def supports(self, node: ir.Node) -> bool:
+        """As the backend does, in this process."""
+        return find_backend(self.name).supports(node)
+
+    def compile(self, subgraph: Subgraph, signature: Signature) -> Remote:
+        """The region, compiled over there."""
+        region = Remote(next(self._numbers), subgraph, signature)
+        self._compile(region)
+        weakref.finalize(region, self._gone.append, region.number)
+        return region
+
+    def run(self, compiled: Remote, inputs: Sequence[Array]) -> Sequence[Array]:
+        """The outputs. Raises RuntimeError with what the backend said, or how its process ended."""
+        with self._lock:
+            if not self._is_alive() or compiled.started != self._started:
+                self._compile(compiled)
+            return self._ask({"ask": "run", "region": compiled.number}, inputs, deadline=self._deadline).arrays
+
+    def _compile(self, region: Remote) -> None:
+        with self._lock:
+            head = {"ask": "compile", "region": region.number, "name": region.subgraph.name, "key": region.subgraph.key}
+            head["signature"] = region.signature
+            self._ask(head, content=region.subgraph.serialized())
+            region.started = self._started
+
+    def _ask(
+        self, head: dict[str, Any], arrays: Sequence[Array] = (), content: bytes = b"", deadline: float | None = None
+    ) -> Message:
+        if not self._is_alive():
+            self._start()
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        gone, self._gone[:] = list(self._gone), []
+        watch = threading.Timer(deadline or 0.0, process.kill)
+        if deadline is not None:
+            watch.start()
+        try:
+            send(process.stdin, Message({**head, "gone": gone}, arrays, content))  # type: ignore[arg-type]
+            answer = receive(process.stdout)  # type: ignore[arg-type]
+        except (EOFError, OSError):
+            late = deadline is not None and not watch.is_alive()
+            ended = _ended(process)
+            raise RuntimeError(f"it took more than {deadline:g} s and was ended" if late else ended) from None
+        finally:
+            watch.cancel()
+        if "error" in answer.head:
+            raise RuntimeError(answer.head["error"])
+        return answer
+
+    def _is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _start(self) -> Mapping[str, Any]:
+        """Start the process; what its backend says of itself."""
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "ONNX_SUBGRAPH_SESSION": "0"}
+        environment.pop("ONNX_SUBGRAPH_BACKEND", None)
+        command = [sys.executable, "-m", "onnx_subgraph.engine.worker", self.name]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        self._started += 1
+        weakref.finalize(self, _close, self._process)
+        assert self._process.stdout is not None
+        try:
+            head = receive(self._process.stdout).head  # type: ignore[arg-type]
+        except EOFError:
+            raise UsageError(f"backend {self.name} does not start in a process of its own: {_ended(self._process)}") from None
+        if "error" in head:
+            _close(self._process)
+            raise UsageError(head["error"])
+        return head
+
+
+def _ended(process: subprocess.Popen[bytes]) -> str:
+    code = process.wait()
+    _close(process)
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    return f"its process ended {how}"
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError):  # what was not yet sent
+            if pipe is not None:
+                pipe.close()

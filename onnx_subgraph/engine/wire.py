@@ -1,0 +1,55 @@
+"""Messages between a session and the process of an isolated backend: a head of JSON, arrays as they lie in memory, bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from onnx_subgraph.backends.backend import Array
+
+_LENGTH = Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """head: what JSON can say. content: bytes that belong to it, a model for one."""
+
+    head: Mapping[str, Any]
+    arrays: Sequence[Array] = ()
+    content: bytes = b""
+
+
+def send(stream: BinaryIO, message: Message) -> None:
+    """Write one message and flush. Raises OSError where nobody reads any more."""
+    arrays = [np.ascontiguousarray(array) for array in message.arrays]
+    forms = [(array.dtype.name, array.shape) for array in arrays]
+    head = json.dumps({"head": message.head, "arrays": forms, "content": len(message.content)}).encode()
+    stream.write(_LENGTH.pack(len(head)) + head)
+    stream.writelines(array.reshape(-1).view(np.uint8).data for array in arrays)
+    stream.write(message.content)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> Message:
+    """The next message. Raises EOFError where the other side has gone."""
+    outer = json.loads(_exactly(stream, _LENGTH.unpack(_exactly(stream, _LENGTH.size))[0]))
+    arrays = []
+    for dtype, shape in outer["arrays"]:
+        array = np.empty(shape, np.dtype(dtype))
+        view = array.reshape(-1).view(np.uint8).data  # of the array itself, which is one piece
+        if view.nbytes and stream.readinto(view) != view.nbytes:  # type: ignore[attr-defined]
+            raise EOFError
+        arrays.append(array)
+    return Message(outer["head"], arrays, _exactly(stream, outer["content"]))
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    content = stream.read(size)
+    if len(content) < size:
+        raise EOFError
+    return content

@@ -1,0 +1,65 @@
+"""The process of an isolated backend: `python -m onnx_subgraph.engine.worker NAME` compiles and runs what it is sent.
+
+Messages come in on standard input and go out on standard output; whatever the backend prints goes to standard error. The process
+ends when nobody sends any more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, BinaryIO
+
+import onnx
+import onnx_ir as ir
+
+from onnx_subgraph.backends.backend import Backend
+from onnx_subgraph.backends.registry import find_backend
+from onnx_subgraph.backends.subgraph import Subgraph
+from onnx_subgraph.engine.wire import Message, receive, send
+from onnx_subgraph.errors import OnnxSubgraphError
+
+
+def main(name: str) -> None:
+    """Serve the backend of that name until standard input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        backend = find_backend(name)
+    except OnnxSubgraphError as error:
+        send(answers, Message({"error": str(error)}))
+        return
+    serve(backend, sys.stdin.buffer, answers)
+
+
+def serve(backend: Backend, asked: BinaryIO, answers: BinaryIO) -> None:
+    """Answer every message of `asked`."""
+    regions: dict[int, Any] = {}
+    traits = {"version": backend.version, "specializes": backend.specializes}
+    send(answers, Message(traits))
+    while True:
+        try:
+            message = receive(asked)
+        except EOFError:
+            return
+        try:
+            answer = _answer(backend, regions, message)
+        except Exception as error:  # a backend may raise whatever it likes
+            answer = Message({"error": f"{type(error).__name__}: {error}"})
+        send(answers, answer)
+
+
+def _answer(backend: Backend, regions: dict[int, Any], message: Message) -> Message:
+    head = message.head
+    for gone in head["gone"]:
+        regions.pop(gone, None)
+    if head["ask"] == "run":
+        return Message({}, list(backend.run(regions[head["region"]], message.arrays)))
+    model = ir.from_proto(onnx.load_from_string(message.content))
+    signature = tuple((dtype, tuple(shape)) for dtype, shape in head["signature"])
+    regions[head["region"]] = backend.compile(Subgraph(head["name"], head["key"], model), signature)
+    return Message({})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
