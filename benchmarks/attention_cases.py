@@ -71,7 +71,6 @@ ROTARY = Case(
         n = Neg(hi) r = Concat <axis = -1> (n, lo) a = Mul(x, cos) d = Mul(r, sin) o = Add(a, d)
         ot = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(ot, joined) }""",
     HEADS,
-    ("float",),
 )
 
 QUERY_KEY_VALUE = "($T[$b,$s,$H] x, $T[$H,$H] Q, $T[$H,$H] K, $T[$H,$H] V"

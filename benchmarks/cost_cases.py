@@ -92,13 +92,11 @@ NORMALIZATION = (
         """($T[$b,$s,$H] x, $T[$H] G) => ($T[$b,$s,$H] y) <float two = {2.0}, float e = {1e-6}> {
             p = Pow(x, two) m = ReduceMean <axes = [-1]> (p) q = Add(m, e) r = Sqrt(q) d = Div(x, r) y = Mul(d, G) }""",
         HIDDEN,
-        dtypes=("float",),
     ),
     Case(
         ("skip-rms-normalization",),
         ADDED_AND_KEPT.replace(", $T[$H] B", "") + " { t = Add(x, z) y = SimplifiedLayerNormalization <epsilon = 1e-6> (t, G) }",
         HIDDEN,
-        dtypes=("float",),
     ),
     Case(
         ("embed-layer-normalization",),
