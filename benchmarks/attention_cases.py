@@ -35,6 +35,18 @@ def attention(mask: str, scaled: str) -> str:
 
 PROJECTIONS = tuple(Case(("multi-head-attention",), attention(mask, scaled), HEADS) for mask in MASKS for scaled in (EAGER, SDPA))
 
+BIASES = tuple(
+    Case(
+        ("multi-head-attention-bias",),
+        f"""({QKV}, $T[$H] A, $T[$H] B, $T[$H] C{MASKS[mask]}) => ($T[$b,$s,$H] y) {{
+            i = Add(q, A) j = Add(k, B) l = Add(v, C)
+            y = com.microsoft.MultiHeadAttention <num_heads = $N> (i, j, l{", , , mask" if mask else ""}) }}""",
+        HEADS,
+    )
+    for mask in ("", "causal")
+)
+"""Biases as operands of their own, and as the operator's bias."""
+
 STEPS = tuple(
     {"b": b, "s": s, "t": t, "N": n} for n in (6, 12) for b, s, t in ((1, 1, 64), (1, 1, 512), (1, 128, 128), (8, 1, 128))
 )
@@ -101,4 +113,4 @@ PACKED = (
     ),
 )
 
-ATTENTION = (*PROJECTIONS, *CACHED, *STANDARD, ROTARY, *PACKED)
+ATTENTION = (*PROJECTIONS, *BIASES, *CACHED, *STANDARD, ROTARY, *PACKED)

@@ -21,6 +21,7 @@ from onnx_subgraph.language.term import (
     Chain,
     Either,
     Literal,
+    Omitted,
     Operator,
     Rearrange,
     Static,
@@ -156,7 +157,11 @@ class _Reader:
             if isinstance(node.value, (bool, int, float, str)):
                 self.bound(node, node.value)
                 return node.value
-            hint = "write `_` for any value, also none" if node.value is None else "write a number, a string or a list"
+            hint = (
+                "`None` is an argument of an operator, an input that is left out; `_` is any value"
+                if node.value is None
+                else "write a number, a string or a list"
+            )
             raise self.error(node, f"`{self.code.words(node)}` is not a literal of the language", hint)
         if isinstance(node, ast.List):
             return tuple(self.static(n) for n in node.elts)
@@ -239,7 +244,8 @@ class _Reader:
         for argument in node.args:
             if isinstance(argument, ast.Starred):
                 raise self.error(argument, "`*` does not unpack here", "write every argument; `**rest` captures attributes")
-            arguments.append(self.term(argument))
+            omitted = isinstance(argument, ast.Constant) and argument.value is None
+            arguments.append(Omitted(self.code.span(argument)) if omitted else self.term(argument))
         keywords, rest = self.keywords(node)
         return Apply(operators, tuple(arguments), keywords, rest, capture, self.code.span(node))
 

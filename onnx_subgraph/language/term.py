@@ -63,6 +63,16 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
+class Omitted:
+    """`None` as an argument: an optional input that is left out."""
+
+    span: Span | None = _span()
+
+    def __str__(self) -> str:
+        return "None"
+
+
+@dataclass(frozen=True, slots=True)
 class Apply:
     """An operator applied to arguments: `ReduceMean(x, axes=[-1])`, `(Relu | Tanh)(x)`, `act[Relu | Tanh](x)`, `-x`.
 
@@ -147,7 +157,7 @@ class Rearrange:
         return f"{self.word}({', '.join([str(self.source), *recipe, *(f'{k}={v}' for k, v in self.sizes)])})"
 
 
-Term = Variable | Literal | Apply | Chain | Either | Rearrange
+Term = Variable | Literal | Omitted | Apply | Chain | Either | Rearrange
 
 
 @dataclass(frozen=True, slots=True)

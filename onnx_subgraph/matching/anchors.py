@@ -24,6 +24,7 @@ from onnx_subgraph.matching.normal import (
     Layout,
     Name,
     Normal,
+    Nothing,
     Operation,
     Product,
     Sum,
@@ -115,7 +116,7 @@ def _choose(term: Normal, path: tuple[Level, ...], counts: Count) -> Start:
         starts = [_choose(a, path, counts) for a in term.alternatives]
         anchors = tuple(a for s in starts for a in s.anchors)
         return Start(sum(s.cost for s in starts), anchors, min(s.structure for s in starts))
-    candidates = [] if isinstance(term, Name | Constant) or is_empty(term) else [_own(term, path, level, counts)]
+    candidates = [] if isinstance(term, Name | Constant | Nothing) or is_empty(term) else [_own(term, path, level, counts)]
     candidates += [_choose(child, below, counts) for child in children(term) if not _is_free(child)]
     return min(candidates, key=lambda s: (s.cost, -s.structure), default=NOWHERE)
 
@@ -146,7 +147,7 @@ def _level(term: Normal) -> Level | None:
 
 
 def _is_free(term: Normal) -> bool:
-    return isinstance(term, Constant) or (isinstance(term, Name) and term.definition is None)
+    return isinstance(term, Constant | Nothing) or (isinstance(term, Name) and term.definition is None)
 
 
 def climb(

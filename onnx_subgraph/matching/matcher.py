@@ -26,6 +26,7 @@ from onnx_subgraph.matching.normal import (
     Name,
     Normal,
     NormalPattern,
+    Nothing,
     Operation,
     Product,
     Sum,
@@ -120,6 +121,9 @@ class Matcher:
             return self._name(term, value, state)
         if isinstance(term, Constant):
             return self._literal(term, value, state)
+        if isinstance(term, Nothing):
+            self.fail(state, term.span, value, words(term))
+            return ()
         if self.exploring:
             return self._remembered(term, value, state)
         return self._structure(term, value, state) if self.plausible(term, value) else ()
@@ -342,7 +346,7 @@ class Matcher:
             index = order[position]
             term, value = terms[index], values[index]
             if value is None:
-                if isinstance(term, Name) and term.name == "_":
+                if isinstance(term, Nothing) or (isinstance(term, Name) and term.name == "_"):
                     yield from step(position + 1, so_far)
                 else:
                     self.fail(so_far, term.span, None, words(term), "an omitted input", "give the input that is left out")
@@ -443,7 +447,7 @@ def specificity(term: Normal, state: State | None = None) -> int:
     match term:
         case Operation() | Layout():
             return 0
-        case Product() | Sum() | Constant():
+        case Product() | Sum() | Constant() | Nothing():
             return 1
         case Name(definition=definition) if definition is not None:
             return 2

@@ -48,6 +48,13 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Nothing:
+    """An input that is left out."""
+
+    span: Span | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Operation:
     """An operator with its arguments in normal form; keywords and `rest` are as written.
 
@@ -104,7 +111,7 @@ class Layout:
     assignment: int = -1
 
 
-Normal = Name | Constant | Operation | Product | Sum | Choice | Layout
+Normal = Name | Constant | Nothing | Operation | Product | Sum | Choice | Layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)

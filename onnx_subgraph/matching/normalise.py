@@ -23,6 +23,7 @@ from onnx_subgraph.matching.normal import (
     Name,
     Normal,
     NormalPattern,
+    Nothing,
     Operation,
     Product,
     Sum,
@@ -105,6 +106,8 @@ class _Normaliser:
                 return made.definition if name in self.inlined and made.definition is not None else made
             case syntax.Literal(value=value, span=span):
                 return Constant(value, span)
+            case syntax.Omitted(span=span):
+                return Nothing(span)
             case syntax.Either(alternatives=alternatives, span=span):
                 return Choice(tuple(self.normal(a, index, assignment) for a in alternatives), term, span)
             case syntax.Rearrange(source=source, span=span):

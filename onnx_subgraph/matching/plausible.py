@@ -23,6 +23,7 @@ from onnx_subgraph.matching.normal import (
     Name,
     Normal,
     NormalPattern,
+    Nothing,
     Operation,
     Product,
     Sum,
@@ -70,6 +71,8 @@ class Plausibility:
             return bool(self.chains(term, value))
         if isinstance(term, Choice):
             return any(self(alternative, value) for alternative in term.alternatives)
+        if isinstance(term, Nothing):
+            return False
         if isinstance(term, Constant):
             return self.view.constants.is_constant(value)
         assert isinstance(term, Layout)

@@ -14,7 +14,7 @@ from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.sentence import free_names
 from onnx_subgraph.matching.chain import Front
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Operation, Product, Sum
+from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum
 from onnx_subgraph.matching.veils import guarded, is_float_cast
 from onnx_subgraph.matching.view import View, Virtual
 
@@ -68,6 +68,8 @@ def words(term: Normal) -> str:
             return words(definition) if definition is not None else f"a value for {name}"
         case Constant(value=value):
             return f"the constant {value}"
+        case Nothing():
+            return "an omitted input"
         case Product(span=span) | Sum(span=span):
             kind = "a product" if isinstance(term, Product) else "a sum"
             return kind if span is None or not written(span) else f"{kind} `{written(span)}`"

@@ -302,6 +302,8 @@ class Builder:
         """A positional argument; `_` is left out, and where that can't be it is what makes the operator do the least."""
         if isinstance(term, syntax.Literal) and isinstance(term.value, int) and operator == "Range":
             return self.constant(term.value, "int64")  # beside captured integers
+        if isinstance(term, syntax.Omitted):
+            return ""
         if not isinstance(term, syntax.Variable) or term.name != "_":
             return self.value(term)
         if operator != "Expand":

@@ -22,6 +22,7 @@ from onnx_subgraph.language.term import (
     Chain,
     Either,
     Literal,
+    Omitted,
     Operator,
     Rearrange,
     Static,
@@ -100,6 +101,8 @@ class Emitter:
         match term:
             case Literal(value=value):
                 return Weak(value)
+            case Omitted():
+                return None
             case Variable(name=name):
                 return self._variable(name)
             case Chain():

@@ -252,8 +252,42 @@ class FusedConv(OpRun):
         return (activate(total, activation or "", tuple(activation_params or ())),)
 
 
+class MultiHeadAttention(OpRun):
+    """softmax(scale · Q Kᵀ + attention_bias) V in heads, of projections of rank 3, to which their parts of `bias` are added."""
+
+    op_domain = "com.microsoft"
+
+    def _run(
+        self,
+        query: Any,
+        key: Any = None,
+        value: Any = None,
+        bias: Any = None,
+        key_padding_mask: Any = None,
+        attention_bias: Any = None,
+        *cache: Any,
+        num_heads: int = 1,
+        scale: float | None = None,
+        **others: Any,
+    ) -> Any:
+        plain = all(x is not None and x.ndim == 3 for x in (query, key, value))
+        said = [x for x in (key_padding_mask, *cache) if x is not None] or others.get("unidirectional")
+        if not plain or said or len(self.onnx_node.output) > 1:
+            raise NotImplementedError("MultiHeadAttention with packed operands, a padding mask or a cache")
+        parts = (0, 0, 0) if bias is None else np.split(bias, np.cumsum([query.shape[2], key.shape[2]]))
+        q, k, v = (self._heads(x + part, num_heads) for x, part in zip((query, key, value), parts, strict=True))
+        scores = q @ np.swapaxes(k, -1, -2) * (scale or 1 / sqrt(q.shape[-1]))
+        scores = scores if attention_bias is None else scores + attention_bias
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        result = weights / weights.sum(axis=-1, keepdims=True) @ v
+        return (np.swapaxes(result, 1, 2).reshape(*query.shape[:2], -1).astype(query.dtype),)
+
+    def _heads(self, x: Array, count: int) -> Array:
+        return np.swapaxes(x.reshape(*x.shape[:2], count, -1), 1, 2)
+
+
 DEFINITIONS = (
     *(BatchNormalization, LpNormalization, GatherElements, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
     *(SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization),
-    *(FusedMatMul, FusedGemm, FusedConv),
+    *(FusedMatMul, FusedGemm, FusedConv, MultiHeadAttention),
 )

@@ -17,6 +17,7 @@ from onnx_subgraph.language.term import (
     Chain,
     Either,
     Literal,
+    Omitted,
     Operator,
     Rearrange,
     Static,
@@ -51,7 +52,7 @@ def grown(inner: st.SearchStrategy[Term]) -> st.SearchStrategy[Term]:
     keywords = st.dictionaries(st.sampled_from(["axis", "alpha", "to"]), inner, max_size=2).map(lambda d: tuple(d.items()))
     rest = st.none() | st.just("rest")
     several = st.lists(operators, min_size=1, max_size=3).map(tuple)
-    arguments = st.lists(inner, max_size=3).map(tuple)
+    arguments = st.lists(inner | st.just(Omitted()), max_size=3).map(tuple)
     return st.one_of(
         st.builds(Apply, several, arguments, keywords, rest, st.none() | st.just("act")),
         st.builds(Apply, st.just(()), arguments, keywords, rest, st.just("act")),
