@@ -178,6 +178,8 @@ def _draw(
         information = np.iinfo(numpy_dtype)
         if "position" in name and shape:
             return np.broadcast_to(np.arange(shape[-1]), shape).astype(numpy_dtype)
+        if (choice := seed % (len(meant.choices) + 1)) < len(meant.choices):
+            return np.full(shape, meant.choices[choice], numpy_dtype)
         # all of int8 and uint8 (quantized values, images); small numbers for the wider ones (timesteps, counts)
         low, high = (information.min, information.max + 1) if information.bits == 8 else (0, 100)
         return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)

@@ -6,6 +6,9 @@ measured by Monte Carlo arithmetic (D. S. Parker, "Monte Carlo Arithmetic", UCLA
 which results are multiplied by 1 - u * eps, u drawn anew from [0, 1] for each element and run, beside the model itself run
 with optimisation on. (Towards zero, so that the largest negative number, which masks are made of, stays finite.)
 
+onnxruntime's Sigmoid is the sum of one half and an odd function, so it comes in steps of half an ulp of one, however small it
+is, and is moved by as much.
+
 Only results that depend on a float input, on a lookup in a table or on a sum of products are moved. The positions, masks and
 bucket numbers that a model computes from shapes and integers are rounded the same way in every spelling of it, and moving
 them would push exact values (log(16) / log(128) * 8) across the integer they are cut to, and call the damage noise.
@@ -45,6 +48,10 @@ _EXACT = _operators(
     "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial Not And Or Equal Greater Less"
 )
 """Operators that move, choose or cut values and round nothing."""
+
+
+_AROUND_HALF = _operators("Sigmoid")
+"""Operators whose kernels round a sum with one half, and so with its absolute error."""
 
 
 def add_noise(model: ir.Model, seed: int) -> int:
@@ -106,6 +113,8 @@ def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:
         return 0
     factor = _factor(value, value.dtype, seed, graph.opset_imports.get("", 1))
     nodes = [*factor, ir.node("Mul", [value, factor[-1].outputs[0]])]
+    if (producer := value.producer()) is not None and producer.op_type in _AROUND_HALF:
+        nodes += _half_of_the_rest(factor[-1].outputs[0], nodes[-1].outputs[0], value.dtype)
     moved = nodes[-1].outputs[0]
     moved.dtype, moved.shape = value.dtype, value.shape
     for number, node in enumerate(nodes):
@@ -113,7 +122,6 @@ def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:
         node.outputs[0].name = f"{value.name}__noise_{number}"
     for user, index in uses:
         user.replace_input_with(index, moved)
-    producer = value.producer()
     if producer is None:
         first = next(iter(graph), None)
         if first is None:
@@ -153,6 +161,14 @@ def _factor(value: ir.Value, dtype: ir.DataType, seed: int, opset: int) -> list[
     if dtype is not wide:
         nodes.append(ir.node("Cast", nodes[-1].outputs, {"to": int(dtype)}))
     return nodes
+
+
+def _half_of_the_rest(factor: ir.Value, moved: ir.Value, dtype: ir.DataType) -> list[ir.Node]:
+    """Nodes whose last output is `moved` + (1 - factor) / 2."""
+    one, half = (ir.node("Constant", [], {"value": ir.tensor(np.asarray(number, dtype.numpy()))}) for number in (1.0, 0.5))
+    rest = ir.node("Sub", [one.outputs[0], factor])
+    added = ir.node("Mul", [rest.outputs[0], half.outputs[0]])
+    return [one, half, rest, added, ir.node("Add", [moved, added.outputs[0]])]
 
 
 def _rename_output(graph: ir.Graph, value: ir.Value, moved: ir.Value) -> None:

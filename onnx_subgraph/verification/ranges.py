@@ -28,10 +28,12 @@ class Purpose:
 
     kind: "index" (integers in [low, limit)), "mask" (zeros and ones), "length" (a small positive integer, or a shape made of
     such), "number" (anything of its dtype). limits: each table that an "index" reaches: its rows, and the shift added on the way.
+    choices: whole numbers that a "number" is compared with, as a sample rate is to choose between two branches.
     """
 
     kind: Literal["index", "mask", "length", "number"]
     limits: tuple[tuple[Limit, int], ...] = ()
+    choices: tuple[int, ...] = ()
 
 
 _MOVES = frozenset(
@@ -59,6 +61,7 @@ def purpose(model: ir.Model, value: ir.Value) -> Purpose:
     seen: set[tuple[ir.Value, int]] = set()
     found: set[str] = set()
     limits: list[tuple[Limit, int]] = []
+    choices: dict[int, None] = {}
     stack: list[tuple[ir.Value, int]] = [(value, 0)]
     while stack:
         current, shift = stack.pop()
@@ -70,6 +73,8 @@ def purpose(model: ir.Model, value: ir.Value) -> Purpose:
             if function is not None:
                 stack.append((function.inputs[index], shift))
                 continue
+            if node.op_type == "Equal" and (other := constant(node.inputs[1 - index])) is not None and other.size == 1:
+                choices[int(other.reshape(-1)[0]) - shift] = None
             limit = _rows(node, index)
             if limit is not None:
                 limits.append((limit, shift))
@@ -88,7 +93,7 @@ def purpose(model: ir.Model, value: ir.Value) -> Purpose:
         return Purpose("mask")
     if integer and ("length" in found or "len" in name):
         return Purpose("length")
-    return Purpose("number")
+    return Purpose("number", choices=tuple(choices) if integer else ())
 
 
 def constant(value: ir.Value | None) -> npt.NDArray[Any] | None:

@@ -8,6 +8,7 @@ Reshape, an image that a network halves five times) is not declared anywhere, so
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ _IMAGE = re.compile(r"height|width|^h$|^w$|image|pixel", re.IGNORECASE)
 _PAST = re.compile(r"past|cache", re.IGNORECASE)
 _FIRST = {"batch": (2,), "image": (64, 96), "past": (5, 3), "length": (7, 11, 13, 9, 6)}
 _SECOND = {"batch": (1, 3), "image": (96, 64), "past": (8, 6), "length": (12, 8, 10, 14, 5)}
+_PIECES = (512, 128, 256, 64)
 _UNIFORM = (8, 16, 32, 64, 4, 128, 224, 1, 2, 256, 512, 77)
 
 
@@ -83,6 +85,10 @@ def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]
     for batch in (1, 3) if second else (2, 1):
         for size in _UNIFORM:
             yield {name: batch if role == "batch" else size for name, role in roles.items()} | fixed
+    # a piece of a signal beside a state whose batch has no name
+    others = [name for name, role in roles.items() if role != "batch"]
+    for size, name in itertools.product(_PIECES, others if len(others) > 1 else ()):
+        yield {other: size if other == name else 3 if second else 2 for other in roles} | fixed
 
 
 def baked(model: ir.Model) -> list[int]:

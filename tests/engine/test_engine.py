@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable
@@ -202,3 +203,21 @@ def test_other_weights_another_version_and_another_shape_are_another_file(tmp_pa
 def test_a_folder_that_cannot_be_written_costs_time_and_not_the_answer(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     assert right(engine(Saving(), EngineSettings(folder=tmp_path / "file")).run(feed()))
+
+
+def test_a_backend_that_is_not_concurrent_runs_a_region_for_one_thread_at_a_time() -> None:
+    inside = threading.Semaphore()
+    met = []
+
+    def alone(outputs: Any) -> Any:
+        met.append(inside.acquire(blocking=False))
+        time.sleep(0.01)
+        inside.release()
+        return outputs
+
+    backend = Scripted(answering=alone)
+    backend.concurrent = False
+    made = engine(backend)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda _: right(made.run(feed())), range(20)))
+    assert met == [True] * 20

@@ -206,3 +206,23 @@ def test_an_input_that_no_feed_can_be_made_for() -> None:
     m.graph.inputs[0].type = ir.OptionalType(ir.TensorType(ir.DataType.FLOAT))
     with pytest.raises(UsageError, match="Optional"):
         draw_feeds(m, {"n": 1})
+
+
+RATES = """
+    g (float[a, b] x, float[c, 4] state, int64 rate) => (float[a, b] y) {
+        sixteen = Constant <value = int64 {16000}> ()
+        fast = Equal (rate, sixteen)
+        y = If (fast) <then_branch = t () => (float p) { p = Neg (x) }, else_branch = e () => (float q) { q = Abs (x) }>
+    }"""
+
+
+def test_a_number_that_chooses_between_branches_chooses_both() -> None:
+    chosen = [int(draw_feeds(model(RATES), {"a": 1, "b": 1, "c": 1}, seed)["rate"]) == 16000 for seed in range(4)]
+    assert chosen == [True, False, True, False]
+
+
+def test_a_piece_of_a_signal_goes_with_a_small_state() -> None:
+    text = "g (float[batch, length] x, float[2, other, 4] state) => (float[batch, length] y) { y = Neg (x) }"
+    offered = list(assignments(list(model(text).graph.inputs), {}))
+    assert {"batch": 2, "length": 512, "other": 2} in offered
+    assert {"batch": 3, "length": 512, "other": 3} in list(assignments(list(model(text).graph.inputs), {}, second=True))

@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.verification import verify as verification
+from onnx_subgraph.verification.judge import compare
+from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.verdict import Verdict
-from onnx_subgraph.verification.verify import verify
+from onnx_subgraph.verification.verify import Reference, verify
 from tests.verification.models import block, weights, write
 
 Pair = Callable[..., Verdict]
@@ -240,3 +243,21 @@ def test_an_unreadable_model_is_an_error_with_its_name(tmp_path: Path, content: 
 
 def test_two_runs_of_the_judge_agree(judged: Pair) -> None:
     assert judged().runs == judged().runs
+
+
+SMALL = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 1024] x) => (float[n, 1024] y) <float[1] b = {-9.0}> { a = Add (x, b)  y = Sigmoid (a) }
+"""
+
+
+def test_probabilities_come_in_steps_of_half_an_ulp_of_one(tmp_path: Path) -> None:
+    """onnxruntime's Sigmoid is 1e-7 from the truth however small it is, and so may be whoever computes it otherwise."""
+    path = tmp_path / "small.onnx"
+    path.write_bytes(onnx.parser.parse_model(SMALL).SerializeToString())
+    cases = Reference(path).cases("CPUExecutionProvider")
+    assert not isinstance(cases, Failure)
+    for case in cases:
+        exact = (1 / (1 + np.exp(9 - case.feeds["x"].astype(np.float64)))).astype(np.float32)
+        assert compare(case.outputs["y"], exact, case.bounds["y"]).equal
+        assert not compare(case.outputs["y"], exact + np.float32(2e-6), case.bounds["y"]).equal
