@@ -102,7 +102,7 @@ def operators(model: onnx.ModelProto) -> Counter[str]:
 
 def unit_of_pattern(identifier: str) -> str | None:
     """The unit that a pattern is about, by its id; None for patterns about something else."""
-    if identifier.startswith("conv") and ("relu" in identifier or "activation" in identifier or "clip" in identifier):
+    if identifier.startswith("conv") and any(part in identifier for part in ("relu", "activation", "clip", "residual")):
         return "relu"
     if "batch-norm" in identifier:
         return "batch_norm"
