@@ -11,10 +11,12 @@ no dependencies of the project, `pip install onnxscript torch`; without them the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -45,7 +47,10 @@ BLOCKS = 5
 
 @dataclass(frozen=True)
 class Task:
-    """One model. entry: what the corpus says of it, sizes and what the transformers optimizer has to be told; budget: seconds."""
+    """One model. entry: what the corpus says of it, sizes and what the transformers optimizer has to be told; budget: seconds.
+
+    made: a folder that keeps what the fusers make.
+    """
 
     name: str
     model: Path
@@ -54,6 +59,17 @@ class Task:
     entry: Mapping[str, Any] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     corpus: Path | None = None
+    made: Path | None = None
+
+
+def make(task: Task) -> None:
+    """Make the models of a task, for timing them later."""
+    logging.disable(logging.CRITICAL)  # the optimizer and onnxscript say a lot
+    with tempfile.TemporaryDirectory() as folder:
+        original = _runnable(task, Path(folder))
+        for name in MAKERS:
+            with contextlib.suppress(Exception):  # it is kept, and said in the row
+                _made(name, original, Path(folder), task)
 
 
 def measure(task: Task) -> Row:
@@ -63,9 +79,9 @@ def measure(task: Task) -> Row:
         original = _runnable(task, Path(folder))
         paths: dict[str, Path] = {}
         failures: dict[str, str] = {}
-        for name, make in MAKERS.items():
+        for name in MAKERS:
             try:
-                paths[name] = make(original, Path(folder) / f"{name}.onnx", task)
+                paths[name] = _made(name, original, Path(folder), task)
             except Exception as error:  # whatever another tool raises is its row
                 failures[name] = _said(error)
         feeds = _feeds(original, task)
@@ -91,6 +107,23 @@ def measure(task: Task) -> Row:
         runs=len(times["original"]),
         threads=task.threads,
     )
+
+
+def _made(name: str, original: Path, folder: Path, task: Task) -> Path:
+    """The model that a fuser makes, or made before. Raises what it raised."""
+    kept = (task.made or folder) / task.name / f"{name}.onnx"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    complaint = kept.with_suffix(".txt")
+    if complaint.exists():
+        raise RuntimeError(complaint.read_text(encoding="utf-8"))
+    if not kept.exists():
+        try:
+            made = MAKERS[name](original, folder / f"{name}.onnx", task)
+        except Exception as error:
+            complaint.write_text(_said(error), encoding="utf-8")
+            raise
+        shutil.move(made, kept)
+    return kept
 
 
 def _ours(original: Path, output: Path, task: Task) -> Path:
@@ -206,7 +239,7 @@ def tasks(given: argparse.Namespace) -> list[Task]:
     found = []
     for path in given.models_or_corpus:
         if not (path / "manifest.json").exists():
-            found.append(Task(path.stem, path, given.budget, given.threads, shapes=dict(given.shape)))
+            found.append(Task(path.stem, path, given.budget, given.threads, shapes=dict(given.shape), made=given.made))
             continue
         manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         truth = json.loads((path / "truth.json").read_text(encoding="utf-8"))
@@ -214,7 +247,7 @@ def tasks(given: argparse.Namespace) -> list[Task]:
             units = truth.get(manifest[name]["base"].removesuffix("_fp16conv"), {})
             entry = {**manifest[name], "transformer": bool(units.get("attention") or units.get("softmax"))}
             file = (given.cache or path / "runnable") / f"{name}.onnx"
-            found.append(Task(name, file, given.budget, given.threads, entry, corpus=path.resolve()))
+            found.append(Task(name, file, given.budget, given.threads, entry, corpus=path.resolve(), made=given.made))
     return found
 
 
@@ -229,10 +262,16 @@ def main() -> None:
     arguments.add_argument("--threads", type=int, default=CORES)
     arguments.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed; needs some 15 GB")
     arguments.add_argument("--rows", type=Path, help="a folder that keeps what was measured; what it has is not run again")
+    arguments.add_argument("--made", type=Path, help="a folder that keeps what the fusers make; what it has is not made again")
+    arguments.add_argument("--make", action="store_true", help="only fill the folder of --made, and time nothing")
     arguments.add_argument("--write", action="store_true", help="write the page, of all rows that there are")
     given = arguments.parse_args()
     kept = {p.stem: Row.read(p) for p in sorted(given.rows.glob("*.json"))} if given.rows else {}
     waiting = [task for task in tasks(given) if task.name not in kept]
+    if given.make:
+        for outcome in workers.run(make, waiting, limit=given.limit, fresh=True):
+            print(outcome.task.name, outcome.failure.strip()[-200:], flush=True)
+        return
     for outcome in workers.run(measure, waiting, limit=given.limit, fresh=True):
         name = outcome.task.name
         row = outcome.result or Row(name, True, float("nan"), {}, {"ours": outcome.failure.strip().splitlines()[-1]})
