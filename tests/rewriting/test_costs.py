@@ -117,9 +117,9 @@ def test_a_round_in_which_it_was_as_fast_is_a_doubt() -> None:
     assert rewritten(MODEL, FUSE, costs=sure).operators == ["Relu", "Add"]
 
 
-def test_what_is_slower_somewhere_is_not_faster() -> None:
-    """Where sizes are open and nothing is saved, one size at which it is faster does not make up for another."""
-    mixed = Costs([measurement(r, (n, 8), (n, 8), operator="Sum", pattern="respell") for n, r in ((1, 0.9), (64, 1.1))])
+def test_what_is_faster_at_one_size_alone_is_not_faster() -> None:
+    """Where sizes are open and nothing is saved, a size at which it is faster has to make up for those at which it is slower."""
+    mixed = Costs([measurement(r, (n, 8), (n, 8), operator="Sum", pattern="respell") for n, r in ((1, 0.93), (64, 1.08))])
     assert rewritten(MODEL, RESPELL, costs=mixed).operators == ["Relu", "Add"]
 
 
