@@ -59,6 +59,7 @@ def apply(
     site = Site(outline, constants, loadability, costs)
     rewrites: list[Rewrite] = []
     skips: list[Skip] = []
+    refused: set[tuple[str, frozenset[ir.Node]]] = set()
     renewed: dict[ir.Value, ir.Value] = {}
     for match in _in_order(model, matches, outline):
         current = _current(match, renewed)
@@ -66,7 +67,9 @@ def apply(
             continue
         planned = plan(current, target, site)
         if isinstance(planned, Skip):
-            skips.append(planned)
+            place = (match.pattern.id, frozenset(match.nodes))  # operands that may change places make several matches of one
+            skips += () if place in refused else (planned,)
+            refused.add(place)
         else:
             skips += () if planned.wish is None else (planned.wish,)
             rewrites.append(_recorded(planned, site, renewed, excerpts, record))
