@@ -1,6 +1,7 @@
 """The backend `reference`: the evaluator that comes with onnx, written for clarity.
 
-Slow, and in no way related to onnxruntime: good for tests, and to say who is right.
+Slow, and in no way related to onnxruntime: good for tests, and to say who is right. What the evaluator has wrong is mended
+(`verification.definitions`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops import load_op
 
 from onnx_subgraph.backends.backend import Array, Backend, Signature, opset_of
+from onnx_subgraph.verification.definitions import DEFINITIONS
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -40,7 +42,7 @@ class Reference(Backend):
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> ReferenceEvaluator:
         """An evaluator of the region."""
-        return ReferenceEvaluator(onnx.load_from_string(subgraph.serialized(whole=True)))
+        return ReferenceEvaluator(onnx.load_from_string(subgraph.serialized(whole=True)), new_ops=list(DEFINITIONS))
 
     def run(self, compiled: ReferenceEvaluator, inputs: Sequence[Array]) -> Sequence[Array]:
         """The outputs of the evaluator."""
