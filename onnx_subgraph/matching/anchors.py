@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 
 import onnx_ir as ir
@@ -124,9 +125,15 @@ def _choose(term: Normal, path: tuple[Level, ...], counts: Count) -> Start:
 def _own(term: Normal, path: tuple[Level, ...], level: Level | None, counts: Count) -> Start:
     assert level is not None
     cost = counts(level.operators)
-    structure = sum(isinstance(t, Operation | Product | Sum) for t in walk(term))
+    structure = _structure(term)
     # Any link of a chain may be its end, so a chain is a weaker anchor than an operator of the same number.
     return Start(cost if isinstance(term, Operation) else cost * 2 + 1, (Anchor(term, level.operators, path),), structure)
+
+
+@cache
+def _structure(term: Normal) -> int:
+    """How many operators a term holds."""
+    return sum(isinstance(t, Operation | Product | Sum) for t in walk(term))
 
 
 def _level(term: Normal) -> Level | None:

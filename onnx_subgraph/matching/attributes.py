@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching.state import State
-from onnx_subgraph.matching.view import View, Virtual
+from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.operators import history
 
 _AXES = frozenset({"axis", "axes"})
@@ -256,7 +256,7 @@ def equals_literal(view: View, literal: syntax.Static, value: ir.Value) -> bool:
         number = view.scalar(value)
         if number is None or isinstance(literal, str):
             return False
-        return abs(number.number - float(literal)) <= max(number.tolerance, 1e-6) * max(abs(number.number), abs(float(literal)))
+        return close(number.number, float(literal), number.tolerance)
     array = view.constants.array(value)
     return array is not None and array.ndim == 1 and _equal("", tuple(literal), tuple(array.tolist()), None)
 

@@ -36,7 +36,7 @@ from onnx_subgraph.matching.plausible import Plausibility, variants
 from onnx_subgraph.matching.reasons import SLIGHTLY, Failure, counted_inputs, named, words
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.veils import guarded, is_float_cast
-from onnx_subgraph.matching.view import View, Virtual
+from onnx_subgraph.matching.view import View, Virtual, close
 
 Target = ir.Value | Virtual
 _FREE = object()
@@ -457,11 +457,6 @@ def specificity(term: Normal, state: State | None = None) -> int:
             return 3
         case _:
             return 4
-
-
-def close(a: float, b: float, tolerance: float = 0.0) -> bool:
-    """Equality of constants: what exporters and narrow types round to, and no more."""
-    return abs(a - b) <= max(tolerance, 1e-6) * max(abs(a), abs(b), 1e-30)
 
 
 def _operand_like(power: float) -> str:

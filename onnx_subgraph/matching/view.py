@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import onnx_ir as ir
@@ -23,6 +23,12 @@ TOLERANCE = {ir.DataType.FLOAT16: 6e-4, ir.DataType.BFLOAT16: 5e-3}
 """How far, relatively, a stored constant may be from the number that was meant: rounding to the type."""
 ROUNDED = 2e-5
 """… and exporters' own rounding in wider types: 1.4142 for the root of two is 1e-5 off; 1.42 is another number."""
+
+
+def close(a: float, b: float, tolerance: float = 0.0) -> bool:
+    """Equality of constants: what exporters and narrow types round to, and no more. An infinity is like nothing but itself."""
+    return a == b or (isfinite(a) and isfinite(b) and abs(a - b) <= max(tolerance, 1e-6) * max(abs(a), abs(b), 1e-30))
+
 
 LINEAR = frozenset({"MatMul", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that a scalar factor of an operand moves through."""

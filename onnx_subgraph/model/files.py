@@ -39,7 +39,7 @@ def load(path: Path, *, weights: Path | None = None) -> ir.Model:
     tidy_protobuf(proto)
     try:
         wellformed.check(proto, home)
-        declared = {value.name for value in proto.graph.value_info}
+        declared = {value.name for part in ("value_info", "input", "output") for value in getattr(proto.graph, part)}
         with _quiet("onnx_ir"):
             model = ir.from_proto(proto)
         for tensor_owner in _external(model):
@@ -49,9 +49,7 @@ def load(path: Path, *, weights: Path | None = None) -> ir.Model:
         tidy(model, path)
         shapes.remember_declared(
             model,
-            undeclared=[
-                value for value in model.graph.initializers.values() if value.name not in declared and not value.is_graph_input()
-            ],
+            undeclared=[value for value in model.graph.initializers.values() if value.name not in declared],
         )
     except ModelError:
         raise

@@ -6,7 +6,7 @@ every run of the model, and the body can be matched like any other graph.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
@@ -36,22 +36,27 @@ def infer_local_functions(model: ir.Model, infer: Callable[[ir.Model], object]) 
 
     infer: gives the values of a model their types and shapes, from those of its inputs.
     """
-    pending = dict(model.functions)
-    while pending:
-        ready = [i for i in pending if not any(_calls(f.all_nodes(), (i,))[i] for f in pending.values())]
-        if not ready:  # functions that call each other; onnx forbids it, and we let it be
-            return
-        calls = _calls([*model.graph.all_nodes(), *(n for f in model.functions.values() for n in f.all_nodes())], ready)
-        for identifier in ready:
-            function = pending.pop(identifier)
-            if not calls[identifier]:
-                continue
-            for position, value in enumerate(function.inputs):
-                _agree(value, [n.inputs[position] if position < len(n.inputs) else None for n in calls[identifier]])
-            infer(ir.Model(function.graph, ir_version=model.ir_version, functions=tuple(model.functions.values())))
+    own = {identifier: _calls(function.all_nodes(), model.functions) for identifier, function in model.functions.items()}
+    calls = _calls(model.graph.all_nodes(), model.functions)
+    for inside in own.values():
+        for identifier, nodes in inside.items():
+            calls[identifier] += nodes
+    waiting = Counter(identifier for inside in own.values() for identifier in inside)
+    ready = [identifier for identifier in model.functions if not waiting[identifier]]
+    while ready:  # functions that call each other never are; onnx forbids it, and we let it be
+        identifier = ready.pop()
+        function = model.functions[identifier]
+        for callee in own[identifier]:
+            waiting[callee] -= 1
+            ready += [] if waiting[callee] else [callee]
+        if not calls[identifier]:
+            continue
+        for position, value in enumerate(function.inputs):
+            _agree(value, [n.inputs[position] if position < len(n.inputs) else None for n in calls[identifier]])
+        infer(ir.Model(function.graph, ir_version=model.ir_version, functions=called(function.all_nodes(), model.functions)))
 
 
-def _calls(nodes: Iterable[ir.Node], wanted: Sequence[ir.OperatorIdentifier]) -> Calls:
+def _calls(nodes: Iterable[ir.Node], wanted: Mapping[ir.OperatorIdentifier, object]) -> Calls:
     found: Calls = defaultdict(list)
     for node in nodes:
         if node.op_identifier() in wanted:

@@ -21,6 +21,8 @@ _Function = tuple[str, str, str]
 """Domain, name and overload."""
 _MOST_NODES = 10_000_000
 """Nodes that a model may have once its functions are inlined."""
+_DEEPEST = 100
+"""Levels of functions that call functions; at a few hundred, onnxruntime's inlining overruns its stack."""
 _LOOKED_AT = 1 << 20
 """Bytes of a tensor up to which its data may be copied to look at it."""
 _PER_ELEMENT: Mapping[int, float] = {
@@ -67,8 +69,11 @@ def _check_graph(graph: onnx.GraphProto, outer: tuple[Mapping[str, str], ...], p
             raise ModelError(f"{path}: '{value.name}' is an input twice", hint="give each input its own name")
         made[value.name] = "is a graph input"
     inputs = frozenset(made)
-    for name in (*(tensor.name for tensor in graph.initializer), *(sparse.values.name for sparse in graph.sparse_initializer)):
-        made[name] = "is an initializer"
+    for sparse in graph.sparse_initializer:
+        raise ModelError(
+            f"{path}: the initializer '{sparse.values.name}' is sparse", hint="store it densely; sparse ones can't be read"
+        )
+    made |= dict.fromkeys((tensor.name for tensor in graph.initializer), "is an initializer")
     _check_nodes(graph.node, made, inputs, outer, path)
     for value in graph.output:
         if value.name not in made:
@@ -93,6 +98,7 @@ def _check_calls(proto: onnx.ModelProto, path: Path) -> None:
         for key, f in functions.items()
     }
     sizes: dict[_Function, int] = {}
+    levels: dict[_Function, int] = {}
     for start in functions:
         stack, open_ = [start], set()
         while stack:
@@ -100,6 +106,7 @@ def _check_calls(proto: onnx.ModelProto, path: Path) -> None:
             missing = [callee for callee in calls[key] if callee not in sizes]
             if key in sizes or not missing:
                 sizes.setdefault(key, len(functions[key].node) + sum(sizes[c] * n for c, n in calls[key].items()))
+                levels.setdefault(key, 1 + max((levels[callee] for callee in calls[key]), default=0))
                 stack.pop()
                 open_.discard(key)
                 continue
@@ -107,6 +114,11 @@ def _check_calls(proto: onnx.ModelProto, path: Path) -> None:
             if missing[0] in open_:
                 raise ModelError(f"{path}: the function '{missing[0][1]}' calls itself", hint="export the model again")
             stack.append(missing[0])
+    if max(levels.values(), default=0) > _DEEPEST:
+        raise ModelError(
+            f"{path}: its functions call each other more than {_DEEPEST} levels deep",
+            hint="export the model without functions, or with fewer levels of them",
+        )
     keys = ((n.domain, n.op_type, n.overload) for n in _all_nodes(proto.graph.node))
     if sum(sizes.get(key, 1) for key in keys) > _MOST_NODES:
         raise ModelError(

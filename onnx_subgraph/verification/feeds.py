@@ -43,7 +43,7 @@ def unfeedable(model: ir.Model) -> str:
             return f"input {value.name} is {value.type}, for which no feeds can be made"
         if _element_type(value) is None:
             return f"input {value.name} has no type"
-        if (dtype := _element_type(value)) is not None and dtype.bitwidth < 8:
+        if (dtype := _element_type(value)) not in {None, ir.DataType.STRING} and dtype.bitwidth < 8:
             return f"input {value.name} is of {dtype.name.lower()}, which onnxruntime takes from no numpy array"
     return ""
 

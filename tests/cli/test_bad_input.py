@@ -83,6 +83,15 @@ def with_functions(calls: dict[str, list[str]], path: Path) -> None:
     path.write_bytes(onnx.parser.parse_model(f"{header}\n{functions}").SerializeToString())
 
 
+def with_sparse(path: Path) -> None:
+    model = onnx.parser.parse_model(GELU)
+    values = onnx.helper.make_tensor("few", onnx.TensorProto.FLOAT, [1], [1.0])
+    places = onnx.helper.make_tensor("places", onnx.TensorProto.INT64, [1], [1])
+    model.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, [8]))
+    path.write_bytes(model.SerializeToString())
+
+
+DEEP = {f"f{i}": [f"f{i + 1}" if i < 199 else ""] for i in range(200)}
 DOUBLING = {f"f{i}": [f"f{i + 1}" if i < 39 else ""] * 2 for i in range(40)}
 
 
@@ -107,6 +116,8 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "an opset beyond all": (partial(with_import, 1 << 62), "imports version 4611686018427387904 of 'ai.onnx', which can't be"),
     "an opset below all": (partial(with_import, -3), "imports version -3 of 'ai.onnx'"),
     "a function in itself": (partial(with_functions, {"f0": ["", "f0"]}), "the function 'f0' calls itself"),
+    "functions in functions in functions": (partial(with_functions, DEEP), "call each other more than 100 levels deep"),
+    "weights that are sparse": (with_sparse, "the initializer 'few' is sparse"),
     "functions in a circle": (partial(with_functions, {"f0": ["f1"], "f1": ["f0"]}), "calls itself"),
     "functions without end": (partial(with_functions, DOUBLING), "more than 10000000 nodes without them"),
     "data missing": (partial(external, "weights.bin"), "the data file 'weights.bin' of tensor 'half' is missing"),

@@ -243,3 +243,31 @@ def test_processes_give_what_one_process_gives(run: Run, run_process: Run, tmp_p
     assert one.err == two.err
     for name in "ab":
         assert (tmp_path / "1" / f"{name}.onnx").read_bytes() == (tmp_path / "2" / f"{name}.onnx").read_bytes()
+
+
+# What is unusual, and right
+
+
+def test_an_output_that_is_an_initializer_keeps_its_declaration(run: Run, tmp_path: Path) -> None:
+    """It has no node, and no value_info: the type that a reader sees is that of the output."""
+    model = save(GELU.replace("(float[batch, 8] y)", "(float[batch, 8] y, float one)"), tmp_path / "model.onnx")
+    assert run("fuse", model).code == 0
+    (_, one) = onnx.load(tmp_path / "model.fused.onnx").graph.output
+    assert one == onnx.load(model).graph.output[1]
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
+def test_an_infinite_constant_is_no_other_constant(run: Run, tmp_path: Path, text: str) -> None:
+    """Nor within a tolerance of anything: 0.5 differs from an infinity by no more than a part of an infinity."""
+    proto = onnx.parser.parse_model(GELU)
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array(text, np.float32), "half"))
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert run("fuse", tmp_path / "model.onnx", "--no-verify", "--dry-run", "--json").json["fusions"] == []
+
+
+def test_texts_may_stand_beside_numbers(run: Run, tmp_path: Path) -> None:
+    """An input of strings: no number can be drawn for it, and the model is verified all the same."""
+    source = GELU.replace("17]", "19]").replace("(float[batch, 8] x)", "(float[batch, 8] x, string[2] a, string[2] b)")
+    source = source.replace("=> (float[batch, 8] y)", "=> (float[batch, 8] y, bool[2] same)")
+    result = run("fuse", save(source.replace("  y =", "  same = Equal (a, b)\n  y ="), tmp_path / "model.onnx"), "--json")
+    assert result.code == 0 and result.json["verification"]["verdict"] == "equivalent"
