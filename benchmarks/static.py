@@ -1,10 +1,11 @@
 """The latency of static schedules beside plain onnxruntime, as ratios.
 
-    python benchmarks/static.py MODEL... [--runs 40] [--threads 1] [--page benchmarks/static.md]
+    python benchmarks/static.py MODEL... [--runs 40] [--threads 1] [--size seq=1]... [--page benchmarks/static.md]
 
-One process, all variants in turn in each round, inputs as `fuse` draws them: *fused* is the general model of
-`onnx_subgraph.InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with `reuse_buffers=True` and its
-input arrays filled in place. A ratio below 1 is faster than onnxruntime with all its own optimisation. All outputs are compared.
+One process, all variants in turn in each round, inputs as `fuse` draws them but for what `--size` says of a dimension: *fused* is
+the general model of `onnx_subgraph.InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with
+`reuse_buffers=True` and its input arrays filled in place. A ratio below 1 is faster than onnxruntime with all its own optimisation.
+With one thread it is processor time, which other processes do not add to. All outputs are compared.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ from onnx_subgraph.verification.sizes import assignments
 
 VARIANTS = ("fused", "static", "replay")
 
+SECONDS, MOST_RUNS = 8.0, 400
+"""A model that is quick runs more rounds than are asked for: as many as take so long, and no more than so many."""
 
-def feeds_of(path: Path) -> dict[str, np.ndarray]:
-    """Inputs that fit, at the first sizes that the model runs with."""
+
+def feeds_of(path: Path, said: dict[str, int]) -> dict[str, np.ndarray]:
+    """Inputs that fit, at the first sizes that the model runs with. said: dimension → size that it is to have."""
     model = load(path)
     infer_shapes(model)
     plain = onnxruntime.InferenceSession(path)
     for sizes in assignments(required_inputs(model), {}):
-        feeds = draw_feeds(model, sizes, 0)
+        feeds = draw_feeds(model, {**sizes, **said}, 0)
         try:
             plain.run(None, feeds)
         except Exception:  # sizes that this model does not take; the next may do
@@ -44,13 +48,13 @@ def feeds_of(path: Path) -> dict[str, np.ndarray]:
     raise SystemExit(f"{path}: no feeds were found that it runs on")
 
 
-def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...]) -> str:
+def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...], said: dict[str, int]) -> str:
     """One line of the table."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     settings = SessionSettings(cache=cache, strict=True, verify=False, skip=skip)
-    feeds = feeds_of(path)
+    feeds = feeds_of(path, said)
     plain = onnxruntime.InferenceSession(path, options)
     fused = InferenceSession(path, options, settings=settings)
     static = StaticSession(path, options, settings=settings)
@@ -75,11 +79,14 @@ def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...])
             scale = max(1.0, float(np.abs(theirs).max()))
             assert np.abs(ours - theirs).max() <= 2e-3 * scale, f"{path.stem}: {name} computes something else"
     seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(runs):
+    clock = time.perf_counter if threads > 1 else time.process_time
+    begun = time.perf_counter()
+    while len(seconds["plain"]) < runs or (time.perf_counter() - begun < SECONDS and len(seconds["plain"]) < MOST_RUNS):
         for name, run in variants.items():
-            begun = time.perf_counter()
+            run()  # what the others left in the caches of the processor is not this one's fault
+            at = clock()
             run()
-            seconds[name].append(time.perf_counter() - begun)
+            seconds[name].append(clock() - at)
     cells = []
     for name in VARIANTS:
         ratios = [one / other for one, other in zip(seconds[name], seconds["plain"], strict=True)]
@@ -92,7 +99,7 @@ def row(path: Path, runs: int, threads: int, cache: Path, skip: tuple[str, ...])
 HEAD = """# Static schedules beside plain onnxruntime
 
 `python benchmarks/static.py MODEL…`: seconds of a run as a ratio to plain onnxruntime {version} with all its optimisation: the
-median of {runs} rounds in which all take turns (with the first and the ninth decile), {threads} thread. *fused* is the
+median of {runs} to {most} rounds in which all take turns (with the first and the ninth decile), {threads} thread. *fused* is the
 general model of `InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with reused buffers. Below 1 is
 faster.{skipped}
 
@@ -108,16 +115,20 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--skip", default="", help="patterns to leave out, separated by commas")
+    parser.add_argument("--size", action="append", default=[], metavar="NAME=SIZE")
     parser.add_argument("--page", type=Path)
     arguments = parser.parse_args()
     skip = tuple(filter(None, arguments.skip.split(",")))
+    said = {name: int(size) for name, _, size in (one.partition("=") for one in arguments.size)}
     skipped = f" Without the patterns {', '.join(skip)}." if skip else ""
-    page = HEAD.format(runs=arguments.runs, threads=arguments.threads, version=onnxruntime.__version__, skipped=skipped)
+    page = HEAD.format(
+        runs=arguments.runs, most=MOST_RUNS, threads=arguments.threads, version=onnxruntime.__version__, skipped=skipped
+    )
     print(page, end="")
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(os.environ.get("ONNX_SUBGRAPH_CACHE", folder))
         for model in arguments.models:
-            line = row(model, arguments.runs, arguments.threads, cache, skip)
+            line = row(model, arguments.runs, arguments.threads, cache, skip, said)
             print(line, flush=True)
             page += line + "\n"
     if arguments.page is not None:
