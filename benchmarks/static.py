@@ -4,7 +4,7 @@
 
 One process, all variants in turn in each round, inputs as `fuse` draws them but for what `--size` says of a dimension: *fused* is
 the general model of `onnx_subgraph.InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with
-`reuse_buffers=True` and its input arrays filled in place. A ratio below 1 is faster than onnxruntime with all its own optimisation.
+`reuse_buffers=True` and its input arrays filled in place. A ratio below 1 is faster than onnxruntime with all its optimisation.
 With one thread it is processor time, which other processes do not add to. All outputs are compared.
 """
 
@@ -101,7 +101,8 @@ HEAD = """# Static schedules beside plain onnxruntime
 `python benchmarks/static.py MODEL…`: seconds of a run as a ratio to plain onnxruntime {version} with all its optimisation: the
 median of {runs} to {most} rounds in which all take turns (with the first and the ninth decile), {threads} thread. *fused* is the
 general model of `InferenceSession`, *static* the schedule of a `StaticSession`, *replay* the same with reused buffers. Below 1 is
-faster.{skipped}
+faster. With one thread it is processor time. Models with a cache of keys and values run one token after 63,
+`--size seq=1 --size past=63 --size batch=1`.{skipped}
 
 | model | inputs | plain ms | fused | static | replay |
 |---|---|---:|---:|---:|---:|
