@@ -1,6 +1,7 @@
 """Times models as they are, as two other fusers make them, and as `fuse` makes them, and writes `benchmarks/latency.md`.
 
     python benchmarks/latency.py CORPUS [--models 'bert*'] [--budget 20] [--rows DIR] [--cache DIR] [--threads N] [--write]
+    python benchmarks/latency.py CORPUS --dims seq=512 …
     python benchmarks/latency.py MODEL.onnx… [--shape INPUT=1x128]…
 
 All four run in turn in one process, each in onnxruntime with all its optimisations and the same number of threads, on feeds that
@@ -49,7 +50,7 @@ BLOCKS = 5
 class Task:
     """One model. entry: what the corpus says of it, sizes and what the transformers optimizer has to be told; budget: seconds.
 
-    made: a folder that keeps what the fusers make.
+    made: a folder that keeps what the fusers make. dims: symbolic dimension → size, in place of the corpus's.
     """
 
     name: str
@@ -60,6 +61,12 @@ class Task:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     corpus: Path | None = None
     made: Path | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> str:
+        """What the row of this task is kept as."""
+        return "@".join([self.name, *(f"{name}={size}" for name, size in self.dims.items())])
 
 
 def make(task: Task) -> None:
@@ -106,6 +113,7 @@ def measure(task: Task) -> Row:
         failures=failures,
         runs=len(times["original"]),
         threads=task.threads,
+        sizes=", ".join(f"{name} {size}" for name, size in task.dims.items()),
     )
 
 
@@ -179,7 +187,7 @@ def _feeds(path: Path, task: Task) -> Mapping[str, Any]:
     """Feeds at the sizes that the corpus names, or at the first that verification would take."""
     model = load(path)
     sizes = dict(next(iter(assignments(required_inputs(model), task.shapes))))
-    sizes |= {name: int(size) for name, size in task.entry.get("run_dims", {}).items()}
+    sizes |= {name: int(size) for name, size in task.entry.get("run_dims", {}).items()} | dict(task.dims)
     return draw_feeds(model, sizes)
 
 
@@ -234,6 +242,12 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:160]}"
 
 
+def dimension(text: str) -> tuple[str, int]:
+    """`seq=512` as a name and a size."""
+    name, _, size = text.partition("=")
+    return name, int(size)
+
+
 def tasks(given: argparse.Namespace) -> list[Task]:
     """What is asked for: the models of a corpus, or files."""
     found = []
@@ -247,7 +261,11 @@ def tasks(given: argparse.Namespace) -> list[Task]:
             units = truth.get(manifest[name]["base"].removesuffix("_fp16conv"), {})
             entry = {**manifest[name], "transformer": bool(units.get("attention") or units.get("softmax"))}
             file = (given.cache or path / "runnable") / f"{name}.onnx"
-            found.append(Task(name, file, given.budget, given.threads, entry, corpus=path.resolve(), made=given.made))
+            dims = {d: size for d, size in given.dims if d in manifest[name].get("run_dims", {})}
+            if bool(dims) == bool(given.dims):
+                found.append(
+                    Task(name, file, given.budget, given.threads, entry, corpus=path.resolve(), made=given.made, dims=dims)
+                )
     return found
 
 
@@ -257,6 +275,9 @@ def main() -> None:
     arguments.add_argument("models_or_corpus", type=Path, nargs="+", metavar="MODEL.onnx|CORPUS")
     arguments.add_argument("--models", default="*", help="a glob over the names of the corpus")
     arguments.add_argument("--shape", type=input_shape, action="append", default=[], help="INPUT=1x128, for files")
+    arguments.add_argument(
+        "--dims", type=dimension, action="append", default=[], help="seq=512, for models of the corpus that have it"
+    )
     arguments.add_argument("--budget", type=float, default=20, help="seconds of timing for one model")
     arguments.add_argument("--limit", type=float, default=900, help="seconds for one model, everything included")
     arguments.add_argument("--threads", type=int, default=CORES)
@@ -267,13 +288,13 @@ def main() -> None:
     arguments.add_argument("--write", action="store_true", help="write the page, of all rows that there are")
     given = arguments.parse_args()
     kept = {p.stem: Row.read(p) for p in sorted(given.rows.glob("*.json"))} if given.rows else {}
-    waiting = [task for task in tasks(given) if task.name not in kept]
+    waiting = [task for task in tasks(given) if task.kept not in kept]
     if given.make:
         for outcome in workers.run(make, waiting, limit=given.limit, fresh=True):
             print(outcome.task.name, outcome.failure.strip()[-200:], flush=True)
         return
     for outcome in workers.run(measure, waiting, limit=given.limit, fresh=True):
-        name = outcome.task.name
+        name = outcome.task.kept
         row = outcome.result or Row(name, True, float("nan"), {}, {"ours": outcome.failure.strip().splitlines()[-1]})
         kept[name] = row
         if given.rows is not None and outcome.result is not None:

@@ -44,6 +44,7 @@ class Row:
     failures: Mapping[str, str]
     runs: int = 0
     threads: int = 1
+    sizes: str = ""
 
     @classmethod
     def read(cls, path: Path) -> Row:
@@ -72,12 +73,14 @@ def told(row: Row) -> str:
 def page(rows: Sequence[Row], version: str) -> str:
     """The page."""
     ordered = sorted(rows, key=lambda r: r.name)
-    transformers = [r for r in ordered if r.transformer]
     threads = max((r.threads for r in ordered), default=1)
     lines = [PREFACE.format(version=version, threads=threads)]
-    for title, chosen in (("Transformers", transformers), ("Others", [r for r in ordered if not r.transformer])):
-        if chosen:
-            lines += [f"## {title} ({len(chosen)})", "", *_summary(chosen), "", *_table(chosen), ""]
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(ordered, key=lambda r: (not r.transformer, r.sizes)):
+        kind = "Transformers" if row.transformer else "Others"
+        groups.setdefault(f"{kind}, {row.sizes or 'at the sizes of the corpus'}", []).append(row)
+    for title, chosen in groups.items():
+        lines += [f"## {title} ({len(chosen)})", "", *_summary(chosen), "", *_table(chosen), ""]
     lines += ["## Where we are slower than the original or, on a transformer, than the best peer", "", *_short(ordered), ""]
     failures = [f"* {r.name}, {COLUMNS[c]}: {why}" for r in ordered for c, why in r.failures.items()]
     return "\n".join([*lines, "## Failures", "", *(failures or ["None."])]) + "\n"
@@ -100,9 +103,9 @@ def _short(rows: Sequence[Row]) -> list[str]:
     found = []
     for row in rows:
         if not row.ours >= NOISE:
-            found.append(f"* {row.name}: {row.ours:.3f} of the original")
+            found.append(f"* {row.name} {row.sizes}: {row.ours:.3f} of the original")
         elif row.transformer and row.ours < NOISE * row.peer:
-            found.append(f"* {row.name}: {row.ours:.3f}, the best peer {row.peer:.3f}")
+            found.append(f"* {row.name} {row.sizes}: {row.ours:.3f}, the best peer {row.peer:.3f}")
     return found or ["Nowhere."]
 
 
