@@ -59,7 +59,10 @@ class Backend(ABC):
 
     @abstractmethod
     def run(self, compiled: Any, inputs: Sequence[Array]) -> Sequence[Array]:
-        """The outputs for these inputs, both in the order of the subgraph. Raises whatever it likes, as `compile` does."""
+        """The outputs for these inputs, both in the order of the subgraph. Raises whatever it likes, as `compile` does.
+
+        The outputs belong to the caller: no later run may write to their memory, and they are not memory of the inputs.
+        """
 
     def save(self, compiled: Any) -> bytes | None:
         """What a later process may `restore`; None where compiling again is as good."""
@@ -80,6 +83,15 @@ def opset_of(node: ir.Node) -> int:
     owner = node.graph
     imports = {} if owner is None else owner.opset_imports
     return imports.get(node.domain, 1)
+
+
+def plain_array(array: Array) -> Array:
+    """The array as other libraries read memory: in one piece, aligned, in the byte order of this machine; itself where it is so.
+
+    Its type is the one that numpy means by its name (there are two int64). What only borrows its memory has to be used while
+    the result is held: it may be a copy that nobody else knows.
+    """
+    return np.require(array, np.dtype(array.dtype.name), ("C", "A"))
 
 
 def dtype_name(dtype: ir.DataType | None) -> str:

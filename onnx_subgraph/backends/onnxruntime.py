@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.backends.backend import Array, Backend, Signature, plain_array
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.verification.sessions import plain_session_class
 
@@ -63,7 +61,7 @@ class OnnxRuntime(Backend):
 
     def run(self, compiled: Nested, inputs: Sequence[Array]) -> Sequence[Array]:
         """The outputs of the session."""
-        feeds = dict(zip(compiled.inputs, map(np.ascontiguousarray, inputs), strict=True))
+        feeds = dict(zip(compiled.inputs, map(plain_array, inputs), strict=True))
         outputs: list[Array] = compiled.session.run(compiled.outputs, feeds)
         return outputs
 

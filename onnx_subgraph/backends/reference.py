@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops import load_op
 
-from onnx_subgraph.backends.backend import Array, Backend, Signature, opset_of
+from onnx_subgraph.backends.backend import Array, Backend, Signature, opset_of, plain_array
 from onnx_subgraph.verification.definitions import DEFINITIONS
 
 if TYPE_CHECKING:
@@ -45,6 +46,6 @@ class Reference(Backend):
         return ReferenceEvaluator(onnx.load_from_string(subgraph.serialized(whole=True)), new_ops=list(DEFINITIONS))
 
     def run(self, compiled: ReferenceEvaluator, inputs: Sequence[Array]) -> Sequence[Array]:
-        """The outputs of the evaluator."""
-        outputs = compiled.run(None, dict(zip(compiled.input_names, inputs, strict=True)))
-        return list(outputs)
+        """The outputs of the evaluator, which gives an input or a weight itself where an operator changes nothing."""
+        outputs = compiled.run(None, dict(zip(compiled.input_names, map(plain_array, inputs), strict=True)))
+        return [output.copy() if isinstance(output, np.ndarray) else output for output in outputs]

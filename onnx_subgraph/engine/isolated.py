@@ -98,6 +98,9 @@ class Isolated(Backend):
             late = deadline is not None and not watch.is_alive()
             ended = _ended(process)
             raise RuntimeError(f"it took more than {deadline:g} s and was ended" if late else ended) from None
+        except BaseException:  # ^C for one: its answer would be taken for that to the next question
+            _close(process)
+            raise
         finally:
             watch.cancel()
         if "error" in answer.head:

@@ -86,7 +86,8 @@ class EngineSession:
             raise UsageError(f"the model has no output {unknown[0]}", hint=f"it has {', '.join(o.name for o in self._outputs)}")
         values = self._given | self._checked(feeds)
         run_steps(self._steps, values, wanted)
-        return [values[name] for name in wanted]
+        loose = {*self._given, *feeds}  # what is an output as well must not be the caller's array, or ours
+        return [values[name].copy() if name in loose else values[name] for name in wanted]
 
     def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         given = {name: value if isinstance(value, np.ndarray) else _array(value) for name, value in feeds.items()}

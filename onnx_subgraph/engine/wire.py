@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from onnx_subgraph.backends.backend import Array
+from onnx_subgraph.backends.backend import Array, plain_array
 
 _LENGTH = Struct("<Q")
 
@@ -26,7 +26,7 @@ class Message:
 
 def send(stream: BinaryIO, message: Message) -> None:
     """Write one message and flush. Raises OSError where nobody reads any more."""
-    arrays = [np.ascontiguousarray(array) for array in message.arrays]
+    arrays = [plain_array(array) for array in message.arrays]
     forms = [(array.dtype.name, array.shape) for array in arrays]
     head = json.dumps({"head": message.head, "arrays": forms, "content": len(message.content)}).encode()
     stream.write(_LENGTH.pack(len(head)) + head)

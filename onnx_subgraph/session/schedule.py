@@ -7,6 +7,7 @@ allocated and bound once, and a run only copies in and replays.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,15 +98,22 @@ class Schedule:
     nbytes: int
     buffers: Buffers | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _owner: weakref.ref[threading.Thread] | None = None
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array], run_options: Any = None) -> Any:
-        """The outputs, as onnxruntime's `run` gives them; from the bound buffers where these are reused and free."""
-        if self.buffers is not None and self._lock.acquire(blocking=False):
-            try:
-                return self._replay(self.buffers, output_names, feeds, run_options)
-            finally:
-                self._lock.release()
+        """The outputs, as onnxruntime's `run` gives them; from the bound buffers where these are reused.
+
+        The buffers are for the first thread that comes: another one would overwrite what that one is still reading.
+        """
+        if self.buffers is not None and self._is_owner():
+            return self._replay(self.buffers, output_names, feeds, run_options)
         return self.session.run(output_names, feeds, run_options)
+
+    def _is_owner(self) -> bool:
+        mine = threading.current_thread()
+        with self._lock:
+            self._owner = self._owner or weakref.ref(mine)
+            return self._owner() is mine
 
     def _replay(self, buffers: Buffers, output_names: Sequence[str] | None, feeds: Mapping[str, Array], options: Any) -> Any:
         for name, array in feeds.items():

@@ -29,7 +29,8 @@ class StaticSession(InferenceSession):
     """An `InferenceSession` with static schedules.
 
     limits: the bound in number and bytes. reuse_buffers: inputs and outputs of a schedule are allocated and bound once; the
-    arrays that `run` returns are then overwritten by the next run of the same signature. Without it they belong to the caller.
+    arrays that `run` returns are then overwritten by the next run of the same signature, by the thread that ran it first; other
+    threads get arrays of their own. Without it all belong to the caller.
     Everything else as in InferenceSession. Several threads may run it. Where the model is not prepared, it has no schedules.
     """
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.engine import isolated
 from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.partitioning.partition import PartitionOptions, partition
 from onnx_subgraph.partitioning.worth import RegionLimits
-from tests.engine.backends import feed, region
+from tests.engine.backends import fails, feed, region
 from tests.partitioning.models import SAMPLES
 
 BACKEND = """
@@ -103,6 +104,15 @@ def test_a_run_that_hangs_is_ended_with_its_process() -> None:
     with pytest.raises(RuntimeError, match=r"it took more than 0.5 s and was ended"):
         backend.run(compiled, feed(14))
     assert right(backend.run(compiled, feed(2)), 2)  # in the next process
+
+
+def test_an_interrupted_run_leaves_no_answer_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Isolated("mortal")
+    compiled = backend.compile(region(), (("float32", (2, 4)),))
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(isolated, "receive", fails(KeyboardInterrupt()))
+        backend.run(compiled, feed(3))
+    assert right(backend.run(compiled, feed(2)), 2)
 
 
 def test_threads_share_the_process() -> None:

@@ -205,3 +205,15 @@ def test_a_session_of_engines_behaves_like_one_of_onnxruntime(tmp_path: Path) ->
             session.run(None, feeds)
     with pytest.raises(UsageError, match="the model has no output q"):
         session.run(["q"], x())
+
+
+def test_outputs_that_are_inputs_or_constants_are_the_callers_own(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 4] x) => (float[n, 4] y, float[n, 4] x, float[2] c) <float[2] c = {1.0, 2.0}> { a = Mul (x, x)  y = Relu (a) }"""
+    partitioned(written(text, tmp_path), tmp_path, "onnxruntime")
+    session, given = EngineSession(tmp_path / "out.onnx"), np.ones((3, 4), np.float32)
+    assert session.engines
+    for array in session.run(None, {"x": given}):
+        array[...] = -1
+    y, same, c = session.run(None, {"x": given})
+    assert (y == 1).all() and (same == 1).all() and c.tolist() == [1, 2]

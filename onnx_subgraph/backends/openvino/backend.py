@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.backends.backend import Array, Backend, Signature, plain_array
 from onnx_subgraph.backends.single import SingleNode
 from onnx_subgraph.errors import UsageError
 
@@ -82,8 +82,10 @@ class OpenVino(Backend):
             request = compiled.idle.pop()
         except IndexError:
             request = compiled.model.create_infer_request()
-        for index, array in zip(compiled.inputs, inputs, strict=True):
-            request.set_input_tensor(index, self._openvino.Tensor(_plain(array), shared_memory=True))
+        # OpenVINO shares no memory that it might not write to; the arrays are held here, because a request does not hold them
+        arrays = [np.require(plain_array(array), requirements="W") for array in inputs]
+        for index, array in zip(compiled.inputs, arrays, strict=True):
+            request.set_input_tensor(index, self._openvino.Tensor(array, shared_memory=True))
         request.infer()
         outputs = [np.array(request.get_output_tensor(index).data) for index in compiled.outputs]
         compiled.idle.append(request)  # one that failed is not used again
@@ -127,8 +129,3 @@ class OpenVino(Backend):
         except Exception:  # its exceptions are plain RuntimeErrors and its own OpConversionFailure
             return False
         return answered is None or all(operation.get_friendly_name() in answered for operation in model.get_ops())
-
-
-def _plain(array: Array) -> Array:
-    """The array as OpenVINO reads it: in one piece, and of the type that numpy means when it says int64 (there are two)."""
-    return np.ascontiguousarray(array).view(np.dtype(array.dtype.name))
