@@ -1,4 +1,4 @@
-"""What a backend gives is right for inputs that lie in memory in any way, and stays so: no later run writes to it, nor to an input."""
+"""What a backend gives is right however its inputs lie in memory, and stays so: no later run writes to it, nor to an input."""
 
 from __future__ import annotations
 

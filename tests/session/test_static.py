@@ -183,7 +183,7 @@ def test_inputs_can_be_filled_in_place(model: Path, here: list[Any]) -> None:
 
 
 def test_buffers_are_for_one_thread_and_results_of_others_stay_right(model: Path, here: list[Any]) -> None:
-    """Threads that run one signature keep all that they get; the first one's arrays are the buffers, only it may overwrite them."""
+    """Threads that run one signature keep all that they get; only the first one gets the buffers, and overwrites them itself."""
     session = made(model, reuse_buffers=True)
     session.warm(feeds(2, 3))
     mine = session.run(None, feeds(2, 3, 1))
