@@ -7,7 +7,7 @@ Slow, and in no way related to onnxruntime: good for tests, and to say who is ri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -47,5 +47,5 @@ class Reference(Backend):
 
     def run(self, compiled: ReferenceEvaluator, inputs: Sequence[Array]) -> Sequence[Array]:
         """The outputs of the evaluator, which gives an input or a weight itself where an operator changes nothing."""
-        outputs = compiled.run(None, dict(zip(compiled.input_names, map(plain_array, inputs), strict=True)))
+        outputs: list[Any] = compiled.run(None, dict(zip(compiled.input_names, map(plain_array, inputs), strict=True)))
         return [output.copy() if isinstance(output, np.ndarray) else output for output in outputs]
