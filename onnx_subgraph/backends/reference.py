@@ -47,5 +47,5 @@ class Reference(Backend):
 
     def run(self, compiled: ReferenceEvaluator, inputs: Sequence[Array]) -> Sequence[Array]:
         """The outputs of the evaluator, which gives an input or a weight itself where an operator changes nothing."""
-        outputs: list[Any] = compiled.run(None, dict(zip(compiled.input_names, map(plain_array, inputs), strict=True)))
+        outputs: Any = compiled.run(None, dict(zip(compiled.input_names, map(plain_array, inputs), strict=True)))
         return [output.copy() if isinstance(output, np.ndarray) else output for output in outputs]
