@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import onnx_ir as ir
 
 from onnx_subgraph.clock import Clock, Progress
+from onnx_subgraph.collection import uncollected
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.language.library import Library, is_built_in
 from onnx_subgraph.language.pattern import Pattern
@@ -147,7 +148,7 @@ def fuse(
         fixed=options.fixed,
         progress=clock.progress,
     )
-    with clock.stage("load"):
+    with clock.stage("load"), uncollected():
         original = load(model)
         infer_shapes(original)
         before, opset_before = _operators(original), original.opset_imports.get("", 0)
@@ -304,7 +305,7 @@ def _wishes(fused: Fused) -> dict[int, frozenset[str]]:
 
 
 def _at_opset(model: ir.Model, opset: int, rewriter: Rewriter, clock: Clock) -> ir.Model:
-    with clock.stage("raise"):
+    with clock.stage("raise"), uncollected():
         raises = opset > model.opset_imports.get("", 0) > 0
         if raises:
             model = raise_opset(model, opset)

@@ -31,7 +31,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("matching",),
     ("language", "model"),
     ("operators",),
-    ("errors", "clock"),
+    ("deadline",),
+    ("errors", "clock", "collection"),
 )
 """From top to bottom. A room imports from the rooms below it and from itself; rooms side by side do not know each other."""
 

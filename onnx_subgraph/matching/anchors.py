@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from itertools import product
+from math import ceil, prod
 
 import onnx_ir as ir
 
@@ -78,6 +79,9 @@ NOWHERE = Start(sys.maxsize, (), 0)
 """No anchor: a part of a pattern that any value may be."""
 
 
+MOST_NEEDS = 64
+"""How many sets of operators are worth making of a choice's alternatives."""
+
 Count = Callable[[frozenset[Identity]], int]
 """How many nodes of the graph are one of these operators."""
 
@@ -85,6 +89,18 @@ Count = Callable[[frozenset[Identity]], int]
 def choose(root: Normal, counts: Count) -> Start:
     """The cheapest set of anchors of a pattern for a graph with these operator counts."""
     return _choose(root, (), counts)
+
+
+def needs(root: Normal) -> tuple[frozenset[Identity], ...]:
+    """Sets of operators of each of which every match holds one: a graph that has none of one set costs nothing to `choose`."""
+    if isinstance(root, Choice):
+        each = [needs(alternative) for alternative in root.alternatives]
+        if prod(map(len, each)) > MOST_NEEDS:
+            return ()
+        return tuple(dict.fromkeys(frozenset().union(*one_of_each) for one_of_each in product(*each)))
+    level = _level(root) if isinstance(root, Operation) else None
+    below = (need for child in children(root) if not _is_free(child) for need in needs(child))
+    return tuple(dict.fromkeys((*(() if level is None else (level.operators,)), *below)))
 
 
 def lacking(root: Normal, counts: Count) -> frozenset[Identity]:

@@ -6,17 +6,16 @@ anchors, climbs to the values that could be its root, and matches from there dow
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph.collection import uncollected
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.matching.anchors import Anchor, Start, choose
+from onnx_subgraph.matching.anchors import Anchor, Identity, Start, choose, needs
 from onnx_subgraph.matching.candidates import RawMiss, explored, once
 from onnx_subgraph.matching.growing import regions_of
 from onnx_subgraph.matching.match import Match, NearMiss
@@ -49,13 +48,24 @@ class Found:
     def near_misses(self) -> tuple[NearMiss, ...]:
         """The furthest failure of each candidate that got past its anchor and is part of no match of its pattern."""
         explorers: dict[tuple[int, int], Matcher] = {}
-        with _no_collection():
+        with uncollected():
             found = ((miss, failure) for miss in self._misses if (failure := explored(miss, explorers)) is not None)
             told = (near_miss(m.normal.pattern, m.view, m.node, failure) for m, failure in once(found))
             return (*self._refused, *told)
 
 
 _NORMAL: dict[int, tuple[Pattern, NormalPattern]] = {}
+
+
+_NEEDS: dict[int, tuple[NormalPattern, tuple[frozenset[Identity], ...]]] = {}
+
+
+def _needs_of(normal: NormalPattern) -> tuple[frozenset[Identity], ...]:
+    """The `needs` of a pattern, worked out once for each pattern object."""
+    known = _NEEDS.get(id(normal))
+    if known is None or known[0] is not normal:
+        known = _NEEDS[id(normal)] = (normal, needs(normal.primary))
+    return known[1]
 
 
 def normal_of(pattern: Pattern) -> NormalPattern:
@@ -84,7 +94,7 @@ def find(
     matches: list[Match] = []
     misses: list[RawMiss] = []
     refused: list[NearMiss] = []
-    with _no_collection():
+    with uncollected():
         for graph, owner, opsets in searched(model):
             view = View(graph, constants, opsets, owner)
             counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
@@ -96,21 +106,6 @@ def find(
                     matches += regions
                     refused += not_kept
     return Found(tuple(matches), tuple(misses), tuple(refused))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Matching makes many small immutable values and no cycles; the collector would walk the whole graph again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if not gc.get_freeze_count():
-                gc.freeze()  # what was made counts as old, so that the collector does not walk it all at once now
-                gc.unfreeze()
-            gc.enable()
 
 
 def searched(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
@@ -134,6 +129,8 @@ def _search(
     asked: bool,
 ) -> None:
     assert normal.primary.definition is not None
+    if not asked and any(map(counts.keys().isdisjoint, _needs_of(normal))):  # most patterns, in most functions
+        return
     start = choose(normal.primary, lambda operators: sum(counts.get(identity, 0) for identity in operators))
     if not start.cost:
         if asked:

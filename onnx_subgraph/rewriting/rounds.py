@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from onnx_subgraph.collection import uncollected
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.find import Found, find
 from onnx_subgraph.matching.match import NearMiss
@@ -61,6 +62,7 @@ class Rewriter:
     thorough: bool = False
     asked: bool = False
 
+    @uncollected()
     def __call__(self, base: ir.Model, admits: Admits | None = None, record: Record | None = None) -> Fused:
         """`base` rewritten, itself left as it is. admits: whether a place may be touched. record: see `apply`."""
         model = copied(base)
