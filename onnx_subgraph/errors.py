@@ -66,6 +66,10 @@ class UsageError(OnnxSubgraphError):
     """Options that do not fit together, the model or this machine (an unknown provider, feeds that do not fit)."""
 
 
+class TimeLimitError(OnnxSubgraphError):
+    """A command that took longer than its user allows."""
+
+
 class SessionError(OnnxSubgraphError):
     """A model that could not be prepared for a session. Raised where that is strict; else the unmodified model is used."""
 

@@ -43,7 +43,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110},
     epilog=(
         "Exit codes: 0 yes; 1 no (not equivalent, not as expected, a proof failed); "
-        "2 could not tell (usage, unreadable model, bad pattern)."
+        "2 could not tell (usage, unreadable model, bad pattern, out of time)."
     ),
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")

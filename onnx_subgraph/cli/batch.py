@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from onnx_subgraph.cli.ci import held
 from onnx_subgraph.cli.failure import describe
+from onnx_subgraph.cli.options import LESS_TIME
 from onnx_subgraph.cli.terminal import quiet_libraries
+from onnx_subgraph.deadline import time_limit
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -39,6 +41,7 @@ class Task:
     """One model to fuse. patterns: the folders and files given beside the built-in ones.
 
     section: what is expected of it; where that is missed, it is not written. measured: whether its size is asked for.
+    time_limit: the seconds that it may take, 0 for any.
     """
 
     model: Path
@@ -47,6 +50,7 @@ class Task:
     options: Options
     section: Section | None = None
     measured: bool = False
+    time_limit: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,8 @@ def _fuse(task: Task, library: Library, progress: Callable[[str], None]) -> Fuse
         from onnx_subgraph.pipeline import fuse
 
         accepts = partial(_accepts, task.section, library) if task.measured else None
-        return fuse(task.model, task.output, library, task.options, progress, accepts)
+        with time_limit(task.time_limit, progress, LESS_TIME) as told:
+            return fuse(task.model, task.output, library, task.options, told, accepts)
     except Exception as error:
         return Failure(describe(error))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnx_subgraph.cli.options import check_ids, json_option, patterns_option, prefer_option
+from onnx_subgraph.cli.options import check_ids, json_option, patterns_option, prefer_option, time_limit_option
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,8 +24,17 @@ if TYPE_CHECKING:
 @click.option("--node", metavar="NAME", help="Only what has to do with the node of this name.")
 @patterns_option
 @prefer_option
+@time_limit_option
 @json_option
-def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[Path, ...], prefer: str, as_json: bool) -> int:
+def explain(
+    model: Path,
+    pattern: str | None,
+    node: str | None,
+    patterns: tuple[Path, ...],
+    prefer: str,
+    time_limit: float,
+    as_json: bool,
+) -> int:
     """Say what matched in MODEL, what nearly did, why it did not, and what would have to change.
 
     Without PATTERN and --node it tells of what came most of the way to a match, with PATTERN of what came
@@ -33,6 +42,7 @@ def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[
     """
     from onnx_subgraph import pipeline
     from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.deadline import time_limit as limited
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.report import json, text
     from onnx_subgraph.report.relevance import absence, answering, asked, unfused
@@ -45,9 +55,9 @@ def explain(model: Path, pattern: str | None, node: str | None, patterns: tuple[
     # A region becomes a function and nothing else: asked about one, we don't answer that the target is another.
     target = "function" if pattern and library.get(pattern).grow else "onnxruntime"
     options = pipeline.Options(target, prefer=prefer, only=only, dry_run=True, verify=False)
-    with progress() as say:
-        say(f"{model}: find")
-        result = pipeline.explain(model, library, options)
+    hint = "PATTERN asks about one pattern only, --time-limit gives more time"
+    with progress() as say, limited(time_limit, lambda stage: say(f"{model}: {stage}"), hint) as told_stage:
+        result = pipeline.explain(model, library, options, told_stage)
     if node is not None:
         _check_node(node, result)
     result = unfused(about(result, pattern=pattern, node=node))

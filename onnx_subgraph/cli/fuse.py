@@ -28,6 +28,7 @@ from onnx_subgraph.cli.options import (
     provider_option,
     shapes,
     target_option,
+    time_limit_option,
 )
 from onnx_subgraph.cli.page import check_folder, plan_pages, report_option, write_page
 from onnx_subgraph.errors import UsageError
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
 )
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to fuse at a time.")
+@time_limit_option
 @click.option("--dry-run", is_flag=True, help="Write no model.")
 @report_option
 @ci_options
@@ -111,6 +113,7 @@ def fuse(
     compare_ort: bool,
     opset: str,
     jobs: int,
+    time_limit: float,
     dry_run: bool,
     report: Path | None,
     expect: Path | None,
@@ -166,7 +169,7 @@ def fuse(
         **feeds,
     )
     tasks = [
-        Task(model, path, patterns, options, section, wanted.measured)
+        Task(model, path, patterns, options, section, wanted.measured, time_limit)
         for model, path, section in zip(models, outputs, sections, strict=True)
     ]
     # A CI system ends a job with SIGTERM: like ^C, it leaves no half-written file behind.

@@ -121,6 +121,21 @@ def prefer_option(command: Command) -> Command:
     )(command)
 
 
+LESS_TIME = "--no-verify and --only leave work out, --shape verifies on smaller inputs, --time-limit gives more time"
+"""What to do where `fuse` ran out of time."""
+
+
+def time_limit_option(command: Command) -> Command:
+    """`--time-limit`: how long one model may take."""
+    return click.option(
+        "--time-limit",
+        type=click.FloatRange(min=0),
+        default=3600,
+        metavar="SECONDS",
+        help="Give a model up after this time: nothing is written, exit code 2. 0 for no limit.",
+    )(command)
+
+
 def feeds_options(command: Command) -> Command:
     """`--rtol`, `--atol`, `--seed`, `--shape` and `--inputs`: with what, and how strictly, two models are compared."""
     for option in reversed(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from onnx_subgraph.cli.options import feeds_options, flat, identifiers, json_option, shapes
+from onnx_subgraph.cli.options import feeds_options, flat, identifiers, json_option, shapes, time_limit_option
 
 
 @click.command(short_help="Make engines of the regions that a backend supports.")
@@ -59,6 +59,7 @@ from onnx_subgraph.cli.options import feeds_options, flat, identifiers, json_opt
 )
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @feeds_options
+@time_limit_option
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
 @json_option
 def partition(
@@ -73,6 +74,7 @@ def partition(
     measure: bool,
     no_verify: bool,
     dry_run: bool,
+    time_limit: float,
     as_json: bool,
     shape: tuple[tuple[str, tuple[int, ...]], ...],
     **feeds: Any,
@@ -87,6 +89,7 @@ def partition(
         raise click.UsageError("--measure times what was verified: leave --no-verify out")
 
     from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.deadline import time_limit as limited
     from onnx_subgraph.model.atomic import check_target
     from onnx_subgraph.partitioning.partition import PartitionOptions
     from onnx_subgraph.partitioning.partition import partition as run
@@ -98,8 +101,9 @@ def partition(
         check_target(output, never=(model,))
     limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny), gain=gain)
     options = PartitionOptions(backend, limits, measure, verify=not no_verify, shapes=given, dry_run=dry_run, **feeds)
-    with progress() as say:
-        result = run(model, output, options, lambda stage: say(f"{model}: {stage}"))
+    hint = "--no-verify leaves work out, --shape verifies on smaller inputs, --time-limit gives more time"
+    with progress() as say, limited(time_limit, lambda stage: say(f"{model}: {stage}"), hint) as tell:
+        result = run(model, output, options, tell)
     if as_json:
         show_json(regions.as_json(result))
     else:

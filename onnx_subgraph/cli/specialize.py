@@ -21,6 +21,7 @@ from onnx_subgraph.cli.options import (
     provider_option,
     shapes,
     target_option,
+    time_limit_option,
 )
 from onnx_subgraph.errors import UsageError
 
@@ -57,6 +58,7 @@ from onnx_subgraph.errors import UsageError
     metavar="auto|keep|N",
     help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
 )
+@time_limit_option
 @json_option
 def specialize(
     model: Path,
@@ -70,6 +72,7 @@ def specialize(
     providers: tuple[str, ...],
     no_verify: bool,
     opset: str,
+    time_limit: float,
     as_json: bool,
     shape: tuple[tuple[str, tuple[int, ...]], ...],
     **feeds: Any,
@@ -93,6 +96,7 @@ def specialize(
 
     from onnx_subgraph.cli.fuse import exit_code
     from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.deadline import time_limit as limited
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.model.atomic import check_target
     from onnx_subgraph.pipeline import Options, fuse
@@ -114,8 +118,9 @@ def specialize(
         opset=opset,
         **feeds,
     )
-    with progress() as say:
-        result = fuse(model, output, library, options, lambda stage: say(f"{model}: {stage}"))
+    hint = "--no-verify and --skip leave work out, --shape with smaller sizes verifies faster, --time-limit gives more time"
+    with progress() as say, limited(time_limit, lambda stage: say(f"{model}: {stage}"), hint) as tell:
+        result = fuse(model, output, library, options, tell)
     told = telling(result, library)
     if as_json:
         show_json(json.fusion(told))

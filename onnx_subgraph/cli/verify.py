@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from onnx_subgraph.cli.options import feeds_options, json_option, provider_option, shapes
+from onnx_subgraph.cli.options import feeds_options, json_option, provider_option, shapes, time_limit_option
 
 
 @click.command(short_help="Say whether one model computes the same as another.")
@@ -19,22 +19,26 @@ from onnx_subgraph.cli.options import feeds_options, json_option, provider_optio
 @click.argument("candidate", type=click.Path(path_type=Path))
 @provider_option
 @feeds_options
+@time_limit_option
 @json_option
 def verify(
     reference: Path,
     candidate: Path,
     providers: tuple[str, ...],
     shape: tuple[tuple[str, tuple[int, ...]], ...],
+    time_limit: float,
     as_json: bool,
     **feeds: Any,
 ) -> int:
     """Say whether CANDIDATE computes the same as REFERENCE: exit code 0 if it does, 1 if not, 2 if that can't be told."""
     from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.deadline import time_limit as limited
     from onnx_subgraph.report import json, text
     from onnx_subgraph.verification.verify import verify as compare
 
-    with progress() as say:
-        verdict = compare(reference, candidate, providers=providers, shapes=shapes(shape), progress=say, **feeds)
+    hint = "--shape compares on smaller inputs, --time-limit gives more time"
+    with progress() as say, limited(time_limit, say, hint) as tell:
+        verdict = compare(reference, candidate, providers=providers, shapes=shapes(shape), progress=tell, **feeds)
     if as_json:
         show_json({"reference": str(reference), "candidate": str(candidate), **json.verdict(verdict)})
     else:

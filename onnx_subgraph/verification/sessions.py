@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onnx_subgraph.deadline import check, remaining
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.verification.verdict import PlacedNode, Placement
 
@@ -201,7 +202,7 @@ def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
     options = onnxruntime().RunOptions()
     options.log_severity_level = 4
     exotic = any(argument.type in _EXOTIC for argument in (*handle.get_inputs(), *handle.get_outputs()))
-    watch = threading.Timer(LONGEST_RUN, setattr, (options, "terminate", True))
+    watch = threading.Timer(min(LONGEST_RUN, remaining()), setattr, (options, "terminate", True))
     watch.daemon = True
     watch.start()
     try:
@@ -209,6 +210,7 @@ def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
             return _run_as_values(handle, feeds, options)
         return dict(zip(session.outputs, handle.run(None, dict(feeds), options), strict=True))
     except Exception as error:  # as above
+        check()
         return Failure(f"it ran for {LONGEST_RUN:g} seconds and was ended" if options.terminate else _first_lines(error))
     finally:
         watch.cancel()
