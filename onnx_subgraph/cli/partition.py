@@ -57,6 +57,12 @@ from onnx_subgraph.cli.options import feeds_options, flat, identifiers, json_opt
     is_flag=True,
     help="Time every region, and leave those that the backend does not run faster. The result depends on the machine.",
 )
+@click.option(
+    "--isolated/--no-isolated",
+    default=None,
+    show_default="isolated unless the backend comes with onnx-subgraph",
+    help="Verify and time with the backend in a process of its own: a region in which it crashes is left as it was.",
+)
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @feeds_options
 @time_limit_option
@@ -72,6 +78,7 @@ def partition(
     deny: tuple[tuple[str, ...], ...],
     gain: float | None,
     measure: bool,
+    isolated: bool | None,
     no_verify: bool,
     dry_run: bool,
     time_limit: float,
@@ -100,7 +107,7 @@ def partition(
     if not dry_run:
         check_target(output, never=(model,))
     limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny), gain=gain)
-    options = PartitionOptions(backend, limits, measure, verify=not no_verify, shapes=given, dry_run=dry_run, **feeds)
+    options = PartitionOptions(backend, limits, measure, isolated, verify=not no_verify, shapes=given, dry_run=dry_run, **feeds)
     hint = "--no-verify leaves work out, --shape verifies on smaller inputs, --time-limit gives more time"
     with progress() as say, limited(time_limit, lambda stage: say(f"{model}: {stage}"), hint) as tell:
         result = run(model, output, options, tell)

@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Remote:
-    """A region that was sent. started: which of the processes, counted from the first, has it compiled."""
+    """A region that was sent. started: which of the processes, counted from the first, has it compiled.
+
+    seconds: what its last run took over there, without the way there and back.
+    """
 
     number: int
     subgraph: Subgraph
     signature: Signature
     started: int = 0
+    seconds: float = 0.0
 
 
 class Isolated(Backend):
@@ -71,7 +75,9 @@ class Isolated(Backend):
         with self._lock:
             if not self._is_alive() or compiled.started != self._started:
                 self._compile(compiled)
-            return self._ask({"ask": "run", "region": compiled.number}, inputs, deadline=self._deadline).arrays
+            answer = self._ask({"ask": "run", "region": compiled.number}, inputs, deadline=self._deadline)
+            compiled.seconds = answer.head["seconds"]
+            return answer.arrays
 
     def _compile(self, region: Remote) -> None:
         with self._lock:

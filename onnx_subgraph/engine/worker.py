@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any, BinaryIO
 
 import onnx
@@ -54,7 +55,9 @@ def _answer(backend: Backend, regions: dict[int, Any], message: Message) -> Mess
     for gone in head["gone"]:
         regions.pop(gone, None)
     if head["ask"] == "run":
-        return Message({}, list(backend.run(regions[head["region"]], message.arrays)))
+        begun = time.perf_counter()
+        outputs = list(backend.run(regions[head["region"]], message.arrays))
+        return Message({"seconds": time.perf_counter() - begun}, outputs)
     model = ir.from_proto(onnx.load_from_string(message.content))
     signature = tuple((dtype, tuple(shape)) for dtype, shape in head["signature"])
     regions[head["region"]] = backend.compile(Subgraph(head["name"], head["key"], model), signature)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.backends.backend import Array, Backend, Signature
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.engine.isolated import Remote
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.verification.sessions import Failure, open_session, run
 
@@ -30,12 +31,13 @@ LEAST = 5
 
 
 class Timed(Backend):
-    """A backend, and a record of what its runs take: region → seconds."""
+    """A backend, and a record of what its runs take: region → seconds. away: seconds of the way to a process of its own."""
 
     def __init__(self, inner: Backend) -> None:
         self.name, self.version = inner.name, inner.version
         self.specializes, self.concurrent = inner.specializes, inner.concurrent
         self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.away: dict[str, list[float]] = defaultdict(list)
         self._inner = inner
 
     def supports(self, node: ir.Node) -> bool:
@@ -51,14 +53,20 @@ class Timed(Backend):
         name, region = compiled
         begun = time.perf_counter()
         outputs = self._inner.run(region, inputs)
-        self.seconds[name].append(time.perf_counter() - begun)
+        seconds = time.perf_counter() - begun
+        inside = region.seconds if isinstance(region, Remote) else seconds
+        self.seconds[name].append(inside)
+        self.away[name].append(seconds - inside)
         return outputs
 
 
 def slower(
     original: Path, candidate: Path, weights: Path, backend: Backend, provider: str, feeds: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The engines of `candidate` that don't pay on these feeds: name → why, in words. weights: the folder of its data files."""
+    """The engines of `candidate` that don't pay on these feeds, or fail: name → why, in words. weights: the folder of its data.
+
+    backend: may be isolated; what it takes to send arrays to its process and back is not counted.
+    """
     plain = open_session(original, provider, optimised=True)
     if isinstance(plain, Failure):
         return {}
@@ -71,6 +79,10 @@ def slower(
     for who, session in sessions.items():
         ways[who] = lambda session=session: session.run(None, feeds)  # type: ignore[misc]
     whole = _in_turn(ways)
+    failed = {engine.subgraph.name: engine.failure for engine in sessions["backend"].engines if engine.failure}
+    if failed:
+        return failed
+    whole["backend"] -= sum(statistics.median(away[1:]) for away in timed["backend"].away.values())
     engines = {name: statistics.median(seconds[1:]) for name, seconds in timed["backend"].seconds.items()}
     nested = {name: statistics.median(seconds[1:]) for name, seconds in timed["onnxruntime"].seconds.items()}
     crossing = max(0.0, whole["onnxruntime"] - whole["original"]) / max(1, len(nested))

@@ -16,10 +16,12 @@ from tempfile import TemporaryDirectory
 import onnx_ir as ir
 
 from onnx_subgraph.backends.backend import Backend
-from onnx_subgraph.backends.registry import find_backend
+from onnx_subgraph.backends.registry import SHIPPED, find_backend
 from onnx_subgraph.clock import Clock, Progress
+from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning
+from onnx_subgraph.language.capability import read_capability
 from onnx_subgraph.model.files import hand_on, load, save, write_temporary
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Unsupported, partition_model
@@ -39,12 +41,15 @@ class PartitionOptions:
     """How to partition. backend: a name of the registry, or a file that declares one. limits: what a region must be.
 
     measure: time the regions, and leave those that are not faster by the backend; what is left depends on the machine.
+    isolated: verify and measure with the backend in a process of its own, which it may crash; None for backends that don't come
+    with this package.
     The others are as for `fuse`: verify, rtol, atol, seed, shapes and inputs for the comparison, dry_run to write nothing.
     """
 
     backend: str
     limits: RegionLimits = field(default_factory=RegionLimits)
     measure: bool = False
+    isolated: bool | None = None
     verify: bool = True
     rtol: float | None = None
     atol: float | None = None
@@ -88,11 +93,14 @@ def partition(
     Raises ModelError for a model that can't be read or written, UsageError for a backend that is not there.
     """
     clock = Clock(progress)
+    isolated = _isolated(options) if backend is None else None  # first, because it may not even start
     backend = backend or find_backend(options.backend)
+    if isolated is not None:
+        isolated.name = backend.name  # which its engines ask for
     with clock.stage("load"):
         original = load(model)
         infer_shapes(original)
-    trial = _Trial(model, original, backend, options, clock)
+    trial = _Trial(model, original, backend, isolated or backend, options, clock)
     partition, verdict = trial.partitioned()
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     target = None if options.dry_run or not writes else output
@@ -118,11 +126,15 @@ def partition(
 
 @dataclass(slots=True)
 class _Trial:
-    """The attempts at one model: each without the regions that the one before has shown to fail."""
+    """The attempts at one model: each without the regions that the one before has shown to fail.
+
+    backend: says what it supports. running: the same, or in a process of its own; runs the engines.
+    """
 
     path: Path
     original: ir.Model
     backend: Backend
+    running: Backend
     options: PartitionOptions
     clock: Clock
     refused: dict[int, str] = field(default_factory=dict)
@@ -173,7 +185,7 @@ class _Trial:
 
         def by_engines(candidate: Path) -> Session | Failure:
             try:
-                session = EngineSession(candidate, backends={self.backend.name: self.backend}, weights=weights)
+                session = EngineSession(candidate, backends={self.backend.name: self.running}, weights=weights)
             except Exception as error:  # onnxruntime's exceptions share no class of their own
                 return Failure(str(error))
             opened.append(session)
@@ -193,9 +205,10 @@ class _Trial:
         if isinstance(cases, Failure):
             return {}
         weights = self.path.resolve().parent
-        with TemporaryDirectory(prefix="onnx-subgraph-") as folder:
+        with TemporaryDirectory(prefix="onnx-subgraph-") as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", OnnxSubgraphWarning)  # the report tells them
             candidate = write_temporary(partition.model, self.path, Path(folder))
-            found = slower(self.path, candidate, weights, self.backend, CPU, cases[0].feeds)
+            found = slower(self.path, candidate, weights, self.running, CPU, cases[0].feeds)
         return {made.place: found[made.node] for made in partition.engines if made.node in found}
 
     def _guilty(self, partition: Partition, reference: Reference) -> dict[int, str]:
@@ -211,6 +224,15 @@ class _Trial:
                 said = worst.problem or f"{worst.output} is off by {worst.error:.3g}, {worst.bound:.3g} is allowed"
                 found[made.place] = f"its results differ: {said}"
         return found
+
+
+def _isolated(options: PartitionOptions) -> Isolated | None:
+    """The backend in a process of its own; None where it is to run in this one."""
+    name = options.backend
+    if name.endswith((".yaml", ".yml")):
+        name = read_capability(Path(name)).runs
+    trusted = name in SHIPPED if options.isolated is None else not options.isolated
+    return None if trusted or not options.verify else Isolated(options.backend)
 
 
 def _count(model: ir.Model) -> int:

@@ -104,7 +104,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         try:
             # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
             super().__init__(str(self.prepared.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
-            self._engines = engines_of(self.prepared)
+            self._engines = engines_of(self.prepared, self._settings or SessionSettings())
         except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
             self.prepared = self._give_up(error)
             return False
@@ -131,13 +131,14 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return Prepared(None, reason=said)
 
 
-def engines_of(prepared: Prepared) -> EngineSession | None:
+def engines_of(prepared: Prepared, settings: SessionSettings) -> EngineSession | None:
     """What runs the engines of a prepared model; None where it has none. Raises OnnxSubgraphError where a backend is missing."""
     if not prepared.engines or prepared.path is None:
         return None
+    from onnx_subgraph.engine.engine import EngineSettings
     from onnx_subgraph.engine.session import EngineSession
 
-    return EngineSession(prepared.path)
+    return EngineSession(prepared.path, settings=EngineSettings(isolated=settings.isolated))
 
 
 def weights_folder(options: Any) -> Path | None:

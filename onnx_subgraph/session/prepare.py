@@ -77,7 +77,10 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
 
 def partitioning(settings: SessionSettings) -> tuple[tuple[str, ...], ...]:
     """The command that gives regions to the backend, where one is chosen."""
-    return () if settings.backend is None else (("partition", "--backend", settings.backend),)
+    if settings.backend is None:
+        return ()
+    chosen = [*(["--isolated"] if settings.isolated else []), *(["--measure"] if settings.measure else [])]
+    return (("partition", "--backend", settings.backend, *chosen),)
 
 
 def prepare(

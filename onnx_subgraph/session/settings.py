@@ -37,13 +37,16 @@ class SessionSettings:
 
     enabled: False loads models as they are. skip, patterns, target: as the options of `onnx-subgraph fuse`; no target stands for
     standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
-    backend: of `onnx-subgraph partition`, None for fusing alone. verify: compare the fused model with the original first.
+    backend: of `onnx-subgraph partition`, None for fusing alone. isolated: it prepares and runs in processes of its own, which it
+    may crash. measure: as the option of `onnx-subgraph partition`. verify: compare the fused model with the original first.
     strict: a failure raises, and does not fall back to the unmodified model with a warning.
     cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
     """
 
     enabled: bool = True
     backend: str | None = None
+    isolated: bool = False
+    measure: bool = False
     target: str | None = None
     skip: tuple[str, ...] = ()
     patterns: tuple[Path, ...] = ()
@@ -62,6 +65,8 @@ class SessionSettings:
         return cls(
             enabled=_flag(given, "SESSION", default.enabled),
             backend=None if given.get("BACKEND", "").lower() in _NO else given["BACKEND"],
+            isolated=_flag(given, "ISOLATED", default.isolated),
+            measure=_flag(given, "MEASURE", default.measure),
             target=given.get("TARGET") or None,
             skip=tuple(part.strip() for part in given.get("SKIP", "").split(",") if part.strip()),
             patterns=tuple(Path(part) for part in given.get("PATTERNS", "").split(os.pathsep) if part),
@@ -76,6 +81,8 @@ class SessionSettings:
 VARIABLES: Mapping[str, str] = {
     "SESSION": "1 or 0: 0 loads models as they are, 1 (with the hook) prepares them",
     "BACKEND": "the backend that regions are given to; it implies SESSION=1",
+    "ISOLATED": "1 runs the backend in a process of its own, which it may crash",
+    "MEASURE": "1 gives the backend only regions that were timed to be faster by it, as partition --measure",
     "TARGET": "as fuse --target",
     "SKIP": "as fuse --skip",
     "PATTERNS": "as fuse --patterns; several, separated as in PATH",

@@ -154,7 +154,7 @@ def _maker(
         try:
             if prepared.path is None:
                 raise SessionError(prepared.reason)
-            session = engines_of(prepared) or plain_session_class()(
+            session = engines_of(prepared, settings) or plain_session_class()(
                 str(prepared.path), options, providers, provider_options, enable_fallback=0
             )
         finally:

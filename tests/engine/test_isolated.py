@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
+from onnx_subgraph import InferenceSession, SessionSettings
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.cli import main
 from onnx_subgraph.engine import isolated
 from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.isolated import Isolated
@@ -28,6 +34,7 @@ from onnx_subgraph.backends.reference import Reference
 class Mortal(Reference):
     \"\"\"It ends its process when it meets a batch of thirteen, hangs at fourteen, raises at fifteen, and always prints.\"\"\"
 
+    name = "mortal"
     specializes = True
 
     def compile(self, subgraph, signature):
@@ -46,6 +53,27 @@ class Mortal(Reference):
                 raise ValueError("fifteen is too many")
         return super().run(compiled, inputs)
 
+class Abrupt(Reference):
+    # It ends its process where there is an Exp, when it runs it, and where there is a Log, when it compiles it.
+
+    name = "abrupt"
+    specializes = True
+
+    def supports(self, node):
+        return node.op_type != "Softmax"
+
+    def compile(self, subgraph, signature):
+        operators = {node.op_type for node in subgraph.model.graph}
+        if "Log" in operators:
+            os.abort()
+        return "Exp" in operators, super().compile(subgraph, signature)
+
+    def run(self, compiled, inputs):
+        dies, evaluator = compiled
+        if dies:
+            os.abort()
+        return super().run(evaluator, inputs)
+
 class Stillborn(Reference):
     def __init__(self):
         os._exit(3)
@@ -59,8 +87,8 @@ def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     information = tmp_path / "mortal-1.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: mortal\nVersion: 1\n")
-    points = "[onnx_subgraph.backends]\nmortal = mortal_backend:Mortal\nstillborn = mortal_backend:Stillborn\n"
-    (information / "entry_points.txt").write_text(points)
+    points = "".join(f"{name.lower()} = mortal_backend:{name}\n" for name in ("Mortal", "Abrupt", "Stillborn"))
+    (information / "entry_points.txt").write_text(f"[onnx_subgraph.backends]\n{points}")
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
@@ -143,3 +171,54 @@ def test_a_session_of_a_real_model(tmp_path: Path) -> None:
 def test_one_that_does_not_start_is_a_usage_error(name: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         Isolated(name)
+
+
+THREE = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 8] x) => (float[n, 8] y)
+{
+  a = Abs (x)  b = Sqrt (a)  c = Neg (b)  s = Softmax (c)
+  d = Abs (s)  e = Exp (d)   f = Neg (e)  t = Softmax (f)
+  h = Abs (t)  i = Log (h)   y = Neg (i)
+}
+"""
+
+
+@pytest.mark.parametrize("measured", [False, True], ids=["verified", "measured"])
+def test_partition_leaves_regions_in_which_the_backend_ends_its_process(
+    measured: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The command lives on, and says which region and why; the others become engines."""
+    source = tmp_path / "three.onnx"
+    source.write_bytes(onnx.parser.parse_model(THREE).SerializeToString())
+    measure = ["--measure"] if measured else ["--gain", "inf"]
+    assert main(["partition", str(source), "--backend", "abrupt", *measure, "--shape", "x=3x8", "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    died = [region for region in told["refused"] if "its process ended by SIGABRT" in region["reason"]]
+    assert len(died) == 2 and told["verification"]["verdict"] == "equivalent"
+    assert any("did not run it" in region["reason"] for region in died)
+    assert any("did not compile it" in region["reason"] for region in died)
+    kept = [sum(engine["operators"].values()) for engine in told["engines"]]
+    assert kept == [3] or (measured and not kept)  # the evaluator may well be slower than onnxruntime
+    assert (tmp_path / "three.partitioned.onnx").exists()
+
+
+def test_partition_says_that_the_backend_does_not_start(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "three.onnx"
+    source.write_bytes(onnx.parser.parse_model(THREE).SerializeToString())
+    assert main(["partition", str(source), "--backend", "stillborn", "--isolated", "--json"]) == 2
+    assert "its process ended with exit code 3" in "".join(capfd.readouterr())
+
+
+def test_a_session_by_the_environment_survives_its_backend(tmp_path: Path) -> None:
+    source = tmp_path / "chain.onnx"
+    source.write_bytes(onnx.parser.parse_model(THREE.replace("Softmax", "Tanh").replace("Log", "Tanh")).SerializeToString())
+    variables = {"BACKEND": "mortal", "ISOLATED": "1", "STRICT": "1", "CACHE": str(tmp_path / "cache")}
+    settings = SessionSettings.of_environment({f"ONNX_SUBGRAPH_{name}": value for name, value in variables.items()})
+    session, plain = InferenceSession(source, settings=settings), onnxruntime.InferenceSession(source)
+    assert session.prepared.engines == 1
+    for batch in (2, 13, 3):
+        given = {"x": np.full((batch, 8), 0.5, np.float32)}
+        with pytest.warns(OnnxSubgraphWarning, match="SIGSEGV") if batch == 13 else nullcontext():
+            outputs = session.run(None, given)
+        np.testing.assert_allclose(outputs[0], plain.run(None, given)[0], rtol=1e-5)

@@ -73,7 +73,7 @@ def test_a_backend_that_is_not_there_leaves_the_model_as_it_is(chain: Path, sett
 def test_a_backend_that_is_gone_when_the_model_is_loaded(
     chain: Path, nested: SessionSettings, x: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise SessionError("the backend is gone")
 
     monkeypatch.setattr(inference, "engines_of", fail)

@@ -22,6 +22,8 @@ def test_each_variable_says_what_it_says() -> None:
         {
             "ONNX_SUBGRAPH_SESSION": "0",
             "ONNX_SUBGRAPH_BACKEND": "openvino",
+            "ONNX_SUBGRAPH_ISOLATED": "1",
+            "ONNX_SUBGRAPH_MEASURE": "yes",
             "ONNX_SUBGRAPH_TARGET": "standard",
             "ONNX_SUBGRAPH_SKIP": "gelu, mish",
             "ONNX_SUBGRAPH_PATTERNS": os.pathsep.join(["a", "b"]),
@@ -35,6 +37,8 @@ def test_each_variable_says_what_it_says() -> None:
     assert settings == SessionSettings(
         enabled=False,
         backend="openvino",
+        isolated=True,
+        measure=True,
         target="standard",
         skip=("gelu", "mish"),
         patterns=(Path("a"), Path("b")),
