@@ -44,7 +44,7 @@ format: $(INSTALLED_DEV)
 
 # onnxruntime's wheels exclude each other, so the one with OpenVINO has an environment of its own.
 test-openvino: $(OPENVINO)/installed-$(HASH)
-	$(OPENVINO)/bin/pytest tests/providers
+	$(OPENVINO)/bin/pytest -rs tests/providers
 
 $(OPENVINO)/installed-$(HASH):
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3'; exit 2; }

@@ -83,6 +83,8 @@ def _fronts(view: View, through: Through, value: ir.Value, limit: int, *, produc
         step = step_of(source)
         if step is None or not _may_expand(step, power, product=product):
             return
+        if len(step.items) + len(rest) + len(done) > limit:  # as most are: not worth putting together
+            return
         inner = tuple((v, power * e) for v, e in step.items)
         constant = front.constant * step.constant**power if product else front.constant + power * step.constant
         scalars = (*front.scalars, *((v, power * e) for v, e in step.scalars))
