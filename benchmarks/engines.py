@@ -151,7 +151,7 @@ the median of {rounds} to {most} rounds in which all take turns (with the first 
 *direct* is OpenVINO {openvino} by its own API, *whole* the model as `partition --backend openvino` leaves it, *pieces* the
 same with `--deny {denied}`, and *all pieces* that
 with `--gain inf`: every region, whatever it costs. They are run by an `EngineSession`. Below 1 is faster. The last column is
-what the engine costs over OpenVINO itself.
+what the engine costs over OpenVINO itself. The latency of static schedules is in [static.md](static.md).
 
 | model | inputs | engines whole / pieces / all | plain ms | direct | whole | pieces | all pieces | whole to direct |
 |---|---|---:|---:|---:|---:|---:|---:|---:|
