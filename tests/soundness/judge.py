@@ -1,8 +1,8 @@
 """Whether two models compute the same, judged without the tool's own judge: plain onnxruntime, onnx's evaluator, and noise.
 
-Both models run with optimisation off. What the fused one may differ by is what the original itself moves by when every float
-result in it is multiplied by a few units in the last place more or less (Monte Carlo arithmetic), and some units of the largest
-value. Where the noise alone changes an integer or makes a number infinite, nothing is judged, and that is counted.
+Both models run with optimisation off. What the fused one may differ by is what the original itself moves by when each element of
+every float result in it is multiplied by a few units in the last place more or less (Monte Carlo arithmetic), and some units of
+the largest value. Where the noise alone changes an integer or makes a number infinite, nothing is judged, and that is counted.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ onnxruntime.set_default_logger_severity(4)
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
-    """The model with a factor behind every float result. factors: the inputs that take them → their element type."""
+    """The model with factors behind every float result. factors: the inputs that take them → their element type and shape."""
 
     model: onnx.ModelProto
-    factors: Mapping[str, int]
+    factors: Mapping[str, tuple[int, tuple[int, ...]]]
 
     def draw(self, draw: np.random.Generator) -> Arrays:
-        """Factors around one."""
-        steps = {n: draw.integers(-2, 3) * EPSILON[t] for n, t in self.factors.items()}
-        return {n: np.asarray(1 + s, helper.tensor_dtype_to_np_dtype(self.factors[n])) for n, s in steps.items()}
+        """Factors around one, each for itself: one for all would not move what a normalization gives."""
+        return {
+            name: np.asarray(1 + draw.integers(-2, 3, shape) * EPSILON[kind], helper.tensor_dtype_to_np_dtype(kind))
+            for name, (kind, shape) in self.factors.items()
+        }
 
 
 @dataclass(slots=True)
@@ -261,15 +263,20 @@ def _first_line(error: Exception) -> str:
 def noisy(model: onnx.ModelProto) -> Noisy:
     """The model with a factor behind every float result of its graph, bodies and functions."""
     made = onnx.shape_inference.infer_shapes(onnx.inliner.inline_local_functions(model))
-    factors: dict[str, int] = {}
+    factors: dict[str, tuple[int, tuple[int, ...]]] = {}
     _disturb(made.graph, factors)
-    infos = [helper.make_tensor_value_info(n, t, []) for n, t in factors.items()]
+    infos = [helper.make_tensor_value_info(n, kind, shape) for n, (kind, shape) in factors.items()]
     made.graph.input.extend(infos)
     return Noisy(made, factors)
 
 
-def _disturb(graph: onnx.GraphProto, factors: dict[str, int]) -> None:
-    types = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output)}
+def _known_sizes(kind: onnx.TypeProto.Tensor) -> tuple[int, ...]:
+    """The sizes of a value, 1 for those that are not known, so that factors of this shape broadcast to it; () of unknown rank."""
+    return tuple(d.dim_value if d.dim_value > 0 else 1 for d in kind.shape.dim)
+
+
+def _disturb(graph: onnx.GraphProto, factors: dict[str, tuple[int, tuple[int, ...]]]) -> None:
+    types = {v.name: v.type.tensor_type for v in (*graph.value_info, *graph.output)}
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         nodes.append(node)
@@ -279,9 +286,9 @@ def _disturb(graph: onnx.GraphProto, factors: dict[str, int]) -> None:
         if node.op_type in ("Constant", "Identity"):
             continue
         for index, output in enumerate(node.output):
-            if types.get(output) in EPSILON:
+            if output in types and types[output].elem_type in EPSILON:
                 factor, exact = f"factor_{len(factors)}", f"exact_{len(factors)}"
-                factors[factor] = types[output]
+                factors[factor] = (types[output].elem_type, _known_sizes(types[output]))
                 node.output[index] = exact
                 nodes.append(helper.make_node("Mul", [exact, factor], [output], name=f"{factor}_mul"))
     copies = [onnx.NodeProto() for _ in nodes]
