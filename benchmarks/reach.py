@@ -67,7 +67,6 @@ def measure(task: Task) -> Row:
         written = original if result.output is None else onnx.load(result.output, load_external_data=False)
         found, expected, notes = _counts(task, original, written, result)
         error, problem = (float("nan"), "") if result.output is None else _compare(task, source, result.output)
-        truth = _truth(task)
         reasons = (r.replace(f"{source.parent}/", "").replace(f"{folder}/", "") for r in _reasons(result, found, expected))
         return Row(
             name=task.name,
@@ -78,7 +77,6 @@ def measure(task: Task) -> Row:
             opsets=(result.opset_before, result.opset_after),
             found=found,
             expected=expected,
-            attention=f"{units.count(written)['attention']}/{truth.get('attention', truth.get('softmax', 0))}",
             error=error,
             problem=problem,
             invalid="" if result.output is None else _invalid(source, result.output),
@@ -111,6 +109,7 @@ def _counts(
     wanted["gelu"] = truth.get("gelu_erf", 0) + truth.get("F.gelu", 0)
     wanted["silu"] = max(truth.get("silu", 0), truth.get("F.silu", 0))
     wanted["relu"] = truth.get("relu", 0) + truth.get("relu6", 0)
+    wanted["attention"] = truth.get("attention", 0) + truth.get("softmax", 0)
     notes = []
     for unit in ("gelu", "silu", "relu"):
         if spelled[unit] < wanted[unit]:

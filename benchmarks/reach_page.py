@@ -17,7 +17,7 @@ import units
 TITLES = {
     "layer_norm": "LayerNorm", "rms_norm": "RMSNorm", "gelu": "GELU", "gelu_tanh": "tanh GELU", "quick_gelu": "QuickGELU",
     "silu": "SiLU", "hardswish": "HardSwish", "hardsigmoid": "HardSigmoid", "batch_norm": "BatchNorm",
-    "relu": "Relu", "group_norm": "GroupNorm",
+    "relu": "Relu", "group_norm": "GroupNorm", "attention": "Attention",
 }  # fmt: skip
 PREFACE = """\
 # Reach on real models
@@ -25,7 +25,8 @@ PREFACE = """\
 Made by `python benchmarks/reach.py CORPUS` with onnxruntime {version} on {machine}, target `onnxruntime`, provider
 CPUExecutionProvider, all options at their defaults.
 
-**{graphs} graphs of {networks} networks: {verdicts}; {failed} failed.**
+**{graphs} graphs of {networks} networks: {verdicts}; {failed} failed.** Of the equivalent ones {kernel} have the strength `kernel`:
+each fused operator ran as a kernel of the provider.
 
 {loaded} written models load and run in plain onnxruntime. The largest difference to the original, on feeds that `fuse` did not
 choose, is {error:.1e} of the output's magnitude ({half:.1e} in float16). {nodes_before} nodes became {nodes_after}.
@@ -33,8 +34,8 @@ In {complete} graphs every unit of the network was found, in {short} not every o
 READING = """\
 *Found* counts the units of the written model, *of* those that one forward pass of the source network calls (an operator that the
 exporter wrote itself counts as found). BatchNorm counts what was folded away, Relu (and Relu6) what became part of a convolution.
-A unit that the exporter merged or dropped is not expected, and named below. Attention is reported and not judged: its patterns
-come later."""
+Attention is scaled dot-product attention, called or written out. A unit that the exporter merged or dropped is not expected, and
+named below."""
 COLUMNS = """\
 *Nodes* counts those of nested bodies and functions too. *Units* is found/of. *Error* is the largest difference to the original
 with optimisation off, over the largest magnitude of that output. *Seconds* are of processor time, for the whole of `fuse`:
@@ -63,7 +64,6 @@ class Row:
     opsets: Sequence[int] = (0, 0)
     found: Mapping[str, int] = field(default_factory=dict)
     expected: Mapping[str, int] = field(default_factory=dict)
-    attention: str = ""
     error: float = float("nan")
     problem: str = ""
     invalid: str = ""
@@ -100,6 +100,7 @@ def _preface(rows: Sequence[Row], failures: Mapping[str, str]) -> str:
     return PREFACE.format(
         version=onnxruntime.__version__, machine=platform.machine(), graphs=len(rows) + len(failures),
         networks=len({r.name.partition(".")[0] for r in rows}), verdicts=", ".join(f"{n} {v}" for v, n in verdicts.most_common()),
+        kernel=sum(r.verdict == "equivalent" and r.strength == "kernel" for r in rows),
         loaded=sum(not r.problem and not math.isnan(r.error) for r in rows), error=max(errors[False], default=0.0),
         half=max(errors[True], default=0.0), nodes_before=f"{sum(r.before for r in rows):,}",
         nodes_after=f"{sum(r.after for r in rows):,}", complete=sum(r.verdict == "equivalent" and not r.short for r in rows),
@@ -118,14 +119,14 @@ def _totals(rows: Sequence[Row]) -> list[str]:
 
 
 def _models(rows: Sequence[Row]) -> list[str]:
-    lines = ["| model | nodes | opset | verdict | units | attention | error | seconds |", "|---|---|---|---|---|---|---:|---:|"]
+    lines = ["| model | nodes | opset | verdict | units | error | seconds |", "|---|---|---|---|---|---:|---:|"]
     for row in rows:
         before, after = row.opsets
         opset = str(before) if before == after else f"{before} → {after}"
         counts = ", ".join(_count(row, unit) for unit in units.UNITS if row.expected.get(unit) or row.found.get(unit))
         error = row.problem or ("" if math.isnan(row.error) else f"{row.error:.1e}")
         cells = (
-            row.name, f"{row.before} → {row.after}", opset, row.verdict, counts or "none", row.attention, error,
+            row.name, f"{row.before} → {row.after}", opset, row.verdict, counts or "none", error,
             f"{row.seconds:.1f}",
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")

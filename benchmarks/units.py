@@ -16,10 +16,8 @@ OURS = "onnx_subgraph"
 """The domain of fused operators that carry their definition."""
 
 UNITS = ("layer_norm", "rms_norm", "gelu", "gelu_tanh", "quick_gelu", "silu", "hardswish", "hardsigmoid", "batch_norm", "relu",
-         "group_norm")  # fmt: skip
+         "group_norm", "attention")  # fmt: skip
 """The columns that are judged, in order; `gelu` is the erf form, `relu` means a Relu or Relu6 inside a convolution."""
-
-ATTENTION = ("Attention", "MultiHeadAttention", "GroupQueryAttention")
 
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "layer_norm": ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"),
@@ -29,6 +27,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "hardswish": ("HardSwish",),
     "hardsigmoid": ("HardSigmoid",),
     "group_norm": ("GroupNormalization", "GroupNorm", "SkipGroupNorm"),
+    "attention": ("Attention", "MultiHeadAttention", "GroupQueryAttention"),
 }
 """Operators that are a unit by their name alone, in any domain."""
 
@@ -36,7 +35,7 @@ OWN = (
     ("rms", "rms_norm"), ("simplified", "rms_norm"), ("group-norm", "group_norm"), ("layer-norm", "layer_norm"),
     ("quick-gelu", "quick_gelu"), ("tanh-gelu", "gelu_tanh"), ("gelu-tanh", "gelu_tanh"), ("fast-gelu", "gelu_tanh"),
     ("gelu", "gelu"), ("geglu", "gelu"), ("hard-swish", "hardswish"), ("hard-sigmoid", "hardsigmoid"),
-    ("silu", "silu"), ("swish", "silu"), ("swiglu", "silu"), ("swi-glu", "silu"),
+    ("silu", "silu"), ("swish", "silu"), ("swiglu", "silu"), ("swi-glu", "silu"), ("attention", "attention"),
 )  # fmt: skip
 """A part of a pattern's id, the first that fits, and the unit that such a pattern, and its operator in our own domain, holds."""
 
@@ -65,7 +64,7 @@ def scopes(model: onnx.ModelProto) -> Iterator[Graphs]:
 
 
 def count(model: onnx.ModelProto) -> Counter[str]:
-    """How often each unit stands in `model` as one operator; `attention` and `batch_norm_left` are counted too."""
+    """How often each unit stands in `model` as one operator; `batch_norm_left` is counted too."""
     found: Counter[str] = Counter()
     for scope in scopes(model):
         for node in scope.nodes:
@@ -132,8 +131,6 @@ def _units_of(node: onnx.NodeProto) -> Iterator[str]:
                 yield "hardsigmoid"
         case "BatchNormalization":
             yield "batch_norm_left"
-        case name if name in ATTENTION:
-            yield "attention"
 
 
 def _sigmoid_units(node: onnx.NodeProto, scope: Graphs) -> Iterator[str]:
