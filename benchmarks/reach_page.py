@@ -25,7 +25,7 @@ PREFACE = """\
 Made by `python benchmarks/reach.py CORPUS` with onnxruntime {version} on {machine}, target `onnxruntime`, provider
 CPUExecutionProvider, all options at their defaults.
 
-**{graphs} graphs of {networks} networks: {verdicts}; {failed} failed.** Of the equivalent ones {kernel} have the strength `kernel`:
+**{graphs} graphs of {networks} networks: {verdicts}; {failed} failed.** {kernel} of the equivalent have the strength `kernel`:
 each fused operator ran as a kernel of the provider.
 
 {loaded} written models load and run in plain onnxruntime. The largest difference to the original, on feeds that `fuse` did not
