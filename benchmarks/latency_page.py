@@ -17,9 +17,9 @@ NOISE = 0.98
 PREFACE = """\
 # Latency
 
-Made by `python benchmarks/latency.py CORPUS --write` with onnxruntime {version} on the CPU, {threads} threads. How many times
+Made by `python benchmarks/latency.py CORPUS --write` with onnxruntime {version} on the CPU, {threads}. How many times
 as fast as the original a model is, all run in turn by onnxruntime with all its own optimisations: the ratio of the medians, in
-brackets its least and most in five parts of the run. *onnxruntime.transformers* is its `optimizer.optimize_model` with the
+brackets its least and most in five parts of the run. Sizes other than the corpus's are those of `--dims`. *onnxruntime.transformers* is its `optimizer.optimize_model` with the
 model's type, *onnxscript* is `onnxscript.rewriter.ort_fusions.optimize_for_ort`. A dash is a peer that failed: why is below.
 """
 
@@ -74,7 +74,7 @@ def page(rows: Sequence[Row], version: str) -> str:
     """The page."""
     ordered = sorted(rows, key=lambda r: r.name)
     threads = max((r.threads for r in ordered), default=1)
-    lines = [PREFACE.format(version=version, threads=threads)]
+    lines = [PREFACE.format(version=version, threads="1 thread, in processor time" if threads == 1 else f"{threads} threads")]
     groups: dict[str, list[Row]] = {}
     for row in sorted(ordered, key=lambda r: (not r.transformer, r.sizes)):
         kind = "Transformers" if row.transformer else "Others"
@@ -82,7 +82,7 @@ def page(rows: Sequence[Row], version: str) -> str:
     for title, chosen in groups.items():
         lines += [f"## {title} ({len(chosen)})", "", *_summary(chosen), "", *_table(chosen), ""]
     lines += ["## Where we are slower than the original or, on a transformer, than the best peer", "", *_short(ordered), ""]
-    failures = [f"* {r.name}, {COLUMNS[c]}: {why}" for r in ordered for c, why in r.failures.items()]
+    failures = list(dict.fromkeys(f"* {r.name}, {COLUMNS[c]}: {why}" for r in ordered for c, why in r.failures.items()))
     return "\n".join([*lines, "## Failures", "", *(failures or ["None."])]) + "\n"
 
 
@@ -103,9 +103,9 @@ def _short(rows: Sequence[Row]) -> list[str]:
     found = []
     for row in rows:
         if not row.ours >= NOISE:
-            found.append(f"* {row.name} {row.sizes}: {row.ours:.3f} of the original")
+            found.append(f"* {row.name}{row.sizes and f', {row.sizes}'}: {row.ours:.3f} of the original")
         elif row.transformer and row.ours < NOISE * row.peer:
-            found.append(f"* {row.name} {row.sizes}: {row.ours:.3f}, the best peer {row.peer:.3f}")
+            found.append(f"* {row.name}{row.sizes and f', {row.sizes}'}: {row.ours:.3f}, the best peer {row.peer:.3f}")
     return found or ["Nowhere."]
 
 
