@@ -19,8 +19,9 @@ PREFACE = """\
 
 Made by `python benchmarks/latency.py CORPUS --write` with onnxruntime {version} on the CPU, {threads}. How many times
 as fast as the original a model is, all run in turn by onnxruntime with all its own optimisations: the ratio of the medians, in
-brackets its least and most in five parts of the run. Sizes other than the corpus's are those of `--dims`. *onnxruntime.transformers* is its `optimizer.optimize_model` with the
-model's type, *onnxscript* is `onnxscript.rewriter.ort_fusions.optimize_for_ort`. A dash is a peer that failed: why is below.
+brackets its least and most in five parts of the run. Sizes other than the corpus's are those of `--dims`.
+*onnxruntime.transformers* is its `optimizer.optimize_model` with the model's type, *onnxscript* is
+`onnxscript.rewriter.ort_fusions.optimize_for_ort`. A dash is a peer that failed: why is below.
 """
 
 
