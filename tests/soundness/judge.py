@@ -99,9 +99,22 @@ class Judge:
             self._reference = expected if number == 0 else self._reference
             noise = [] if isinstance(moved, str) else [run(moved, f) for f in self._disturbed(feeds)]
             problem = self._compare(found, expected, [n for n in noise if not isinstance(n, str)])
-            if problem is not None:
+            if problem is not None and not self._is_true(found, feeds):
                 return f"by onnxruntime, on feeds {number}, {problem}"
         return None
+
+    def _is_true(self, found: Arrays, feeds: Mapping[str, Array]) -> bool:
+        """Whether the fused model computed what the original says in float64, whatever onnxruntime makes of the original.
+
+        It leaves out a Cast to float16 and back, so that a value may be less than itself.
+        """
+        try:
+            expected = evaluate(self.model, feeds)
+            noise = [evaluate(self._noise.model, f) for f in self._disturbed(feeds)]
+        except UnknownError:
+            return False
+        narrow = {name: np.asarray(found[name]).dtype for name in expected if name in found}
+        return set(narrow) == set(expected) and self._compare(found, expected, noise, narrow, widths=False) is None
 
     def _by_evaluation(self, fused: onnx.ModelProto) -> str | None:
         """Once more in float64, where onnx's evaluator knows all the operators and agrees with onnxruntime on the original."""
