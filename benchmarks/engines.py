@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import openvino
+from rows import tell
 
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.openvino import OpenVino
@@ -166,7 +167,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--page", type=Path)
     arguments = parser.parse_args()
-    page = HEAD.format(
+    head = HEAD.format(
         rounds=arguments.rounds,
         threads=arguments.threads,
         most=MOST_ROUNDS,
@@ -174,14 +175,8 @@ def main() -> None:
         openvino=openvino.__version__.split("-")[0],
         denied=",".join(DENIED),
     )
-    print(page, end="")
     with tempfile.TemporaryDirectory() as folder:
-        for model in arguments.models:
-            line = row(model, arguments.rounds, arguments.threads, Path(folder))
-            print(line, flush=True)
-            page += line + "\n"
-            if arguments.page is not None:
-                arguments.page.write_text(page, encoding="utf-8")
+        tell(head, (row(model, arguments.rounds, arguments.threads, Path(folder)) for model in arguments.models), arguments.page)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import onnx
 import onnxruntime
 import openvino
 from onnx import numpy_helper
+from rows import tell
 
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.model.files import load
@@ -194,20 +195,14 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--page", type=Path)
     arguments = parser.parse_args()
-    page = HEAD.format(
+    head = HEAD.format(
         openvino=openvino.__version__.split("-")[0],
         onnxruntime=onnxruntime.__version__,
         deltas=" | ".join(f"δ = {delta:.0e}" for delta in DELTAS),
         rules="|".join("---:" for _ in DELTAS),
     )
-    print(page, end="")
     with tempfile.TemporaryDirectory() as folder:
-        for model in arguments.models:
-            line = row(model, Path(folder))
-            print(line, flush=True)
-            page += line + "\n"
-            if arguments.page is not None:
-                arguments.page.write_text(page, encoding="utf-8")
+        tell(head, (row(model, Path(folder)) for model in arguments.models), arguments.page)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from rows import tell
+
 PLAIN = "import sys, onnxruntime; onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])"
 OURS = (
     "import sys, onnx_subgraph; s = onnx_subgraph.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider']); "
@@ -73,14 +75,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--page", type=Path)
     arguments = parser.parse_args()
-    page = HEAD.format(runs=arguments.runs)
-    print(page, end="")
-    for model in arguments.models:
-        line = row(model, arguments.runs)
-        print(line, flush=True)
-        page += line + "\n"
-    if arguments.page is not None:
-        arguments.page.write_text(page, encoding="utf-8")
+    tell(HEAD.format(runs=arguments.runs), (row(model, arguments.runs) for model in arguments.models), arguments.page)
 
 
 if __name__ == "__main__":

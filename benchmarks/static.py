@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from rows import tell
 
 from onnx_subgraph import InferenceSession, SessionSettings, StaticSession
 from onnx_subgraph.model.files import load
@@ -122,18 +123,13 @@ def main() -> None:
     skip = tuple(filter(None, arguments.skip.split(",")))
     said = {name: int(size) for name, _, size in (one.partition("=") for one in arguments.size)}
     skipped = f" Without the patterns {', '.join(skip)}." if skip else ""
-    page = HEAD.format(
+    head = HEAD.format(
         runs=arguments.runs, most=MOST_RUNS, threads=arguments.threads, version=onnxruntime.__version__, skipped=skipped
     )
-    print(page, end="")
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(os.environ.get("ONNX_SUBGRAPH_CACHE", folder))
-        for model in arguments.models:
-            line = row(model, arguments.runs, arguments.threads, cache, skip, said)
-            print(line, flush=True)
-            page += line + "\n"
-    if arguments.page is not None:
-        arguments.page.write_text(page, encoding="utf-8")
+        lines = (row(model, arguments.runs, arguments.threads, cache, skip, said) for model in arguments.models)
+        tell(head, lines, arguments.page)
 
 
 if __name__ == "__main__":

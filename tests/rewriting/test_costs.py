@@ -170,3 +170,20 @@ def test_skip_layer_normalization_is_slower_on_the_cpu() -> None:
     site = node(shape, shape, [768], [768], operator="SkipLayerNormalization")
     cost = costs.measured().of(CPU, "skip-layer-normalization", [site])
     assert cost is not None and cost.is_slower
+
+
+def test_what_may_be_read_several_ways_is_left_out_once() -> None:
+    """Three products of one input are six matches, one for each order of them, and one thing to tell."""
+    weights = ", ".join(f"float[2, 2] {name} = {{1, 2, 3, {n}}}" for n, name in enumerate("abc"))
+    model = f"""<ir_version: 8, opset_import: ["": 17]> g (float[N, 2] x) => (float[N, 2] q, float[N, 2] k, float[N, 2] v)
+        <{weights}> {{ q = MatMul(x, a) k = MatMul(x, b) v = MatMul(x, c) }}"""
+    slower = Costs([measurement(2.0, (4, 6), (3,), operator="Split", pattern="packed-projections", axis=-1)])
+    stage = rewritten(model, load_patterns().get("packed-projections"), costs=slower)
+    assert len(stage.matches) > 1
+    assert stage.reason.startswith("slower than the unfused graph")
+
+
+def test_the_round_that_speaks_most_for_a_replacement_is_read_from_the_table() -> None:
+    rows = json.loads(costs.TABLE.read_text(encoding="utf-8"))["measurements"]
+    found = sorted(m.least for group in costs.measured()._by_operator.values() for m in group)
+    assert found == sorted(max(row["ratio"][0], row["apart"][0]) for row in rows)
