@@ -94,7 +94,7 @@ def measured(case: Case, dtype: str, provider: str, counts: Sequence[int], secon
                     "attributes": dict(signature.attributes),
                     "threads": threads,
                     "ratio": fusing,
-                    "apart": apart,
+                    "apart": apart if case.apart else fusing,
                 }
 
 
@@ -175,6 +175,7 @@ def session(path: Path, threads: int, provider: str, *, own_fusions: bool = True
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads leave the cores to the next session
     if not own_fusions:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     return onnxruntime.InferenceSession(str(path), options, providers=[provider])
@@ -188,7 +189,8 @@ def compare(
 ) -> list[list[float]]:
     """The ratios of the first session's time to the second's and the third's: the least, that of the quickest rounds, the most.
 
-    A fourth session is what is around; its time is taken off the others'.
+    A fourth session is what is around; its time is taken off the others'. Each runs once more before it is timed, as if it were
+    alone: else those at the ends of the order, which is turned round each time, would find their weights still in the caches.
 
     clock: with one thread its processor time, which other processes on the machine do not add to.
     """
@@ -203,6 +205,7 @@ def compare(
         ends = time.perf_counter() + seconds / ROUNDS
         while len(times[0]) < 4 or time.perf_counter() < ends:
             for index in order:
+                sessions[index].run(None, feeds)
                 begun = clock()
                 for _ in range(repeats):
                     sessions[index].run(None, feeds)
