@@ -86,8 +86,8 @@ class Cost:
 
     @property
     def is_faster(self) -> bool:
-        """Whether the replacement is typically faster than what onnxruntime makes, by more than noise."""
-        return _mean(self.ratios) < 1 - NOISE and not self.is_slower
+        """Whether the replacement is typically faster than either way of the unfused graph, by more than noise."""
+        return self.ratio < 1 - NOISE and not self.is_slower
 
 
 class Costs:
@@ -110,7 +110,7 @@ class Costs:
         signature = signature_of(node)
         known = self._by_operator.get((provider, signature.operator, signature.dtype), ())
         # An operator of onnxruntime's own has one meaning, whichever pattern emits it; most standard ones are in many.
-        same = [m for m in known if m.pattern == pattern] or [m for m in known if _has_one_meaning(node)]
+        same = [m for m in known if m.pattern == pattern] or [m for m in known if is_fused(node)]
         far = [(_distance(signature, m.signature), m) for m in same]
         least = min((d for d, _ in far), default=math.inf)
         if math.isinf(least):
@@ -128,13 +128,14 @@ class Costs:
         return _mean([m.ratio for m in known]) if known else None
 
 
-def _has_one_meaning(node: ir.Node) -> bool:
+def is_fused(node: ir.Node) -> bool:
+    """Whether a node stands for a whole match wherever it is emitted."""
     return bool(node.domain) or node.op_type in ONE_MEANING
 
 
 def head(nodes: Sequence[ir.Node]) -> ir.Node | None:
     """The node by which a replacement is known: the last operator that stands for a whole match, or the last at all."""
-    return next((n for n in reversed(nodes) if _has_one_meaning(n)), nodes[-1] if nodes else None)
+    return next((n for n in reversed(nodes) if is_fused(n)), nodes[-1] if nodes else None)
 
 
 def signature_of(node: ir.Node) -> Signature:

@@ -8,7 +8,7 @@ is provably the same, every provider loads it and was not measured to be slower 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from onnx_subgraph.matching.selector import Builder
 from onnx_subgraph.model.nested import operands
 from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
-from onnx_subgraph.rewriting.costs import NOISE, Costs, head
+from onnx_subgraph.rewriting.costs import NOISE, Costs, head, is_fused
 from onnx_subgraph.rewriting.definitions import DOMAIN
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
@@ -34,6 +34,8 @@ from onnx_subgraph.rewriting.rewrite import Skip
 MICROSOFT = "com.microsoft"
 _SHAPES = "declare the shapes of the inputs, or fix them: `onnx-subgraph specialize MODEL --shape INPUT=…`"
 _PREFER = "ask for it all the same: --prefer fusion"
+COPIES = frozenset({"Concat", "Expand", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose"})
+"""Operators that do nothing but copy."""
 PROBED_CONSTANT_BYTES = 256
 """Constants up to this size are shown to the loadability probe, because a kernel may demand them as initializers."""
 
@@ -328,7 +330,11 @@ def _check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loada
 
 
 def _check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]) -> None:
-    """Refuse a replacement that was measured to be slower, and one that saves no node and was not measured to be faster."""
+    """Refuse a replacement that was measured to be slower, and one that was not measured to be faster and promises nothing.
+
+    A fused operator promises something, and so does what saves nodes; that was measured, and moves data which the match leaves
+    where it is, has to be faster all the same.
+    """
     found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
     for provider, cost in found.items():
         if cost is not None and cost.is_slower:
@@ -337,10 +343,17 @@ def _check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Se
             )
     had = {n.op_identifier() for n in match.nodes}
     computing = [n for n in fragment.nodes if not _is_of_shapes(n)]
-    saves = len(computing) < len(match.nodes) or any(n.domain and n.op_identifier() not in had for n in fragment.nodes)
-    unproved = next((p for p, cost in found.items() if cost is None or not cost.is_faster), None)
-    if not saves and unproved is not None:
-        raise Refused(f"it saves no node, and was not measured to be faster on {unproved}", change=_PREFER)
+    fuses = any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)
+    saves, moves = len(computing) < len(match.nodes), _moves(computing) > _moves(match.nodes)
+    unproved = next((p for p, c in found.items() if (not saves if c is None else not c.is_faster)), None)
+    if not fuses and (moves or not saves) and unproved is not None:
+        why = "it moves data that stays where it is now" if saves else "it saves no node"
+        raise Refused(f"{why}, and was not measured to be faster on {unproved}", change=_PREFER)
+
+
+def _moves(nodes: Iterable[ir.Node]) -> int:
+    """How many of the nodes do nothing but copy."""
+    return sum(n.op_type in COPIES and not n.domain for n in nodes)
 
 
 def _is_of_shapes(node: ir.Node) -> bool:

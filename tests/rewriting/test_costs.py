@@ -134,6 +134,29 @@ def test_what_saves_no_node_has_to_be_faster() -> None:
     assert rewritten(MODEL, RESPELL, costs=Costs(())).operators == ["Relu", "Add"]
 
 
+PACK = pattern(
+    "q = x @ a\nk = x @ b\nv = x @ c",
+    extra="""where: [a.is_constant and b.is_constant and c.is_constant, a.rank == 2 and b.rank == 2 and c.rank == 2]
+let: "widths = [a.shape[1], b.shape[1], c.shape[1]]\"""",
+    example="{x: 'float32[2, 8]', a: 'float32[8, 4] constant', b: 'float32[8, 4] constant', c: 'float32[8, 4] constant'}",
+    id_="pack",
+    onnxruntime="q, k, v = Split(x @ Concat(a, b, c, axis=1), split=widths, axis=-1)",
+)
+PROJECTED = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 2] x) => (float[N, 2] p, float[N, 2] q, float[N, 2] r)
+    <float[2, 2] a = {1, 2, 3, 4}, float[2, 2] b = {4, 3, 2, 1}, float[2, 2] c = {1, 3, 2, 4}> {
+    p = MatMul(x, a) q = MatMul(x, b) r = MatMul(x, c) }"""
+
+
+@pytest.mark.parametrize(("measured", "operators"), [(0.9, ["MatMul", "Split"]), (1.0, ["MatMul"] * 3)])
+def test_what_moves_data_has_to_be_faster_where_it_was_measured(measured: float, operators: list[str]) -> None:
+    table = Costs([measurement(measured, (4, 6), (3,), operator="Split", pattern="pack")])
+    stage = rewritten(PROJECTED, PACK, costs=table)
+    assert stage.operators == operators
+    if "Split" not in operators:
+        assert stage.reason == f"it moves data that stays where it is now, and was not measured to be faster on {CPU}"
+    assert rewritten(PROJECTED, PACK, costs=Costs(())).operators == ["MatMul", "Split"]
+
+
 def test_the_next_pattern_takes_a_site_that_one_leaves() -> None:
     table = Costs([measurement(2.0, (4, 8)), measurement(0.5, (4, 8), (4, 8), operator="Sum", pattern="respell")])
     assert rewritten(MODEL, FUSE, RESPELL, costs=table).operators == ["Relu", "Sum"]
