@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import click
 
 from onnx_subgraph import __version__
+from onnx_subgraph.cli.interrupt import interrupts
 
 COMMANDS = ("fuse", "list-patterns", "explain", "verify", "specialize", "test-patterns", "partition", "inline", "run", "hook")
 """In the order of the help text. A command lives in the module of its name, with `_` for `-`, as the function of that name."""
@@ -54,8 +55,9 @@ def commands() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line on `arguments` (`sys.argv[1:]` by default) and gives its exit code: 0, 1 or 2. Raises nothing."""
     try:
-        code = commands.main(arguments, prog_name="onnx-subgraph", standalone_mode=False) or 0
-        sys.stdout.flush()
+        with interrupts():
+            code = commands.main(arguments, prog_name="onnx-subgraph", standalone_mode=False) or 0
+            sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return 2

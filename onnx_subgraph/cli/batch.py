@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection, resource_tracker
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from onnx_subgraph.cli.ci import held
 from onnx_subgraph.cli.failure import describe
+from onnx_subgraph.cli.interrupt import break_off
 from onnx_subgraph.cli.options import LESS_TIME
 from onnx_subgraph.cli.terminal import quiet_libraries
 from onnx_subgraph.deadline import time_limit
@@ -58,12 +59,6 @@ class Failure:
     """Why a model could not be fused, in words for a person."""
 
     message: str
-
-
-def break_off(number: int, frame: object) -> NoReturn:
-    """Answers a signal as Python answers ^C, and later ones of its kind not at all: they would break off the cleaning up."""
-    signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def run(

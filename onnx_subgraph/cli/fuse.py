@@ -143,7 +143,8 @@ def fuse(
         raise UsageError("--no-verify leaves nothing for --strict and --sites to look at", hint="leave out --no-verify")
     given_shapes = shapes(shape)
 
-    from onnx_subgraph.cli.batch import Task, break_off, run
+    from onnx_subgraph.cli.batch import Task, run
+    from onnx_subgraph.cli.interrupt import break_off
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.pipeline import Options
 

@@ -311,6 +311,23 @@ def test_breaking_off_before_the_output_is_in_its_place_leaves_nothing(
 
 
 @POSIX
+def test_an_interrupt_in_text_that_is_executed_leads_to_the_exit_code_all_the_same(tmp_path: Path) -> None:
+    """`python -m` ends by SIGINT, where a KeyboardInterrupt once passed through `exec` of text and was caught."""
+    script = """
+import signal, sys
+from onnx_subgraph import cli
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cli.commands.main = lambda *_, **__: exec("signal.raise_signal(signal.SIGINT)", {"signal": signal})
+sys.exit(cli.main([]))
+"""
+    (tmp_path / "broken_off.py").write_text(script, encoding="utf-8")
+    command = [sys.executable, "-m", "broken_off"]
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    done = subprocess.run(command, env=paths, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.strip()) == (2, "Interrupted: nothing more was written.")
+
+
+@POSIX
 @pytest.mark.parametrize(("sent", "jobs"), [(signal.SIGINT, "1"), (signal.SIGINT, "2"), (signal.SIGTERM, "2")], ids=str)
 def test_breaking_off_many_models_leaves_whole_files(tmp_path: Path, sent: signal.Signals, jobs: str) -> None:
     """Sent to the whole group, as a terminal sends ^C; the models are in the middle of something, whatever it is."""

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from onnx_subgraph.cli.batch import Failure, _receive, break_off
+from onnx_subgraph.cli.batch import Failure, _receive
+from onnx_subgraph.cli.interrupt import break_off
 
 
 class Dead:
