@@ -1,6 +1,6 @@
 """Measures what each fused operator costs: `onnx_subgraph/rewriting/operator_costs.json`, by which `fuse` chooses, and a page.
 
-    python benchmarks/operator_costs.py [--only ID-GLOB…] [--provider EP] [--threads 1 4] [--seconds 0.2]
+    python benchmarks/operator_costs.py [--only ID-GLOB…] [--provider EP] [--threads 1 2] [--seconds 0.2]
 
 The fused graph runs in turn with the unfused one, that once with all of onnxruntime's own fusions and once without: which of them
 it makes at a site depends on what is around. Ratios are of the quickest of several rounds, beside them the least and the most,
@@ -53,11 +53,11 @@ SIZES = ("num_heads", "kv_num_heads", "q_num_heads", "axis", "group")
 PREFACE = """\
 # What fused operators cost
 
-Made by `python benchmarks/operator_costs.py` with onnxruntime {onnxruntime} on {machine}. A ratio is the time of the fused
-operator by that of the unfused graph, so that below 1 the fused one is faster: *by onnxruntime*, where that makes what fusions
-it has of the unfused graph, and *apart*, where it does not, since what is around forbids it. Each is the geometric mean over the
-sites (sizes and numbers of threads), with the least and the most. What is slower than either is not emitted unless
-`--prefer fusion` asks for it.
+Made by `python benchmarks/operator_costs.py --threads {threads}` with onnxruntime {onnxruntime} on {machine}.
+A ratio is the time of the fused operator by that of the unfused graph, so that below 1 the fused one is faster: *by
+onnxruntime*, where that makes what fusions it has of the unfused graph, and *apart*, where it does not, since what is around
+forbids it. Each is the geometric mean over the sites (sizes and numbers of threads), with the least and the most. What is slower
+than either is not emitted unless `--prefer fusion` asks for it.
 """
 CORES = len(os.sched_getaffinity(0))
 LIBRARY = load_patterns()
@@ -259,7 +259,7 @@ def page(head: Mapping[str, str], ordered: Sequence[Row]) -> str:
         )
         groups.setdefault(key, []).append(row)
     lines = [
-        PREFACE.format(**head),
+        PREFACE.format(threads=" ".join(map(str, sorted({row["threads"] for row in ordered}))), **head),
         "| pattern | operator, and of how many inputs | dtype | provider | sites | by onnxruntime | apart |",
         "|---" * 7 + "|",
     ]
@@ -280,7 +280,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", nargs="+", default=["*"], metavar="GLOB", help="the patterns that are measured")
     arguments.add_argument("--provider", default="CPUExecutionProvider")
-    arguments.add_argument("--threads", type=int, nargs="+", default=[1], metavar="N", help="numbers of threads")
+    arguments.add_argument("--threads", type=int, nargs="+", default=sorted({1, CORES}), metavar="N", help="numbers of threads")
     arguments.add_argument("--seconds", type=float, default=0.2, help="for one comparison")
     given = arguments.parse_args()
     cases = [c for c in CASES if any(fnmatch.fnmatch(c.name, glob) for glob in given.only)]

@@ -332,8 +332,8 @@ def _check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loada
 def _check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]) -> None:
     """Refuse a replacement that was measured to be slower, and one that was not measured to be faster and promises nothing.
 
-    A fused operator promises something, and so does what saves nodes; that was measured, and moves data which the match leaves
-    where it is, has to be faster all the same.
+    A fused operator promises something, and so does what saves nodes. Of the latter, one that moves data which the match leaves
+    in its place has to be faster all the same, wherever it was measured.
     """
     found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
     for provider, cost in found.items():
