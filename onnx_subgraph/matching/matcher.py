@@ -56,7 +56,7 @@ class Matcher:
         self.normal = normal
         self.exploring = exploring
         self.mixed = normal.pattern.mixed_precision
-        self.finite = "finite" in normal.pattern.assumes
+        self.finite = "finite" in normal.pattern.assumes and "IsNaN" not in syntax.operators_of(normal.pattern.match)
         self.fronts: Fronts = view.shared((self.mixed, self.finite), lambda: Fronts(view, self.through))
         self.plausible = Plausibility(view, normal, self.fronts)
         self.furthest: Failure | None = None

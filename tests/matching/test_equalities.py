@@ -225,6 +225,14 @@ def test_a_nan_guard_is_seen_through_only_where_the_pattern_assumes_finite(assum
     assert matches(probe, model(text, outputs="float[N, 8] y", constants="float zero = {0}")) == count
 
 
+def test_a_pattern_that_speaks_of_nan_itself_sees_the_guard() -> None:
+    formula = "e = Exp(x)\nempty = IsNaN(e)\ny = Relu(Where(empty, 0.0, e) | e)"
+    probe = pattern(formula, "y = Exp(x)", example=X, assumes="[finite]", where="[empty is not None]")
+    guarded = "e = Exp(x) n = IsNaN(e) g = Where(n, zero, e) y = Relu(g)"
+    assert matches(probe, model(guarded, outputs="float[N, 8] y", constants="float zero = {0}")) == 1
+    assert matches(probe, model("e = Exp(x) y = Relu(e)", outputs="float[N, 8] y")) == 0
+
+
 @pytest.mark.parametrize(("mixed", "count"), [("true", 1), ("false", 0)])
 def test_float_casts_are_seen_through_only_in_mixed_precision(mixed: str, count: int) -> None:
     probe = pattern("y = Relu(Exp(x))", "y = Exp(x)", example=X, **{"mixed-precision": mixed})

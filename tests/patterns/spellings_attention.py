@@ -51,15 +51,16 @@ def swapped(t: Text, x: str) -> str:
     return t.call("Transpose", x, perm=[0, 1, 3, 2])
 
 
-def weighted(t: Text, scores: str, value: str) -> str:
-    """Softmax(scores) @ value."""
-    return t.call("MatMul", t.call("Softmax", scores, axis=-1), value)
+def weighted(t: Text, scores: str, value: str, *, guard: bool = False) -> str:
+    """Softmax(scores) @ value, whose rows of nothing but -inf are zeros behind a guard against NaN."""
+    p = t.call("Softmax", scores, axis=-1)
+    return t.call("MatMul", t.call("Where", t.call("IsNaN", p), 0.0, p) if guard else p, value)
 
 
-def plain(t: Text, mask: Callable[[Text, str], str] = lambda t, s: s) -> str:
+def plain(t: Text, mask: Callable[[Text, str], str] = lambda t, s: s, *, guard: bool = False) -> str:
     """The attention of projections, with `mask` written over its scores."""
     q, k, v = by_heads(t, "query"), by_heads(t, "key", transposed=True), by_heads(t, "value")
-    return joined(t, weighted(t, mask(t, t.call("Div", t.call("MatMul", q, k), 2.0)), v))
+    return joined(t, weighted(t, mask(t, t.call("Div", t.call("MatMul", q, k), 2.0)), v, guard=guard))
 
 
 def headed(t: Text, mask: Callable[[Text, str], str] = lambda t, s: s) -> str:
@@ -385,8 +386,7 @@ def precise() -> Variants:
         s = t.call("Mul", t.call("MatMul", q, k), 0.5)
         low = infinity(t)
         s = t.call("Where", "mask", s, low) if how == "Where" else t.call("Add", s, t.call("Where", "mask", 0.0, low))
-        p = t.call("Softmax", s, axis=-1)
-        return joined(t, t.call("MatMul", t.call("Where", t.call("IsNaN", p), 0.0, p), v))
+        return joined(t, weighted(t, s, v, guard=True))
 
     for how in ("Where", "added"):
         yield f"guard against NaN, {how}", f"{QKV}, bool[b, 1, s, t] mask", OUT, lambda t, h=how: guarded(t, h)

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 
 from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.pipeline import Options, fuse
 from onnx_subgraph.verification.verify import verify
-from tests.patterns.spellings_attention import ATTENTION, MIN, OUT, SELF, Spelling, plain, spellings, written
+from tests.patterns.spellings_attention import ATTENTION, MIN, OUT, SELF, Spelling, infinity, plain, spellings, written
 
 SPELLINGS = tuple(spellings())
 
@@ -60,12 +61,25 @@ def padded(seed: int, batch: int, length: int) -> np.ndarray:
     return kept
 
 
+GUARDED = {
+    "-inf, added": PADDED["added"],
+    "-inf, kept": ("bool[b, 1, s, s] mask", lambda t, s: t.call("Where", "mask", s, infinity(t))),
+    "-inf, dropped": ("bool[b, 1, s, s] mask", lambda t, s: t.call("Where", t.call("Not", "mask"), infinity(t), s)),
+    "-inf, kept, in a sum": ("bool[b, 1, s, s] mask", lambda t, s: t.call("Add", s, t.call("Where", "mask", 0.0, infinity(t)))),
+}
+"""Masks that leave a row nothing, which a guard against NaN makes zeros of: what torch's scaled_dot_product_attention is."""
+
+
 @pytest.mark.parametrize("target", ["onnxruntime", "standard"])
-@pytest.mark.parametrize("how", PADDED)
+@pytest.mark.parametrize("how", [*PADDED, *(f"{how}, behind a guard" for how in (*PADDED, *GUARDED))])
 def test_masks_that_pad_and_rows_that_are_masked_whole(how: str, target: str, library: Library, tmp_path: Path) -> None:
-    declared, write = PADDED[how]
+    """With a finite number such a row is the mean of the values; with -inf and a guard it is zeros."""
+    guard = how.endswith(", behind a guard")
+    declared, write = (PADDED | GUARDED)[how.removesuffix(", behind a guard")]
+    low = -np.inf if how.startswith("-inf") else np.finfo(np.float32).min
     model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
-    text = written(lambda t: plain(t, write), f"{SELF}, {declared}", OUT, 23 if target == "standard" else 17)
+    opset = 23 if target == "standard" else 17
+    text = written(lambda t: plain(t, write, guard=guard), f"{SELF}, {declared}", OUT, opset)
     onnx.save(onnx.parser.parse_model(text), model)
     result = fuse(model, fused, library, Options(prefer="fusion", target=target))
     assert sum(result.operators_after.get(o, 0) for o in ATTENTION) == 1
@@ -76,7 +90,9 @@ def test_masks_that_pad_and_rows_that_are_masked_whole(how: str, target: str, li
             feeds["mask"] = kept[:, :, -1:] if "1, 1, s" in declared else kept
         else:
             heads = 2 if "b, 2" in declared else 1
-            feeds["mask"] = np.where(np.repeat(kept, heads, axis=1), 0, np.finfo(np.float32).min).astype(np.float32)
+            feeds["mask"] = np.where(np.repeat(kept, heads, axis=1), 0, low).astype(np.float32)
         np.savez(tmp_path / "feeds.npz", **feeds)
         verdict = verify(model, fused, inputs=tmp_path / "feeds.npz")
         assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), (batch, length, verdict.worst)
+        (last,) = onnxruntime.InferenceSession(fused, providers=["CPUExecutionProvider"]).run(None, feeds)
+        assert bool(last[-1].any()) == (low > -np.inf), "the last sequence is padding throughout"
