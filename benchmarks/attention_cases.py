@@ -61,6 +61,17 @@ CACHED = tuple(
     for scaled in (EAGER, SDPA)
 )
 
+PAST = Case(
+    ("attention-cache",),
+    """($T[$b,$N,$s,64] q, $T[$b,$N,$s,64] k, $T[$b,$N,$s,64] v, $T[$b,$N,$t,64] pk, $T[$b,$N,$t,64] pv, $T[1,1,$s,n] mask)
+        => ($T[$b,$N,$s,64] y, $T[$b,$N,n,64] keys, $T[$b,$N,n,64] values) {
+        keys = Concat <axis = 2> (pk, k) values = Concat <axis = 2> (pv, v)
+        y = Attention <scale = 0.125> (q, keys, values, mask) }""",
+    tuple({**step, "n": step["t"] + step["s"]} for step in STEPS),
+    opset=23,
+)
+"""A cache that is joined to keys and values, or the operator's own."""
+
 STANDARD = tuple(
     Case(
         ("attention",),
@@ -113,4 +124,4 @@ PACKED = (
     ),
 )
 
-ATTENTION = (*PROJECTIONS, *BIASES, *CACHED, *STANDARD, ROTARY, *PACKED)
+ATTENTION = (*PROJECTIONS, *BIASES, *CACHED, PAST, *STANDARD, ROTARY, *PACKED)

@@ -68,6 +68,8 @@ def wish(part: ast.expr) -> str:
             return f"let {name} be a constant"
         case ast.Attribute(value=ast.Name(id=name), attr="is_scalar"):
             return f"let {name} have one element"
+        case ast.Attribute(value=ast.Name(id=name), attr="is_output"):
+            return f"let {name} be an output of the graph"
         case ast.Attribute(value=ast.Name(id=name), attr="is_doubled"):
             return f"let {name} be a constant that is the same twice along its last axis"
         case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_constant")):

@@ -55,6 +55,11 @@ class Facts:
         return all(d == 1 for d in shape)
 
     @property
+    def is_output(self) -> bool:
+        """Whether the graph gives the value out."""
+        return self._value.is_graph_output()
+
+    @property
     def is_doubled(self) -> bool | None:
         """Whether a constant has the same twice along its last axis, as cosines of angles that are repeated."""
         array = self._view.constants.array(self._value)
@@ -79,6 +84,7 @@ class Number:
     rank = 0
     is_constant = True
     is_scalar = True
+    is_output = False
     is_doubled = False
 
     def __init__(self, value: Any) -> None:

@@ -7,6 +7,7 @@ refused.
 
 from __future__ import annotations
 
+import ast
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -70,7 +71,9 @@ class Builder:
         """Build it. Raises UnbuildableError."""
         self.order = self.spelling.random()
         outputs = [self.named(n) for n in self.results_wanted()]
-        if self.spelling.seed != 2:  # results that others of them are made of are read outside, too, but not in every spelling
+        if (
+            self.spelling.seed != 2 or self.gives_out()
+        ):  # results that others of them are made of are read outside, too, but not in every spelling
             provided = {n for b in self.pattern.replace.values() for n in b.names}
             outputs += [v for n, v in self.values.items() if n in provided and v not in outputs]
         if self.spelling.mixed and self.spelling.returned:
@@ -96,6 +99,11 @@ class Builder:
             output.type.CopyFrom(known.type)
             output.type.tensor_type.elem_type = types[output.name]
         return Instance(model, self.feeds, tuple(v for v in produced if v not in outputs), types, frozenset(self.used))
+
+    def gives_out(self) -> bool:
+        """Whether a sentence asks that a value be an output of the graph."""
+        asked = (part for sentence in self.pattern.where for part in ast.walk(sentence.tree))
+        return any(isinstance(part, ast.Attribute) and part.attr == "is_output" for part in asked)
 
     def results_wanted(self) -> list[str]:
         """The names that the replacements provide and that no other line reads; all lines that are needed follow from them."""

@@ -96,3 +96,43 @@ def test_masks_that_pad_and_rows_that_are_masked_whole(how: str, target: str, li
         assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), (batch, length, verdict.worst)
         (last,) = onnxruntime.InferenceSession(fused, providers=["CPUExecutionProvider"]).run(None, feeds)
         assert bool(last[-1].any()) == (low > -np.inf), "the last sequence is padding throughout"
+
+
+DECODER = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[b, s, 16] query, float[b, s, 8] key, float[b, s, 8] value, float[b, 2, p, 4] past_key, float[b, 2, {past}, 4] past_value)
+  => (float[b, s, 16] y, float[b, 2, m, 4] keys{also})
+<int64[4] heads = {{0, 0, -1, 4}}, int64[3] joined = {{0, 0, 16}}, int64[1] two = {{2}}, int64[5] twice = {{1, 1, 2, 1, 1}},
+ int64[4] four = {{0, 4, -1, 4}}, float half = {{0.5}}> {{
+  q1 = Reshape(query, heads) q = Transpose <perm = [0, 2, 1, 3]> (q1)
+  k1 = Reshape(key, heads) k = Transpose <perm = [0, 2, 1, 3]> (k1)
+  v1 = Reshape(value, heads) v = Transpose <perm = [0, 2, 1, 3]> (v1)
+  keys = Concat <axis = -2> (past_key, k) values = Concat <axis = 2> (past_value, v)
+  k2 = Unsqueeze(keys, two) k3 = Tile(k2, twice) k4 = Reshape(k3, four) kt = Transpose <perm = [0, 1, 3, 2]> (k4)
+  v2 = Unsqueeze(values, two) v3 = Tile(v2, twice) v4 = Reshape(v3, four)
+  d = MatMul(q, kt) w = Mul(d, half) a = Softmax <axis = -1> (w) o = MatMul(a, v4)
+  t = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape(t, joined) }}"""
+
+
+@pytest.mark.parametrize(
+    ("past", "also", "operator"),
+    [
+        ("p", ", float[b, 2, m, 4] values", "Attention"),
+        ("p", "", "Concat"),  # values that nobody keeps are no cache
+        ("r", ", float[b, 2, z, 4] values", "Concat"),  # as far as anybody knows, another length than that of the keys
+    ],
+)
+def test_a_cache_becomes_attentions_own(past: str, also: str, operator: str, library: Library, tmp_path: Path) -> None:
+    """Four heads of queries that share two of keys and values, at a prompt and at single tokens."""
+    model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(DECODER.format(past=past, also=also)), model)
+    result = fuse(model, fused, library, Options())
+    assert result.operators_after.get("Attention") == 1
+    assert next(node.op_type for node in onnx.load(fused).graph.node if "keys" in node.output) == operator
+    for seed, (batch, length, before) in enumerate([(1, 1, 7), (2, 5, 0), (3, 1, 64)]):
+        draw = np.random.default_rng(seed)
+        sizes = {"query": (length, 16), "key": (length, 8), "value": (length, 8)}
+        feeds = {name: draw.standard_normal((batch, *size)).astype(np.float32) for name, size in sizes.items()}
+        feeds |= {f"past_{x}": draw.standard_normal((batch, 2, before, 4)).astype(np.float32) for x in ("key", "value")}
+        np.savez(tmp_path / "feeds.npz", **feeds)
+        verdict = verify(model, fused, inputs=tmp_path / "feeds.npz")
+        assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), (batch, length, before, verdict.worst)
