@@ -22,7 +22,8 @@ from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
 
 OPERATORS = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
-REPEATING = OPERATORS | {"Expand", "Tile"}
+_REPETITIONS = frozenset({"Expand", "Tile", "Concat"})
+REPEATING = OPERATORS | _REPETITIONS
 PRODUCERS = {"rearrange": OPERATORS, "repeat": REPEATING, "split": frozenset({"Split", "Slice"})}
 """Word → the operators that its result can come from."""
 LONGEST = 12
@@ -152,6 +153,8 @@ def chains(view: View, value: ir.Value, operators: frozenset[str] = OPERATORS) -
         node = view.producer(current)
         if node is None or node.domain or node.op_type not in operators or node.inputs[0] is None:
             return
+        if node.op_type == "Concat" and not all(v is not None and view.same(v, node.inputs[0]) for v in node.inputs):
+            return  # a value joined to itself is repeated; others are not
         source, passed = view.through(node.inputs[0])
         nodes = (*reversed(passed), node, *nodes)
         yield source, nodes
@@ -186,7 +189,10 @@ class Permutation:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """An Expand or a Tile: an axis that grows to its size in `sizes` is repeated; only axes of size 1 where it `expands`."""
+    """An Expand, a Tile, or a Concat of a value with itself: an axis that grows to its size in `sizes` is repeated.
+
+    expands: only axes of size 1 are.
+    """
 
     sizes: tuple[Size, ...]
     expands: bool
@@ -203,7 +209,7 @@ def _steps(nodes: Iterable[ir.Node]) -> list[Step] | None:
             return None
         if node.op_type == "Transpose":
             steps.append(Permutation(tuple(node.attributes.get_ints("perm") or reversed(range(len(result))))))
-        elif node.op_type in ("Expand", "Tile"):
+        elif node.op_type in _REPETITIONS:
             steps.append(Repetition(result, node.op_type == "Expand"))
         else:
             steps.append(result)

@@ -65,7 +65,8 @@ def _other_constants(instance: Instance) -> Iterator[Mutant]:
         if array.size != 1:
             continue
         for factor in (1.01, -1.0, 3.0):
-            other = np.asarray(array * factor if array.item() else array + 0.01 * factor, array.dtype)
+            with np.errstate(over="ignore"):  # an infinity is another constant, too
+                other = np.asarray(array * factor if array.item() else array + 0.01 * factor, array.dtype)
             yield _with_constant(
                 instance, f"the constant {tensor.name} is {other.item():.6g}, not {array.item():.6g}", index, other
             )
@@ -75,7 +76,8 @@ def _overridable(instance: Instance) -> Iterator[Mutant]:
     for _, tensor, array in _floats(instance):
         info = helper.make_tensor_value_info(tensor.name, tensor.data_type, array.shape)
         mutant = _changed(instance, f"{tensor.name} can be overridden", lambda g, info=info: g.input.append(info))  # type: ignore[misc]
-        other = np.asarray(array * 1.25 + 0.125, array.dtype)
+        with np.errstate(over="ignore"):
+            other = np.asarray(array * 1.25 + 0.125, array.dtype)
         yield Mutant(mutant.change, mutant.proto, {**instance.feeds, tensor.name: other})
 
 

@@ -140,6 +140,9 @@ GROUPS = "int64[4] apart = {0, 0, 1, 5}, int64[4] times = {1, 1, 3, 1}, int64[3]
     [
         "u = Reshape(x, apart) e = Expand(u, times) j = Reshape(e, joined) y = Relu(j)",
         "u = Reshape(x, apart) e = Tile(u, times) j = Reshape(e, joined) y = Relu(j)",
+        "u = Reshape(x, apart) e = Concat<axis = 2>(u, u, u) j = Reshape(e, joined) y = Relu(j)",
+        # a value joined to itself, each time computed anew
+        "u = Reshape(x, apart) v = Reshape(x, apart) e = Concat<axis = -2>(u, v, u) j = Reshape(e, joined) y = Relu(j)",
         (
             "n = Constant<value_ints = [2]>() u = Unsqueeze(x, n) i = Identity(u) e = Expand(i, times) j = Reshape(e, joined) "
             "y = Relu(j)"
@@ -160,6 +163,9 @@ def test_groups_repeated_anyhow(text: str) -> None:
             "o = Constant<value_ints = [0, 1, 2, 5]>() u = Reshape(x, o) t = Constant<value_ints = [1, 3, 1, 1]>() "
             "e = Expand(u, t) j = Reshape(e, joined) y = Relu(j)"
         ),
+        "e = Concat<axis = 1>(x, x, x) y = Relu(e)",
+        # another value is among what is joined
+        "u = Reshape(x, apart) v = Neg(u) e = Concat<axis = 2>(u, u, v) j = Reshape(e, joined) y = Relu(j)",
         # nothing is repeated
         "u = Reshape(x, apart) j = Reshape(u, joined) y = Relu(j)",
     ],

@@ -408,6 +408,7 @@ def batched() -> Variants:
         s = t.call("MatMul", t.call("Mul", q, 0.5), k)
         four = {
             "added": lambda: t.call("Add", apart(t, s, 6), "mask"),
+            "bounded": lambda: t.call("Max", t.call("Add", apart(t, s, 6), "mask"), MIN),
             "Where keeps": lambda: t.call("Where", t.call("Cast", "mask", to=9), apart(t, s, 6), MIN),
             "Where drops": lambda: t.call("Where", t.call("Cast", "mask", to=9), -1e9, apart(t, s, 6)),
         }
@@ -421,6 +422,7 @@ def batched() -> Variants:
     for mask, shape in (
         ("", ""),
         ("added", "b, 1, 6, 6"),
+        ("bounded", "b, 1, 6, 6"),
         ("added to all", "b, 2, 6, 6"),
         ("Where keeps", "b, 1, 6, 6"),
         ("Where drops", "b, 1, 6, 6"),

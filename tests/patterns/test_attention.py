@@ -98,6 +98,19 @@ def test_masks_that_pad_and_rows_that_are_masked_whole(how: str, target: str, li
         assert bool(last[-1].any()) == (low > -np.inf), "the last sequence is padding throughout"
 
 
+@pytest.mark.parametrize("low", [-np.inf, np.finfo(np.float32).min])
+def test_scores_that_are_bounded_are_the_mean_where_all_is_masked(low: float, library: Library, tmp_path: Path) -> None:
+    (spelling,) = (s for s in SPELLINGS if (s.family, s.name) == ("batch and heads as one", "bounded"))
+    model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(spelling.model), model)
+    fuse(model, fused, library, Options(prefer="fusion"))
+    draw = np.random.default_rng(0)
+    feeds = {name: draw.standard_normal((3, 6, 8)).astype(np.float32) for name in ("query", "key", "value")}
+    np.savez(tmp_path / "feeds.npz", **feeds, mask=np.where(padded(0, 3, 6), 0, low).astype(np.float32))
+    verdict = verify(model, fused, inputs=tmp_path / "feeds.npz")
+    assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), verdict.worst
+
+
 DECODER = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[b, s, 16] query, float[b, s, 8] key, float[b, s, 8] value, float[b, 2, p, 4] past_key, float[b, 2, {past}, 4] past_value)
   => (float[b, s, 16] y, float[b, 2, m, 4] keys{also})
