@@ -25,6 +25,9 @@ brackets its least and most in five parts of the run. Sizes other than the corpu
 *at most* is the time of the original by what its products with weights take of it: how fast it would be if everything that can be
 fused took no time.
 """
+MEANS = """\
+A failure counts as the original. *At the longest* is the row at a longer sequence or past, where a model has one, and else that
+at its own sizes: images and sounds have one size."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,11 @@ def page(rows: Sequence[Row], version: str) -> str:
     for row in sorted(ordered, key=lambda r: (not r.transformer, r.sizes)):
         kind = "Transformers" if row.transformer else "Others"
         groups.setdefault(f"{kind}, {row.sizes or 'at the sizes of the corpus'}", []).append(row)
+    longest = {r.name: r for r in sorted(ordered, key=lambda r: bool(r.sizes)) if r.transformer}
+    once = {"Transformers, each once, at the longest": list(longest.values())} if len(groups) > 1 else {}
+    lines += ["## Geometric means", "", MEANS, "", *_means({**once, **groups}), ""]
     for title, chosen in groups.items():
-        lines += [f"## {title} ({len(chosen)})", "", *_summary(chosen), "", *_table(chosen), ""]
+        lines += [f"## {title} ({len(chosen)})", "", *_table(chosen), ""]
     lines += ["## Where we are slower than the original or, on a transformer, than the best peer", "", *_short(ordered), ""]
     failures = list(dict.fromkeys(f"* {r.name}, {COLUMNS[c]}: {why}" for r in ordered for c, why in r.failures.items()))
     return "\n".join([*lines, "## Failures", "", *(failures or ["None."])]) + "\n"
@@ -106,13 +112,16 @@ def _table(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _summary(rows: Sequence[Row]) -> list[str]:
-    means = []
-    for column, title in COLUMNS.items():
-        ratios = [r.timings[column].ratio if column in r.timings and column not in r.failures else 1.0 for r in rows]
-        means.append(f"{title} **{_mean(ratios):.3f}**")
-    told = f"Geometric mean (a failure counts as the original): {', '.join(means)}"
-    return [f"{told}; at most {_mean([r.bound for r in rows if r.products]):.3f}."]
+def _means(groups: Mapping[str, Sequence[Row]]) -> list[str]:
+    lines = [f"| models | number | {' | '.join(COLUMNS.values())} | at most |", f"|---|---:|{'---:|' * len(COLUMNS)}---:|"]
+    for title, rows in groups.items():
+        means = []
+        for column in COLUMNS:
+            ratios = [r.timings[column].ratio if column in r.timings and column not in r.failures else 1.0 for r in rows]
+            means.append(f"{_mean(ratios):.3f}")
+        bound = _mean([r.bound for r in rows if r.products])
+        lines.append(f"| {title} | {len(rows)} | {' | '.join(means)} | {bound:.3f} |")
+    return lines
 
 
 def _mean(ratios: Sequence[float]) -> float:
