@@ -14,6 +14,7 @@ import argparse
 import fnmatch
 import logging
 import os
+import re
 import sys
 import tempfile
 import warnings
@@ -154,9 +155,7 @@ def measure(task: Task) -> Row:
         remark = skipped.most_common(1)[0][0]
     verdict = result.verdict
     if verdict.verdict == "not-run":
-        return Row(
-            task, (0, called["attention"]), (0, called["rotary"]), "none", "onnxruntime can't run the model as it was exported"
-        )
+        return Row(task, (0, 0), (0, 0), "none", "onnxruntime can't run the model as it was exported")
     said = f"{verdict.verdict}, {verdict.strength}" if verdict.strength else verdict.verdict
     return Row(task, (found[0], called["attention"]), (found[1], called["rotary"]), said, remark)
 
@@ -277,6 +276,13 @@ def page(measured: Sequence[Row]) -> str:
     return head + "\n".join(map(str, measured)) + "\n"
 
 
+def _error(failure: str) -> str:
+    """The last line of a traceback that names an exception, up to its first full stop."""
+    lines = re.sub(r"\x1b\[\d+m", "", failure).splitlines()
+    named = [re.sub(r"^[\w.]+\.(?=\w)", "", line) for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    return (named or lines or [""])[-1].split(". ")[0][:160]
+
+
 def main() -> None:
     """Export and fuse; exit 1 where a fused model is not equivalent."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -296,8 +302,7 @@ def main() -> None:
             for exporter in EXPORTERS
         ]
         for outcome in workers.run(measure, tasks, jobs=given.jobs, limit=LIMIT):
-            failure = (outcome.failure.strip().splitlines() or [""])[-1][:160]
-            row = outcome.result or Row(outcome.task, (0, 0), (0, 0), "none", f"not exported: {failure}")
+            row = outcome.result or Row(outcome.task, (0, 0), (0, 0), "none", f"not exported: {_error(outcome.failure)}")
             measured.append(row)
             print(row, flush=True)
     if given.write:
