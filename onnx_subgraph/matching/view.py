@@ -32,7 +32,7 @@ def close(a: float, b: float, tolerance: float = 0.0) -> bool:
 
 LINEAR = frozenset({"MatMul", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that a scalar factor of an operand moves through."""
-_IMPURE = frozenset(
+IMPURE = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
 )
 
@@ -298,11 +298,7 @@ class View:
             source = self.through(value)[0]
             known = numbers.get(source)
             if known is None:
-                key: object = source
-                stored = _is_small(source) and (source.producer() is None or source.producer().op_type == "Constant")  # type: ignore[union-attr]
-                array = self.constants.array(source) if stored and self.constants.is_constant(source) else None
-                if array is not None:
-                    key = (array.dtype.str, array.shape, array.tobytes())
+                key = content(source, self.constants) or source
                 known = numbers[source] = keys.setdefault(key, len(keys))
             numbers[value] = known
             return known
@@ -310,7 +306,7 @@ class View:
         for node in self.nodes:
             inputs = tuple(-1 if v is None else number(v) for v in node.inputs)
             attributes = attribute_key(node)
-            if attributes is None or node.op_type in _IMPURE:
+            if attributes is None or node.op_type in IMPURE:
                 continue
             for index, output in enumerate(node.outputs):
                 if output in numbers:
@@ -361,6 +357,15 @@ def _exact(power: float) -> float:
     """An exponent stored in a narrow type, as the simple number that it means: 0.5, 2, 3."""
     simple = round(power * 2) / 2
     return simple if abs(simple - power) < 1e-3 else power
+
+
+def content(value: ir.Value, constants: Constants) -> tuple[str, tuple[int, ...], bytes] | None:
+    """A key for what a small stored constant holds; None for any other value."""
+    producer = value.producer()
+    if not _is_small(value) or (producer is not None and producer.op_type != "Constant") or not constants.is_constant(value):
+        return None
+    array = constants.array(value)
+    return None if array is None else (array.dtype.str, array.shape, array.tobytes())
 
 
 def _is_small(value: ir.Value) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.matching.match import PATTERN, Binding, Match
+from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting, cut
@@ -25,7 +26,7 @@ from onnx_subgraph.rewriting.function import IR_VERSION
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outline import Outline, label, shared_path
-from onnx_subgraph.rewriting.plan import ConstantArrays, Plan, Site, plan, root_name
+from onnx_subgraph.rewriting.plan import Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.share import share
 
@@ -41,7 +42,7 @@ def apply(
     *,
     target: str,
     loadability: Sequence[Loadability],
-    constants: ConstantArrays,
+    constants: Constants,
     excerpts: bool = False,
     admits: Admits = lambda _: True,
     record: Record | None = None,
@@ -74,7 +75,7 @@ def apply(
             skips += () if planned.wish is None else (planned.wish,)
             rewrites.append(_recorded(planned, site, renewed, excerpts, record))
     if rewrites:
-        share(outline, PATTERN, fused=frozenset(r.node for r in rewrites))
+        share(outline, constants, PATTERN, fused=frozenset(r.node for r in rewrites))
     return tuple(rewrites), tuple(skips)
 
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.interior import staying
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.selector import Builder
+from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import operands
 from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
@@ -44,18 +43,6 @@ _ANONYMOUS = re.compile(r"\b_d\d+\b")
 """What shape inference calls a dimension of which it knows nothing; also within a maximum with one."""
 
 
-class ConstantArrays(Protocol):
-    """What planning needs to know of constants: `onnx_subgraph.model.constants.Constants`."""
-
-    def is_constant(self, value: ir.Value) -> bool:
-        """Whether `value` is the same in every run."""
-        ...
-
-    def array(self, value: ir.Value) -> np.ndarray | None:
-        """The constant that `value` holds, or None."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
     """What planning is done against: the model's outline, its constants, and the providers that must load the result.
@@ -64,7 +51,7 @@ class Site:
     """
 
     outline: Outline
-    constants: ConstantArrays
+    constants: Constants
     loadability: Sequence[Loadability]
     costs: Costs | None = None
 

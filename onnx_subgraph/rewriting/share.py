@@ -1,7 +1,8 @@
-"""What replacements write twice is computed once: equal nodes of ours that read the same values become one.
+"""What replacements write twice is computed once: equal nodes of ours that read equal values become one.
 
-Layers need the same mask and the same tables of angles, and each replacement writes them for itself. The first of equal nodes in
-the order of its graph stays, so every reader comes after it; nodes that the model had before are left alone.
+Layers need the same mask and the same tables of angles, and each replacement writes them for itself; some exporters write the
+mask once a layer as well. The first of equal nodes in the order of its graph stays, so every reader comes after it. Nodes that
+the model had before take part only where nobody but such nodes reads them.
 """
 
 from __future__ import annotations
@@ -10,30 +11,51 @@ from collections.abc import Collection, Hashable
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.view import attribute_key
+from onnx_subgraph.matching.view import IMPURE, attribute_key, content
+from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.rewriting.outline import Outline
 
 
-def share(outline: Outline, ours: str, fused: Collection[str]) -> None:
+def share(outline: Outline, constants: Constants, ours: str, fused: Collection[str]) -> None:
     """Merge equal nodes that carry `ours` in their metadata; the nodes named `fused` stand for matches, and each is its own."""
     for graph in outline.graphs:
+        shared = _shared(graph, ours, fused)
         first: dict[Hashable, ir.Node] = {}
-        for node in list(graph):
-            if ours not in node.metadata_props or node.name in fused:
-                continue
+        for node in [n for n in graph if n in shared]:
             attributes = attribute_key(node)
-            if attributes is None or any(output.is_graph_output() for output in node.outputs):
+            if attributes is None or node.op_type in IMPURE:
                 continue
+            read = tuple(None if v is None else content(v, constants) or v for v in node.inputs)
             present = tuple(bool(output.name) for output in node.outputs)
-            key = (node.domain, node.op_type, node.overload, attributes, tuple(node.inputs), present)
-            kept = first.setdefault(key, node)
+            kept = first.setdefault((node.domain, node.op_type, node.overload, attributes, read, present), node)
             if kept is not node:
                 _merge(node, kept, outline)
+
+
+def _shared(graph: ir.Graph, ours: str, fused: Collection[str]) -> set[ir.Node]:
+    """The nodes that may be merged: those of ours, and those that only they read."""
+    found: set[ir.Node] = set()
+    for node in reversed(graph):
+        if any(output.is_graph_output() for output in node.outputs):
+            continue
+        readers = {user for output in node.outputs for user, _ in output.uses()}
+        if (ours in node.metadata_props and node.name not in fused) or (readers and readers <= found):
+            found.add(node)
+    return found
 
 
 def _merge(node: ir.Node, kept: ir.Node, outline: Outline) -> None:
     for output, stays in zip(node.outputs, kept.outputs, strict=True):
         output.replace_all_uses_with(stays)
+    read = {producer for value in node.inputs if value is not None and (producer := value.producer()) is not None}
+    _remove(node, outline)
+    for producer in read:
+        unread = not any(output.uses() or output.is_graph_output() for output in producer.outputs)
+        if producer.op_type == "Constant" and unread:
+            _remove(producer, outline)
+
+
+def _remove(node: ir.Node, outline: Outline) -> None:
     for index in range(len(node.inputs)):
         node.replace_input_with(index, None)
     home = node.graph

@@ -13,7 +13,21 @@ import pytest
 from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.pipeline import Options, fuse
 from onnx_subgraph.verification.verify import verify
-from tests.patterns.spellings_attention import ATTENTION, MIN, OUT, SELF, Spelling, infinity, plain, spellings, written
+from tests.patterns.spellings_attention import (
+    ATTENTION,
+    MIN,
+    OUT,
+    SELF,
+    Spelling,
+    by_heads,
+    infinity,
+    joined,
+    plain,
+    spellings,
+    weighted,
+    written,
+)
+from tests.patterns.spellings_text import Text
 
 SPELLINGS = tuple(spellings())
 
@@ -109,6 +123,27 @@ def test_scores_that_are_bounded_are_the_mean_where_all_is_masked(low: float, li
     np.savez(tmp_path / "feeds.npz", **feeds, mask=np.where(padded(0, 3, 6), 0, low).astype(np.float32))
     verdict = verify(model, fused, inputs=tmp_path / "feeds.npz")
     assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), verdict.worst
+
+
+@pytest.mark.parametrize(("also", "masks"), [("", 1), (", float[b, 1, s, s] second", 2)])
+def test_a_mask_that_each_layer_writes_is_computed_once(also: str, masks: int, library: Library, tmp_path: Path) -> None:
+    """As TorchScript writes it: each layer has a Where and constants of its own. What is read elsewhere stays."""
+
+    def layers(t: Text) -> str:
+        x = "query"
+        for result in ("first", "second"):
+            t.lines.append(f"{result} = Where(mask, {t.number(0.0)}, {infinity(t)})")
+            q, k, v = by_heads(t, x), by_heads(t, "key", transposed=True), by_heads(t, "value")
+            scores = t.call("Add", t.call("Div", t.call("MatMul", q, k), 2.0), result)
+            x = joined(t, weighted(t, scores, v, guard=True))
+        return x
+
+    model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(written(layers, f"{SELF}, bool[b, 1, s, s] mask", OUT + also)), model)
+    result = fuse(model, fused, library, Options())
+    assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
+    operators = result.operators_after
+    assert [operators.get(o) for o in ("Attention", "Clip", "IsInf", "Where")] == [2, masks, masks, 2 * masks]
 
 
 DECODER = """<ir_version: 8, opset_import: ["" : 18]>
