@@ -33,13 +33,14 @@ def share(outline: Outline, constants: Constants, ours: str, fused: Collection[s
 
 
 def _shared(graph: ir.Graph, ours: str, fused: Collection[str]) -> set[ir.Node]:
-    """The nodes that may be merged: those of ours, and those that only they read."""
+    """The nodes that may be merged: those of ours, and those of the standard that only such nodes read."""
     found: set[ir.Node] = set()
     for node in reversed(graph):
         if any(output.is_graph_output() for output in node.outputs):
             continue
         readers = {user for output in node.outputs for user, _ in output.uses()}
-        if (ours in node.metadata_props and node.name not in fused) or (readers and readers <= found):
+        written = ours in node.metadata_props and node.name not in fused
+        if written or (not node.domain and readers and readers <= found):
             found.add(node)
     return found
 
