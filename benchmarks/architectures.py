@@ -140,22 +140,18 @@ class Row:
 
 def measure(task: Task) -> Row:
     """Make the network, count what it calls, export it, fuse it."""
-    called = exported(task)
     try:
-        result = fuse(task.model, None, load_patterns(), Options(dry_run=True))
+        called = exported(task)
     except Exception as error:
-        why = (str(error).strip().splitlines() or [""])[0].replace(str(task.model), task.model.name)
-        return Row(task, (0, called["attention"]), (0, called["rotary"]), "none", f"`fuse` refuses the model: {why[:160]}")
+        return Row(task, (0, 0), (0, 0), "none", f"not exported: {_words(error)}")
+    result = fuse(task.model, None, load_patterns(), Options(dry_run=True))
     assert result.verdict is not None
+    verdict = result.verdict
+    if verdict.reason.startswith("no feeds were found that the original model runs on"):
+        return Row(task, (0, 0), (0, 0), "none", "onnxruntime can't run the model as it was exported")
     found = [sum(result.operators_after.get(o, 0) for o in operators) for operators in (ATTENTION, ROTARY)]
     skipped = Counter(s.reason for s in result.skipped if "attention" in s.pattern or "rotary" in s.pattern)
-    training = result.operators_after.get("Dropout", 0)
-    remark = f"{training} Dropout in training mode" if training else ""
-    if not remark and found[0] < called["attention"] and skipped:
-        remark = skipped.most_common(1)[0][0]
-    verdict = result.verdict
-    if verdict.verdict == "not-run":
-        return Row(task, (0, 0), (0, 0), "none", "onnxruntime can't run the model as it was exported")
+    remark = skipped.most_common(1)[0][0] if found[0] < called["attention"] and skipped else ""
     said = f"{verdict.verdict}, {verdict.strength}" if verdict.strength else verdict.verdict
     return Row(task, (found[0], called["attention"]), (found[1], called["rotary"]), said, remark)
 
@@ -276,15 +272,15 @@ def page(measured: Sequence[Row]) -> str:
     return head + "\n".join(map(str, measured)) + "\n"
 
 
-def _error(failure: str) -> str:
-    """The last line of a traceback that names an exception, up to its first full stop."""
-    lines = re.sub(r"\x1b\[\d+m", "", failure).splitlines()
-    named = [re.sub(r"^[\w.]+\.(?=\w)", "", line) for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
-    return (named or lines or [""])[-1].split(". ")[0][:160]
+def _words(error: Exception) -> str:
+    """The kind of an error and its first sentence."""
+    text = re.sub(r"\x1b\[\d+m", "", str(error)).strip()
+    first = re.split(r"\.\s|\n", text)[0]
+    return f"{type(error).__name__}: {first[:160]}"
 
 
 def main() -> None:
-    """Export and fuse; exit 1 where a fused model is not equivalent."""
+    """Export and fuse; exit 1 where `fuse` fails or its model is not equivalent."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", default="*", metavar="GLOB", help="the architectures")
     arguments.add_argument("--jobs", type=int, default=1)
@@ -302,12 +298,12 @@ def main() -> None:
             for exporter in EXPORTERS
         ]
         for outcome in workers.run(measure, tasks, jobs=given.jobs, limit=LIMIT):
-            row = outcome.result or Row(outcome.task, (0, 0), (0, 0), "none", f"not exported: {_error(outcome.failure)}")
+            row = outcome.result or Row(outcome.task, (0, 0), (0, 0), "failed", outcome.failure.strip().splitlines()[-1][:160])
             measured.append(row)
             print(row, flush=True)
     if given.write:
         (HERE / "architectures.md").write_text(page(measured), encoding="utf-8")
-    sys.exit(any(row.verdict.startswith("different") for row in measured))
+    sys.exit(any(not row.verdict.startswith(("equivalent", "none")) for row in measured))
 
 
 if __name__ == "__main__":

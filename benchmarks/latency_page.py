@@ -95,7 +95,7 @@ def page(rows: Sequence[Row], version: str) -> str:
         kind = "Transformers" if row.transformer else "Others"
         groups.setdefault(f"{kind}, {row.sizes or 'at the sizes of the corpus'}", []).append(row)
     longest = {r.name: r for r in sorted(ordered, key=lambda r: bool(r.sizes)) if r.transformer}
-    once = {"Transformers, each once, at the longest": list(longest.values())} if len(groups) > 1 else {}
+    once = {"Transformers, each once, at the longest": list(longest.values())} if any(r.sizes for r in ordered) else {}
     lines += ["## Geometric means", "", MEANS, "", *_means({**once, **groups}), ""]
     for title, chosen in groups.items():
         lines += [f"## {title} ({len(chosen)})", "", *_table(chosen), ""]

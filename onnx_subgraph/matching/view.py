@@ -365,7 +365,9 @@ def content(value: ir.Value, constants: Constants) -> tuple[str, tuple[int, ...]
     if not _is_small(value) or (producer is not None and producer.op_type != "Constant") or not constants.is_constant(value):
         return None
     array = constants.array(value)
-    return None if array is None else (array.dtype.str, array.shape, array.tobytes())
+    if array is None or array.dtype.hasobject:  # the bytes of strings are where they lie
+        return None
+    return (array.dtype.name, array.shape, array.tobytes())  # the name tells narrow floats apart, which are all of one kind
 
 
 def _is_small(value: ir.Value) -> bool:

@@ -273,7 +273,7 @@ class Emitter:
             if operand is None and not formal.optional and not formal.variadic:
                 raise Absent(f"{operator} needs {formal.name}, which is absent here")
         if len(operands) < schema.min_inputs:
-            raise Absent(f"{operator} needs {schema.inputs[len(operands)].name}, which is absent here")
+            raise Absent(f"{operator} needs {_formal(schema.inputs, len(operands)).name}, which is absent here")
         inputs = [self._settle(o, i, operands, schema) for i, o in enumerate(operands)]
         emitted = [n or not _formal(schema.outputs, i).optional for i, n in enumerate(needed)]
         while len(emitted) > 1 and not emitted[-1]:

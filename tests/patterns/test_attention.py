@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,10 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph.language.library import Library, load_patterns
+from onnx_subgraph.language.term import operators_of
 from onnx_subgraph.pipeline import Options, fuse
+from onnx_subgraph.proving.instance import build
+from onnx_subgraph.proving.spelling import base_spellings
 from onnx_subgraph.verification.verify import verify
 from tests.patterns.spellings_attention import (
     ATTENTION,
@@ -110,6 +114,45 @@ def test_masks_that_pad_and_rows_that_are_masked_whole(how: str, target: str, li
         assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), (batch, length, verdict.worst)
         (last,) = onnxruntime.InferenceSession(fused, providers=["CPUExecutionProvider"]).run(None, feeds)
         assert bool(last[-1].any()) == (low > -np.inf), "the last sequence is padding throughout"
+
+
+HOLLOW = [p.id for p in load_patterns().patterns if "IsNaN" in operators_of(p.match)]
+"""The patterns that write the guard themselves."""
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "standard"])
+@pytest.mark.parametrize("identifier", HOLLOW)
+def test_each_pattern_keeps_rows_of_infinity_apart_from_rows_of_the_lowest_number(
+    identifier: str, target: str, library: Library, tmp_path: Path
+) -> None:
+    """Behind a guard the first row is zeros, the second the mean of the values, for each way of masking that the formula has."""
+    pattern = library.get(identifier)
+    guard = pattern.match.definition("weights")
+    assert guard is not None
+    model, tried = tmp_path / "model.onnx", 0
+    for spelling in base_spellings(pattern):
+        instance = build(pattern, replace(spelling, chosen={**spelling.chosen, id(guard[0]): 1}, opset=23))
+        added = {name: array.copy() for name, array in instance.feeds.items() if name in ("mask", "offset")}
+        if not added or target not in pattern.replace:
+            continue
+        for array in added.values():
+            array[..., 0, :], array[..., 1, :] = -np.inf, MIN if len(added) == 1 else 0
+        for name, array in instance.feeds.items():
+            if array.dtype == bool:  # these two rows are masked by numbers alone: two numbers in a row are neither case
+                array[..., :2, :] = name in ("keep", "allow")
+        onnx.save(instance.proto, model)
+        fused = tmp_path / f"{tried}.onnx"
+        result = fuse(model, fused, library, Options(prefer="fusion", target=target, only=(identifier,), verify=False))
+        assert [r.pattern for r in result.rewrites] == [identifier], str(spelling)
+        expected, found = (
+            onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, instance.feeds | added)
+            for file in (model, fused)
+        )
+        for a, b in zip(expected, found, strict=True):
+            assert np.isfinite(a).all(), "the guard is there"
+            np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5, err_msg=str(spelling))
+        tried += 1
+    assert tried or target not in pattern.replace
 
 
 @pytest.mark.parametrize("low", [-np.inf, np.finfo(np.float32).min])

@@ -1,0 +1,48 @@
+"""What is written twice is computed once: nodes of ours, and standard ones that only they read."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import onnx_ir as ir
+import pytest
+
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.rewriting.outline import Outline
+from onnx_subgraph.rewriting.share import share
+
+TEXT = """<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>
+g (bool[N, 4] m, float[N, 4] x) => (float[N, 4] y{also})
+<float zero = {{0}}, float nought = {{0}}, float low = {{{low}}}, float deep = {{-9}}>
+{{ a = {first} b = {second} p = Relu(a) q = Relu(b) y = Max(p, q) }}"""
+
+
+def shared(first: str, second: str, *, low: float = -9, also: str = "") -> Counter[str]:
+    """The operators that are left of two computations, each read by a Relu of ours."""
+    model = ir.from_onnx_text(TEXT.format(first=first, second=second, low=low, also=also))
+    infer_shapes(model)
+    for node in model.graph:
+        if node.op_type == "Relu":
+            node.metadata_props["ours"] = "yes"
+    share(Outline(model), Constants(model), "ours", fused=())
+    return Counter(node.op_type for node in model.graph)
+
+
+def test_equal_computations_with_constants_of_their_own_are_one() -> None:
+    assert shared("Where(m, zero, low)", "Where(m, nought, deep)") == {"Where": 1, "Relu": 1, "Max": 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "low", "also"),
+    [
+        ("Where(m, zero, low)", "Where(m, nought, deep)", -8, ""),  # another constant
+        ("Where(m, zero, low)", "Where(m, nought, deep)", -9, ", float[N, 4] b"),  # given out
+        ("Cast<to = 1>(m)", "CastLike(m, x)", -9, ""),  # another operator
+        ("RandomNormalLike(x)", "RandomNormalLike(x)", -9, ""),  # another number each time
+        ("com.microsoft.Gelu(x)", "com.microsoft.Gelu(x)", -9, ""),  # whose operator it is may know of more than its inputs
+    ],
+)
+def test_what_may_differ_stays_two(first: str, second: str, low: float, also: str) -> None:
+    left = shared(first, second, low=low, also=also)
+    assert (left["Relu"], left.total()) == (2, 5)
