@@ -10,7 +10,7 @@ import pytest
 from onnx_subgraph.language.falsity import deciding_part, facts, wish
 
 NAMES = {
-    "x": SimpleNamespace(rank=4, shape=(2, 3), dtype="float32", is_constant=False),
+    "x": SimpleNamespace(rank=4, shape=(2, 3), dtype="float32", is_constant=False, is_output=False),
     "a": 0.5,
     "n": 3,
     "absent": None,
@@ -31,6 +31,7 @@ NAMES = {
             "let x.dtype be one of [float16, float64]",
         ),
         ("x.is_constant", "x.is_constant", "x.is_constant is false", "let x be a constant"),
+        ("x.is_output", "x.is_output", "x.is_output is false", "let x be an output of the graph"),
         ("absent is not None", "absent is not None", "absent is absent", "give absent"),
         ("a is None", "a is None", "a is 0.5", "leave a out"),
         ("n == 2 or a > 1", "n == 2 or a > 1", "n is 3, a is 0.5", "make `n == 2 or a > 1` true"),
