@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, schema
+from onnx_subgraph.operators.randomness import RANDOM
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 TOLERANCE = {ir.DataType.FLOAT16: 6e-4, ir.DataType.BFLOAT16: 5e-3}
@@ -32,9 +33,6 @@ def close(a: float, b: float, tolerance: float = 0.0) -> bool:
 
 LINEAR = frozenset({"MatMul", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that a scalar factor of an operand moves through."""
-IMPURE = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +304,7 @@ class View:
         for node in self.nodes:
             inputs = tuple(-1 if v is None else number(v) for v in node.inputs)
             attributes = attribute_key(node)
-            if attributes is None or node.op_type in IMPURE:
+            if attributes is None or node.op_type in RANDOM:
                 continue
             for index, output in enumerate(node.outputs):
                 if output in numbers:

@@ -14,13 +14,10 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.folding import evaluate
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
+from onnx_subgraph.operators.randomness import RANDOM
 
 STRIPPED = "onnx_subgraph.stripped"
 """Key in `Value.meta` of an initializer whose data was taken out of the file: it is constant, but nobody knows its elements."""
-
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
-)
 
 _GROWING = frozenset(
     {
@@ -134,7 +131,7 @@ class Constants:
         source = self._handed_on(value)
         if source is not None:
             return self._constant.get(source, False)
-        if node.op_type in _RANDOM or any(
+        if node.op_type in RANDOM or any(
             attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for attribute in node.attributes.values()
         ):
             return False

@@ -11,8 +11,9 @@ from collections.abc import Collection, Hashable
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.view import IMPURE, attribute_key, content
+from onnx_subgraph.matching.view import attribute_key, content
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.operators.randomness import RANDOM
 from onnx_subgraph.rewriting.outline import Outline
 
 
@@ -23,7 +24,7 @@ def share(outline: Outline, constants: Constants, ours: str, fused: Collection[s
         first: dict[Hashable, ir.Node] = {}
         for node in [n for n in graph if n in shared]:
             attributes = attribute_key(node)
-            if attributes is None or node.op_type in IMPURE:
+            if attributes is None or node.op_type in RANDOM:
                 continue
             read = tuple(None if v is None else content(v, constants) or v for v in node.inputs)
             present = tuple(bool(output.name) for output in node.outputs)
