@@ -21,7 +21,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,8 +29,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import workers
-from latency_page import Row, Timing, page, told
+from latency_page import Row, page, told
 from products import seconds_of_products
+from scripts import load_script
+from taking_turns import open_session, ratio, seconds_of_runs
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -44,8 +45,6 @@ from onnx_subgraph.verification.feeds import draw_feeds, required_inputs  # noqa
 from onnx_subgraph.verification.sizes import assignments  # noqa: E402
 
 CORES = len(os.sched_getaffinity(0))
-BLOCKS = 5
-"""The runs are cut into so many parts, so that a ratio has a least and a most."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +93,11 @@ def measure(task: Task) -> Row:
             except Exception as error:  # whatever another tool raises is its row
                 failures[name] = _said(error)
         feeds = _feeds(original, task)
-        sessions = {"original": _session(original, task.threads)}
+        sessions = {"original": open_session(original, task.threads)}
         expected = sessions["original"].run(None, feeds)
         for name, path in paths.items():
             try:
-                candidate = _session(path, task.threads)
+                candidate = open_session(path, task.threads)
                 found = candidate.run(None, feeds)
             except Exception as error:
                 failures[name] = _said(error)
@@ -106,14 +105,13 @@ def measure(task: Task) -> Row:
             failures |= {name: problem} if (problem := _difference(found, expected)) else {}
             sessions[name] = candidate
         products = seconds_of_products(original, feeds, task.threads)
-        clock = time.thread_time if task.threads == 1 else time.perf_counter
-        times = _times(sessions, feeds, task.budget, clock)
+        times = seconds_of_runs(sessions, feeds, task.budget, task.threads)
     return Row(
         name=task.name,
         transformer=bool(task.entry.get("transformer", True)),
         milliseconds=float(np.median(times["original"])) * 1e3,
         products=products * 1e3,
-        timings={name: _timing(times["original"], times[name]) for name in times if name != "original"},
+        timings={name: ratio(times["original"], times[name]) for name in times if name != "original"},
         failures=failures,
         runs=len(times["original"]),
         threads=task.threads,
@@ -178,9 +176,7 @@ def _runnable(task: Task, folder: Path) -> Path:
     """The model with its weights; those of a corpus are made, where its cache lacks them."""
     if task.model.exists() or task.corpus is None:
         return task.model
-    from reach import _module
-
-    materialize = _module(task.corpus / "materialize.py")
+    materialize = load_script(task.corpus / "materialize.py")
     path = (task.model.parent if task.model.parent.is_dir() else folder) / task.model.name
     model, size = materialize.materialize(str(task.corpus / task.model.name))
     materialize.save(model, size, str(path))
@@ -193,44 +189,6 @@ def _feeds(path: Path, task: Task) -> Mapping[str, Any]:
     sizes = dict(next(iter(assignments(required_inputs(model), task.shapes))))
     sizes |= {name: int(size) for name, size in task.entry.get("run_dims", {}).items()} | dict(task.dims)
     return draw_feeds(model, sizes)
-
-
-def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads leave the cores to the next session
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def _times(
-    sessions: Mapping[str, onnxruntime.InferenceSession],
-    feeds: Mapping[str, Any],
-    budget: float,
-    clock: Callable[[], float],
-) -> dict[str, list[float]]:
-    """Seconds of each run, all sessions in turn, until the budget is spent; the order is turned round each time.
-
-    A session runs twice in its turn, and only the second run counts: the first finds the caches full of another model's weights.
-    Without it the two at the ends of the order, which follow themselves, would be flattered.
-    """
-    times: dict[str, list[float]] = {name: [] for name in sessions}
-    ends, order = time.perf_counter() + budget, list(sessions)
-    while time.perf_counter() < ends or len(times["original"]) < 2 * BLOCKS:
-        for name in order:
-            sessions[name].run(None, feeds)
-            begun = clock()
-            sessions[name].run(None, feeds)
-            times[name].append(clock() - begun)
-        order.reverse()
-    return times
-
-
-def _timing(original: Sequence[float], other: Sequence[float]) -> Timing:
-    """How many times as fast: the ratio of the medians, and its least and most in parts of the run."""
-    pairs = zip(np.array_split(original, BLOCKS), np.array_split(other, BLOCKS), strict=True)
-    blocks = [float(np.median(a) / np.median(b)) for a, b in pairs]
-    return Timing(float(np.median(original) / np.median(other)), min(blocks), max(blocks))
 
 
 def _difference(found: Sequence[Any], expected: Sequence[Any]) -> str:

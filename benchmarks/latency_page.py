@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from taking_turns import Ratio
+
 COLUMNS = {"optimizer": "onnxruntime.transformers", "onnxscript": "onnxscript", "ours": "onnx-subgraph"}
 NOISE = 0.98
 """Two runs of the same model differ by so much."""
@@ -31,17 +33,9 @@ at its own sizes: images and sounds have one size."""
 
 
 @dataclass(frozen=True)
-class Timing:
-    """How many times as fast as the original: by the medians of all runs, and the least and most of parts of them."""
-
-    ratio: float
-    least: float
-    most: float
-
-
-@dataclass(frozen=True)
 class Row:
-    """One model. timings, failures: by column; a model may have both, if its outputs are off.
+    """One model. timings: how many times as fast as the original, by column. failures: by column; a model may have both, if its
+    outputs are off.
 
     milliseconds: of the original. products: what its products with weights take of that.
     """
@@ -50,7 +44,7 @@ class Row:
     transformer: bool
     milliseconds: float
     products: float
-    timings: Mapping[str, Timing]
+    timings: Mapping[str, Ratio]
     failures: Mapping[str, str]
     runs: int = 0
     threads: int = 1
@@ -60,7 +54,7 @@ class Row:
     def read(cls, path: Path) -> Row:
         """A row from the JSON that `dataclasses.asdict` makes of one."""
         data = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**data, "timings": {name: Timing(**timing) for name, timing in data["timings"].items()}})
+        return cls(**{**data, "timings": {name: Ratio(**timing) for name, timing in data["timings"].items()}})
 
     @property
     def ours(self) -> float:

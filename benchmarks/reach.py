@@ -11,25 +11,24 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import importlib.util
 import json
 import os
 import shutil
 import sys
 import tempfile
 import time
-import types
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnxruntime
 import units
 import workers
 from reach_page import TITLES, Row, page
+from scripts import load_script
+from written import complaint_of_checker, relative_error
 
 CORES = min(4, os.cpu_count() or 1)
 """Threads that `fuse` lets onnxruntime have."""
@@ -79,7 +78,7 @@ def measure(task: Task) -> Row:
             expected=expected,
             error=error,
             problem=problem,
-            invalid="" if result.output is None else _invalid(source, result.output),
+            invalid="" if result.output is None else complaint_of_checker(source, result.output),
             strength=result.verdict.strength,
             notes=notes,
             reasons=tuple(reasons),
@@ -93,7 +92,7 @@ def _runnable(task: Task, folder: Path) -> Path:
     cached = None if task.cache is None else task.cache / f"{task.name}.onnx"
     if cached is not None and cached.exists():
         return cached
-    materialize = _module(task.corpus / "materialize.py")
+    materialize = load_script(task.corpus / "materialize.py")
     path = (folder if cached is None else cached.parent) / f"{task.name}.onnx"
     model, size = materialize.materialize(str(task.corpus / path.name))
     materialize.save(model, size, str(path))
@@ -137,7 +136,7 @@ def _truth(task: Task) -> Mapping[str, int]:
 
 def _compare(task: Task, original: Path, written: Path) -> tuple[float, str]:
     """The largest relative difference on the manifest's feeds, or what onnxruntime says instead of running."""
-    feeds = _module(task.corpus / "feeds.py").feeds(task.name)
+    feeds = load_script(task.corpus / "feeds.py").feeds(task.name)
     plain = onnxruntime.SessionOptions()
     plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
@@ -147,32 +146,7 @@ def _compare(task: Task, original: Path, written: Path) -> tuple[float, str]:
         return float("nan"), f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
     del candidate
     reference = onnxruntime.InferenceSession(str(original), plain, providers=["CPUExecutionProvider"]).run(None, feeds)
-    return max((_relative(a, b) for a, b in zip(found, reference, strict=True)), default=0.0), ""
-
-
-def _invalid(original: Path, written: Path) -> str:
-    """What onnx's checker holds against the written model and not against the original; "" when nothing."""
-    if _complaint(original):
-        return ""
-    return _complaint(written)
-
-
-def _complaint(path: Path) -> str:
-    try:
-        onnx.checker.check_model(str(path))
-    except Exception as error:  # the checker raises its own, and onnx's C++ side others
-        return str(error).strip().splitlines()[0][:200] or type(error).__name__
-    return ""
-
-
-def _relative(found: np.ndarray, reference: np.ndarray) -> float:
-    if found.shape != reference.shape:
-        return float("inf")
-    a, b = found.astype(np.float64), reference.astype(np.float64)
-    both = np.isfinite(a) & np.isfinite(b)
-    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
-        return float("inf")
-    return float(np.abs(a - b)[both].max(initial=0.0) / max(np.abs(b[both]).max(initial=0.0), 1e-12))
+    return max((relative_error(a, b) for a, b in zip(found, reference, strict=True)), default=0.0), ""
 
 
 def _reasons(result: FuseResult, found: Mapping[str, int], expected: Mapping[str, int]) -> Iterable[str]:
@@ -194,19 +168,6 @@ def _reasons(result: FuseResult, found: Mapping[str, int], expected: Mapping[str
             yield f"{TITLES[unit]}: {miss.pattern} at {miss.node}: expected {miss.expected}, found {miss.found}"
         else:
             yield f"{TITLES[unit]}: no candidate"
-
-
-def _module(path: Path) -> types.ModuleType:
-    """The corpus's own script, imported from its file; its siblings are importable while it loads."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(path.parent))
-    return module
 
 
 def _write(path: Path, rows: list[Row], failures: Mapping[str, str]) -> None:

@@ -1,0 +1,31 @@
+"""Renames the symbolic dimensions of a model, as an exporter with other habits would have named them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+PLAIN = "plain"
+SPELLINGS = (PLAIN, "?", "batch size", "N:1", "<dynamic>")
+"""The name that the first dimension of a model gets; the others get a number after it."""
+
+
+def renamed(model: onnx.ModelProto, spelling: str) -> onnx.ModelProto | None:
+    """The model, changed, with each of its symbolic dimensions renamed; None where it has none."""
+    names: dict[str, str] = {}
+    for value in _values(model.graph):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param:
+                name = f"{spelling}{len(names) or ''}"
+                dimension.dim_param = names.setdefault(dimension.dim_param, name)
+    return model if names else None
+
+
+def _values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """What is declared in the graph and in the bodies of its nodes."""
+    yield from (*graph.input, *graph.output, *graph.value_info)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _values(attribute.g)

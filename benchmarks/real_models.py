@@ -1,0 +1,226 @@
+"""Fuses models that others trained and published, and writes `benchmarks/real_models.md`: what is fused, checked, lost and won.
+
+    python benchmarks/real_models.py FOLDER SOURCES [--models 'ppocr*'] [--rows DIR] [--jobs 2] [--budget 5] [--threads 1]
+
+FOLDER holds the models, NAME.onnx. SOURCES holds `models.json`, NAME → where the model comes from (`registry`, `package`,
+`version`) and what its inputs want, and `feeds.py`, whose `feeds(entry, session, seed)` draws feeds that fit an entry of it.
+
+Each model is fused in a child process of its own with all options at their defaults. Then, by this file's own means: the written
+model is held against the original, the model is fused again with its symbolic dimensions renamed, and once all are fused the
+original and the written model are timed in turn, one model after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import resource
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import workers
+from dimensions import SPELLINGS, renamed
+from real_models_page import Fused, Latency, Row, Undone, Variant, page, told
+from scripts import load_script
+from taking_turns import open_session, ratio, seconds_of_runs
+from written import complaint_of_checker, relative_error
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from onnx_subgraph.errors import OnnxSubgraphError  # noqa: E402
+from onnx_subgraph.language.library import Library, load_patterns  # noqa: E402
+from onnx_subgraph.pipeline import FuseResult, Options, fuse  # noqa: E402
+
+SEEDS = (101, 102, 103)
+"""Of the feeds that the written model is held against the original with."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One model. written: where the fused one is, or is to be. budget: seconds of timing."""
+
+    name: str
+    model: Path
+    sources: Path
+    entry: Mapping[str, Any]
+    written: Path
+    budget: float
+    threads: int
+
+
+def measure(task: Task) -> Fused:
+    """Fuse a model, and hold what was written against the original."""
+    library = load_patterns()
+    result = fuse(task.model, task.written, library, Options())
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    groups = {pattern.id: pattern.group for pattern in library.patterns}
+    error, own, problem = _compared(task, result.output)
+    return Fused(
+        opsets=(result.opset_before, result.opset_after),
+        nodes=(result.nodes_before, result.nodes_after),
+        patterns=dict(Counter(r.pattern for r in result.rewrites)),
+        groups=dict(Counter(groups[r.pattern] for r in result.rewrites)),
+        undone=[Undone(u.rewrite.pattern, u.rewrite.root, u.found, u.error, u.bound, u.problem) for u in result.undone],
+        verdict=result.verdict.verdict,
+        strength=result.verdict.strength if result.rewrites else "",
+        reason=result.verdict.reason,
+        seconds=dict(result.seconds),
+        megabytes=megabytes,
+        error=error,
+        own=own,
+        problem=problem or complaint_of_checker(task.model, task.written),
+        skipped=dict(Counter(f"{s.pattern}: {s.reason}" for s in result.skipped)),
+        variants=_variants(task, library),
+    )
+
+
+def _compared(task: Task, written: Path | None) -> tuple[float, float, str]:
+    """The largest relative difference to the original, optimisation off: of the written model, and of the original optimised.
+
+    written: None where nothing was. Third what onnxruntime says instead of running, or "".
+    """
+    plain, optimised = onnxruntime.SessionOptions(), onnxruntime.SessionOptions()
+    plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    draw = load_script(task.sources / "feeds.py").feeds
+    reference = _session(task.model, plain)
+    feeds = [draw(task.entry, reference, seed) for seed in SEEDS]
+    expected = [reference.run(None, drawn) for drawn in feeds]
+    own = _error([_session(task.model, optimised).run(None, drawn) for drawn in feeds], expected)
+    if written is None:
+        return float("nan"), own, "nothing was written"
+    error = 0.0
+    for options in (plain, optimised):
+        try:
+            session = _session(written, options)
+            error = max(error, _error([session.run(None, drawn) for drawn in feeds], expected))
+        except Exception as failure:  # onnxruntime raises its own classes, one for each status
+            return float("nan"), own, f"{type(failure).__name__}: {str(failure).splitlines()[0][:200]}"
+    return error, own, ""
+
+
+def _session(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _error(found: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]) -> float:
+    """The largest relative error of an output over all draws of feeds; what is no number does not count."""
+    error = 0.0
+    for some, others in zip(zip(*found, strict=True), zip(*expected, strict=True), strict=True):  # an output in all draws
+        if getattr(others[0], "dtype", np.dtype(object)).kind not in "fiub":
+            continue
+        if [a.shape for a in some] != [b.shape for b in others]:
+            return float("inf")
+        error = max(error, relative_error(np.concatenate([*map(np.ravel, some)]), np.concatenate([*map(np.ravel, others)])))
+    return error
+
+
+def _variants(task: Task, library: Library) -> dict[str, Variant]:
+    """What is fused where the symbolic dimensions have other names; nothing where there are none."""
+    found: dict[str, Variant] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for spelling in SPELLINGS:
+            path = Path(folder) / "renamed.onnx"
+            model = renamed(onnx.load(task.model), spelling)
+            if model is None:
+                return {}
+            onnx.save(model, path)
+            try:
+                found[spelling] = _variant(fuse(path, None, library, Options(verify=False)))
+            except OnnxSubgraphError as error:
+                found[spelling] = Variant(0, {}, error.message.replace(f"{folder}/", ""))
+        found["as published"] = _variant(fuse(task.model, None, library, Options(verify=False)))
+    return found
+
+
+def _variant(result: FuseResult) -> Variant:
+    return Variant(result.nodes_after, dict(Counter(r.pattern for r in result.rewrites)))
+
+
+def timed(task: Task) -> Latency:
+    """Time the original and the written model in turn."""
+    sessions = {name: open_session(path, task.threads) for name, path in (("original", task.model), ("ours", task.written))}
+    feeds = load_script(task.sources / "feeds.py").feeds(task.entry, sessions["original"], SEEDS[0])
+    times = seconds_of_runs(sessions, feeds, task.budget, task.threads)
+    middle = sorted(times["original"])[len(times["original"]) // 2]
+    return Latency(middle * 1e3, ratio(times["ours"], times["original"]), len(times["original"]), task.threads)
+
+
+def _kept(path: Path, read: Callable[[Mapping[str, Any]], Any]) -> Any:
+    return read(json.loads(path.read_text("utf-8"))) if path.exists() else None
+
+
+def _run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> list[Row]:
+    """All rows: what the folder has is not measured again. Models that are timed take turns, whatever `--jobs` says."""
+    kept = {task.name: _kept(folder / f"{task.name}.fused.json", Fused.read) for task in tasks}
+    failures: dict[str, str] = {}
+    waiting = [task for task in tasks if kept[task.name] is None]
+    for outcome in workers.run(measure, waiting, jobs=given.jobs, limit=given.limit, fresh=True):
+        name = outcome.task.name
+        failures |= {} if outcome.result is not None else {name: _without_paths(outcome.failure, given.models_folder)}
+        if outcome.result is not None:
+            kept[name] = outcome.result
+            (folder / f"{name}.fused.json").write_text(json.dumps(asdict(outcome.result), indent=1), "utf-8")
+        print(told(name, outcome.result, outcome.failure), file=sys.stderr, flush=True)
+    times = {task.name: _kept(folder / f"{task.name}.latency.json", Latency.read) for task in tasks}
+    changed = [t for t in tasks if times[t.name] is None and t.written.exists() and kept[t.name] and kept[t.name].patterns]
+    for outcome in workers.run(timed, changed if given.budget else [], limit=given.limit, fresh=True):
+        name, times[outcome.task.name] = outcome.task.name, outcome.result
+        if outcome.result is not None:
+            (folder / f"{name}.latency.json").write_text(json.dumps(asdict(outcome.result), indent=1), "utf-8")
+        print(f"{name} {outcome.result or outcome.failure.strip()[-200:]}", file=sys.stderr, flush=True)
+    sources = {t.name: f"{t.entry['registry']} {t.entry['package']} {t.entry['version']}" for t in tasks}
+    return [Row(t.name, sources[t.name], kept[t.name], times[t.name], failures.get(t.name, "")) for t in tasks]
+
+
+def _without_paths(failure: str, models: Path) -> str:
+    """A traceback that reads the same on every machine."""
+    return failure.replace(f"{HERE.parent}/", "").replace(f"{models.resolve()}/", "").replace(f"{tempfile.gettempdir()}/", "")
+
+
+def main() -> None:
+    """Run over the models and write the page; exit 1 when one failed, is off, or is fused less for a dimension's name."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("models_folder", type=Path, metavar="FOLDER")
+    arguments.add_argument("sources", type=Path, metavar="SOURCES")
+    arguments.add_argument("--models", default="*", help="a glob over the names of the models")
+    arguments.add_argument("--jobs", type=int, default=1, help="models that are fused at a time; those that are timed take turns")
+    arguments.add_argument("--limit", type=float, default=600, help="seconds for one model")
+    arguments.add_argument("--budget", type=float, default=5, help="seconds of timing for one model; 0 times none")
+    arguments.add_argument("--threads", type=int, default=1, help="of a session that is timed")
+    arguments.add_argument(
+        "--rows",
+        type=Path,
+        help="a folder that keeps the written models and what was measured, which is not measured again; "
+        "without its *.latency.json only the times are",
+    )
+    arguments.add_argument("-o", "--output", type=Path, default=HERE / "real_models.md")
+    given = arguments.parse_args()
+    entries = json.loads((given.sources / "models.json").read_text(encoding="utf-8"))
+    names = [n for n in fnmatch.filter(sorted(entries), given.models) if (given.models_folder / f"{n}.onnx").exists()]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (given.rows or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        models, sources = given.models_folder.resolve(), given.sources.resolve()
+        tasks = [
+            Task(n, models / f"{n}.onnx", sources, entries[n], folder / f"{n}.onnx", given.budget, given.threads) for n in names
+        ]
+        rows = _run(given, tasks, folder)
+    given.output.write_text(page(rows, onnxruntime.__version__, len(os.sched_getaffinity(0))), encoding="utf-8")
+    print(f"{given.output}: {len(rows)} models, {sum(row.is_at_fault for row in rows)} with a fault")
+    sys.exit(any(row.is_at_fault for row in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Writes what `real_models.py` measured as a page to read. Rows come in, Markdown goes out; nothing is measured here."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dimensions import PLAIN
+from taking_turns import Ratio
+
+SLOWER = 1.02
+"""A fused model that takes more than so many times as long as its original is named."""
+LARGEST_ERROR = 1e-4
+"""Of an output's largest magnitude, unless onnxruntime's own optimisation of the original moves it as far (`TIMES`)."""
+TIMES = 4
+STAGES = ("load", "find", "raise", "rewrite", "verify", "sites", "write")
+PREFACE = """\
+# Real models with trained weights
+
+Made by `python benchmarks/real_models.py FOLDER SOURCES` with onnxruntime {version} on {machine}, {cores} cores, target
+`onnxruntime`, provider CPUExecutionProvider, all options at their defaults. The models were published inside packages of PyPI and
+npm; none was made for this page.
+
+**{models} models: {verdicts}; {failed} failed, {undone} sites were undone.** {before:,} nodes became {after:,}.
+Held against the original by plain onnxruntime, on feeds that `fuse` did not choose, the largest error is {error:.1e} of an
+output's magnitude; {noisier} have one over {largest:.0e}, where onnxruntime's own optimisation of the original is as far off.
+{renamed}{slower}"""
+FUSED = """\
+*Sites* counts fusions by the group of their pattern. *Error* is the largest difference to the original with optimisation off,
+over the largest magnitude of that output, in three draws of feeds, with the optimisation of the written model on and off. *Own*
+is how far onnxruntime's own optimisation of the original is off: quantized models round to wide steps, and in an output that is
+close to zero everywhere, the rounding of a Sigmoid is large."""
+COST = """\
+Seconds of `fuse` by the wall clock; *peak* is the memory of its whole process, in MB. *Time* is that of the written model over
+the original's, both with all of onnxruntime's optimisations, run in turn{threads}: the ratio of the medians,
+with the least and most of five parts of the run. Below 1 is faster. Models in which nothing was fused are not timed."""
+NAMES = """\
+The name of a symbolic dimension must not matter. Each model that has one was fused with its dimensions renamed, without
+verification: the first gets the name at the head of the column, the others a number after it. The numbers are the nodes that are
+left, bold where other sites are fused than with the names `{plain}`, `{plain}1`, …. A published name may say more than a plain
+one, such as `2*seq`, and then more may be fused."""
+
+
+@dataclass(frozen=True)
+class Undone:
+    """A fusion that was taken back. error, bound: how far off it was and might be. problem: what else was wrong, or ""."""
+
+    pattern: str
+    node: str
+    found: str
+    error: float
+    bound: float
+    problem: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What was fused under other names of the dimensions. problem: why the model was refused, or ""."""
+
+    after: int
+    patterns: Mapping[str, int]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What `fuse` made of a model.
+
+    opsets, nodes: before and after. patterns, groups: fusions. seconds: by stage. error: relative, on feeds of the benchmark.
+    problem: why the written model does not run or what onnx's checker says, or "". skipped: how often a match was left, by why.
+    own: as error, of the original with onnxruntime's optimisation. variants: by the spelling of the dimensions; may be empty.
+    """
+
+    opsets: Sequence[int]
+    nodes: Sequence[int]
+    patterns: Mapping[str, int]
+    groups: Mapping[str, int]
+    undone: Sequence[Undone]
+    verdict: str
+    strength: str
+    reason: str
+    seconds: Mapping[str, float]
+    megabytes: float
+    error: float
+    own: float
+    problem: str
+    skipped: Mapping[str, int]
+    variants: Mapping[str, Variant]
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Fused:
+        """From what `dataclasses.asdict` makes of one."""
+        variants = {name: Variant(**variant) for name, variant in data["variants"].items()}
+        return cls(**{**data, "undone": [Undone(**undone) for undone in data["undone"]], "variants": variants})
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the written model is further from the original than it may be."""
+        return not self.error <= max(LARGEST_ERROR, TIMES * self.own)
+
+    @property
+    def renamed(self) -> list[str]:
+        """The spellings under which something else is fused than under plain ones."""
+        plain = self.variants.get(PLAIN)
+        return [name for name, variant in self.variants.items() if name != "as published" and variant != plain]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """milliseconds: a run of the original. ratio: the written model's time over the original's. runs: of each."""
+
+    milliseconds: float
+    ratio: Ratio
+    runs: int
+    threads: int
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Latency:
+        """From what `dataclasses.asdict` makes of one."""
+        return cls(**{**data, "ratio": Ratio(**data["ratio"])})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model. source: registry, package and version. failure: what was raised, where it was not fused."""
+
+    name: str
+    source: str
+    fused: Fused | None
+    latency: Latency | None
+    failure: str = ""
+
+    @property
+    def is_at_fault(self) -> bool:
+        """Whether the tool did something wrong."""
+        if self.fused is None:
+            return True
+        return bool(self.fused.problem or self.fused.renamed or self.fused.undone) or self.fused.is_off
+
+
+def told(name: str, fused: Fused | None, failure: str) -> str:
+    """A line of progress."""
+    if fused is None:
+        return f"{name}: {failure.strip().splitlines()[-1]}"
+    other = f", otherwise named {', '.join(fused.renamed)}" if fused.renamed else ""
+    seconds = sum(fused.seconds.values())
+    return f"{name}: {fused.nodes[0]} → {fused.nodes[1]} {fused.verdict} {seconds:.1f} s {fused.error:.1e}{other} {fused.problem}"
+
+
+def page(rows: Sequence[Row], version: str, cores: int) -> str:
+    """The whole page."""
+    done = [(row, row.fused) for row in rows if row.fused is not None]
+    lines = [*_preface(rows, version, cores).splitlines(), "", "## What was fused", "", *FUSED.splitlines(), ""]
+    lines += ["| model | from | opset | nodes | sites | verdict | error | own |", "|---|---|---|---|---|---|---:|---:|"]
+    lines += [_fused(row, fused) for row, fused in done]
+    lines += ["", "## What it costs and what it gains", "", *_cost(done)]
+    lines += ["", "## Names of dimensions", "", *NAMES.format(plain=PLAIN).splitlines(), "", *_names(done)]
+    sections: Mapping[str, Iterable[str]] = {
+        "Undone": (f"* **{r.name}**: {_undone(undone)}" for r, f in done for undone in f.undone),
+        f"Slower than {SLOWER} of the original": (
+            f"* **{r.name}**: {_ratio(r.latency)}" for r in rows if r.latency is not None and r.latency.ratio.ratio > SLOWER
+        ),
+        "Matched and left as it was": _grouped((r.name, f"{why} ({n}×)") for r, f in done for why, n in f.skipped.items()),
+        "Said with the verdict": _grouped((r.name, f.reason) for r, f in done if f.reason),
+        "Problems": (f"* **{r.name}**: {f.problem}" for r, f in done if f.problem),
+        "Off": (f"* **{r.name}**: {f.error:.1e}, onnxruntime's own optimisation {f.own:.1e}" for r, f in done if f.is_off),
+        "Failures": (f"* **{row.name}**\n\n{_fenced(row.failure)}" for row in rows if row.failure),
+    }  # fmt: skip
+    for title, said in sections.items():
+        lines += ["", f"## {title}", "", *(list(said) or ["Nothing."])]
+    return "\n".join(lines) + "\n"
+
+
+def _preface(rows: Sequence[Row], version: str, cores: int) -> str:
+    done = [row.fused for row in rows if row.fused is not None]
+    dimensions, other = [f for f in done if f.variants], [f for f in done if f.renamed]
+    latencies = [row.latency for row in rows if row.latency is not None]
+    slower = sum(latency.ratio.ratio > SLOWER for latency in latencies)
+    renamed = (
+        f"{len(dimensions)} models have symbolic dimensions; in {len(other) or 'none'} other sites are fused for their names."
+    )
+    mean = math.exp(sum(math.log(latency.ratio.ratio) for latency in latencies) / max(len(latencies), 1))
+    speed = f"\nThe written models take {mean:.2f} of the time (geometric mean of {len(latencies)}), {slower} over {SLOWER}."
+    small = [f for f in done if f.error <= LARGEST_ERROR]
+    return PREFACE.format(
+        version=version,
+        machine=platform.machine(),
+        cores=cores,
+        models=len(rows),
+        failed=len(rows) - len(done),
+        verdicts=", ".join(f"{n} {v}" for v, n in Counter(f.verdict for f in done).most_common()),
+        undone=sum(len(f.undone) for f in done) or "no",
+        before=sum(f.nodes[0] for f in done),
+        after=sum(f.nodes[1] for f in done),
+        error=max((f.error for f in small), default=math.nan),
+        noisier=sum(not f.is_off for f in done) - len(small),
+        largest=LARGEST_ERROR,
+        renamed=renamed,
+        slower=speed if latencies else "",
+    )
+
+
+def _fused(row: Row, fused: Fused) -> str:
+    opset = " → ".join(map(str, dict.fromkeys(fused.opsets)))
+    sites = ", ".join(f"{group} {n}" for group, n in sorted(fused.groups.items())) or "none"
+    sites += f", {len(fused.undone)} undone" if fused.undone else ""
+    verdict = f"{fused.verdict}, {fused.strength}" if fused.strength and fused.verdict == "equivalent" else fused.verdict
+    nodes = f"{fused.nodes[0]} → {fused.nodes[1]}"
+    error = "–" if math.isnan(fused.error) else f"{fused.error:.1e}"
+    return f"| {row.name} | {row.source} | {opset} | {nodes} | {sites} | {verdict} | {error} | {fused.own:.1e} |"
+
+
+def _cost(done: Sequence[tuple[Row, Fused]]) -> list[str]:
+    stages = [stage for stage in STAGES if any(stage in fused.seconds for _, fused in done)]
+    threads = max((row.latency.threads for row, _ in done if row.latency is not None), default=1)
+    words = " on one thread, in processor time" if threads == 1 else f" on {threads} threads"
+    lines = [*COST.format(threads=words).splitlines(), ""]
+    lines += [
+        f"| model | seconds | {' | '.join(stages)} | peak | original, ms | time |",
+        f"|---|{'---:|' * (len(stages) + 3)}---|",
+    ]
+    for row, fused in done:
+        seconds = (f"{fused.seconds[stage]:.1f}" if stage in fused.seconds else "" for stage in stages)
+        milliseconds = "" if row.latency is None else f"{row.latency.milliseconds:.3g}"
+        cells = (row.name, f"{sum(fused.seconds.values()):.1f}", *seconds, f"{fused.megabytes:.0f}", milliseconds)
+        lines.append(f"| {' | '.join((*cells, _ratio(row.latency)))} |")
+    return lines
+
+
+def _ratio(latency: Latency | None) -> str:
+    return "" if latency is None else f"{latency.ratio.ratio:.2f} ({latency.ratio.least:.2f} to {latency.ratio.most:.2f})"
+
+
+def _names(done: Sequence[tuple[Row, Fused]]) -> list[str]:
+    spellings = list(dict.fromkeys(name for _, fused in done for name in fused.variants))
+    titles = (name if name == "as published" else f"`{name}`" for name in spellings)
+    lines = [
+        f"| model | {' | '.join(titles)} |",
+        f"|---|{'---:|' * len(spellings)}",
+    ]
+    for row, fused in done:
+        if fused.variants:
+            plain = fused.variants[PLAIN]
+            cells = (_variant(fused.variants[s], plain) for s in spellings)
+            lines.append(f"| {row.name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _variant(variant: Variant, plain: Variant) -> str:
+    text = variant.problem or str(variant.after)
+    return text if variant == plain else f"**{text}**"
+
+
+def _fenced(text: str) -> str:
+    return "\n".join(["  ```", *(f"  {line}" for line in text.strip().splitlines()), "  ```"])
+
+
+def _undone(undone: Undone) -> str:
+    how = undone.problem.replace("\n", " ")[:200] or f"{undone.error:.3g} off, {undone.bound:.3g} allowed"
+    return f"{undone.pattern} at {undone.node}, found in the {undone.found}: {how}"
+
+
+def _grouped(said: Iterable[tuple[str, str]]) -> list[str]:
+    """One line for each thing that is said, with all the models of which it is said."""
+    models: dict[str, list[str]] = {}
+    for name, text in said:
+        models.setdefault(text.replace("\n", " ")[:300], []).append(name)
+    return [f"* {', '.join(f'**{name}**' for name in names)}: {text}" for text, names in models.items()]
