@@ -23,6 +23,7 @@ from onnx_subgraph.model.files import hand_on, load, save, size, write_temporary
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import specialize
+from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.cutting import Cutting
@@ -70,7 +71,7 @@ class Options:
     atol: float | None = None
     seed: int = 0
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: Path | None = None
+    inputs: StrPath | None = None
     opset: str = "auto"
     dry_run: bool = False
     excerpts: bool = False
@@ -122,8 +123,8 @@ Accepts = Callable[[FuseResult], bool]
 
 
 def fuse(
-    model: Path,
-    output: Path | None,
+    model: StrPath,
+    output: StrPath | None,
     library: Library,
     options: Options,
     progress: Progress | None = None,
@@ -136,6 +137,7 @@ def fuse(
     accepts: asked for a result that would be written; where it says no, nothing is.
     Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it.
     """
+    model, output = Path(model), None if output is None else Path(output)
     clock = Clock(progress)
     reference = Reference(
         model,
@@ -218,11 +220,12 @@ def fuse(
     return replace(result, output=output)
 
 
-def explain(model: Path, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
+def explain(model: StrPath, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
     """What fuses in a model, what nearly does, and why not: `fuse` without verifying and without writing.
 
     What is left is held against what a session fuses by itself when it loads the model.
     """
+    model = Path(model)
     result = fuse(model, None, library, replace(options, verify=False, dry_run=True, thorough=True), progress)
     if not (result.skipped or result.near_misses):
         return result

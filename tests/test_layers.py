@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("language", "model"),
     ("operators",),
     ("deadline",),
+    ("paths",),
     ("errors", "clock", "collection"),
 )
 """From top to bottom. A room imports from the rooms below it and from itself; rooms side by side do not know each other."""

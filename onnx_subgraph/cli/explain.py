@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnx_subgraph.cli.options import check_ids, json_option, patterns_option, prefer_option, time_limit_option
+from onnx_subgraph.cli.options import MODEL, check_ids, json_option, patterns_option, prefer_option, time_limit_option
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Say what matched, what nearly did, and why not.")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=MODEL)
 @click.argument("pattern", required=False)
 @click.option("--node", metavar="NAME", help="Only what has to do with the node of this name.")
 @patterns_option

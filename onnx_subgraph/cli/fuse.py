@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from onnx_subgraph.cli.ci import Wanted, ci_options, held
 from onnx_subgraph.cli.options import (
+    MODEL,
     check_ids,
     feeds_options,
     flat,
@@ -32,6 +33,7 @@ from onnx_subgraph.cli.options import (
 )
 from onnx_subgraph.cli.page import check_folder, plan_pages, report_option, write_page
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.paths import beside
 
 if TYPE_CHECKING:
     from onnx_subgraph.cli.batch import Failure, Task
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Fuse models, verify them, and write them.")
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=MODEL)
 @click.option(
     "-o",
     "--output",
@@ -210,7 +212,7 @@ def plan_outputs(models: tuple[Path, ...], output: Path | None, output_dir: Path
     elif output_dir is not None:
         outputs = [output_dir / model.name for model in models]
     else:
-        outputs = [model.with_name(f"{model.stem}.fused{model.suffix or '.onnx'}") for model in models]
+        outputs = [beside(model, "fused") for model in models]
     sources = {model.resolve() for model in models}
     written: dict[Path, Path] = {}
     for model, path in zip(models, outputs, strict=True):

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from onnx_subgraph.cli.options import json_option
+from onnx_subgraph.cli.options import MODEL, json_option
+from onnx_subgraph.paths import beside
 
 
 @click.command(short_help="Put engines and fused functions back as ordinary nodes.")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=MODEL)
 @click.option(
     "-o",
     "--output",
@@ -30,7 +31,7 @@ def inline(model: Path, output: Path | None, as_json: bool) -> int:
     from onnx_subgraph.partitioning.inline import inline as run
     from onnx_subgraph.report import regions
 
-    output = output or model.with_name(f"{model.stem}.inlined{model.suffix or '.onnx'}")
+    output = output or beside(model, "inlined")
     check_target(output, never=(model,))
     with progress() as say:
         say(f"{model}: inline")

@@ -6,6 +6,7 @@ names the option and we say what was expected.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
     from onnx_subgraph.language.library import Library
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class ModelPath(click.Path):
+    """The path of a model file, given as an argument. An empty one is a mistake: a variable of a shell that is not set."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """The path as a `Path`. Raises click.BadParameter where it is empty."""
+        if not os.fspath(value):
+            self.fail("the path is empty; is a variable not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+MODEL = ModelPath()
 
 
 def identifiers(text: str) -> tuple[str, ...]:

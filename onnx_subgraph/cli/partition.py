@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from onnx_subgraph.cli.options import feeds_options, flat, identifiers, json_option, shapes, time_limit_option
+from onnx_subgraph.cli.options import MODEL, feeds_options, flat, identifiers, json_option, shapes, time_limit_option
+from onnx_subgraph.paths import beside
 
 
 @click.command(short_help="Make engines of the regions that a backend supports.")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=MODEL)
 @click.option(
     "--backend",
     required=True,
@@ -103,7 +104,7 @@ def partition(
     from onnx_subgraph.partitioning.worth import RegionLimits
     from onnx_subgraph.report import regions
 
-    output = output or model.with_name(f"{model.stem}.partitioned{model.suffix or '.onnx'}")
+    output = output or beside(model, "partitioned")
     if not dry_run:
         check_target(output, never=(model,))
     limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny), gain=gain)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from onnx_subgraph.cli.options import (
+    MODEL,
     check_ids,
     feeds_options,
     flat,
@@ -24,10 +25,11 @@ from onnx_subgraph.cli.options import (
     time_limit_option,
 )
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.paths import beside
 
 
 @click.command(short_help="Fix a model's input shapes, fold, fuse, verify, and write it.")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=MODEL)
 @click.option(
     "-o",
     "--output",
@@ -89,10 +91,10 @@ def specialize(
     if not fixed and not (scopes or first or last):
         raise UsageError("no shape was given to specialize the model to", hint="give one, for example --shape input_ids=1x128")
     if output is None and not fixed:
-        output = model.with_name(f"{model.stem}.marked{model.suffix or '.onnx'}")
+        output = beside(model, "marked")
     elif output is None:
         name = "_".join(dict.fromkeys("x".join(map(str, sizes)) or "scalar" for sizes in fixed.values()))
-        output = model.with_name(f"{model.stem}.{name}{model.suffix or '.onnx'}")
+        output = beside(model, name)
 
     from onnx_subgraph.cli.fuse import exit_code
     from onnx_subgraph.cli.terminal import progress, show, show_json

@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from onnx_subgraph.cli.options import feeds_options, json_option, provider_option, shapes, time_limit_option
+from onnx_subgraph.cli.options import MODEL, feeds_options, json_option, provider_option, shapes, time_limit_option
 
 
 @click.command(short_help="Say whether one model computes the same as another.")
-@click.argument("reference", type=click.Path(path_type=Path))
-@click.argument("candidate", type=click.Path(path_type=Path))
+@click.argument("reference", type=MODEL)
+@click.argument("candidate", type=MODEL)
 @provider_option
 @feeds_options
 @time_limit_option

@@ -14,12 +14,13 @@ from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.model.atomic import written_whole
+from onnx_subgraph.paths import StrPath
 
 SUFFIX = ".engine"
 """Of the files in the folder."""
 
 
-def restored_or_compiled(backend: Backend, subgraph: Subgraph, signature: Signature, folder: Path | None) -> Any:
+def restored_or_compiled(backend: Backend, subgraph: Subgraph, signature: Signature, folder: StrPath | None) -> Any:
     """The region compiled by `backend`, from `folder` where it lies there, and put there where it does not.
 
     folder: made if it is missing; None to compile without looking. A folder that can't be read or written is as good as none.
@@ -27,7 +28,7 @@ def restored_or_compiled(backend: Backend, subgraph: Subgraph, signature: Signat
     """
     if folder is None:
         return backend.compile(subgraph, signature)
-    file = folder / f"{_name(backend, subgraph, signature)}{SUFFIX}"
+    file = Path(folder) / f"{_name(backend, subgraph, signature)}{SUFFIX}"
     content = _read(file)
     if content is not None:
         try:

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.backends.backend import Array, Backend, Signature, signature_of
@@ -20,6 +19,7 @@ from onnx_subgraph.engine.cache import Cache, Usage
 from onnx_subgraph.engine.disk import restored_or_compiled
 from onnx_subgraph.engine.expectation import Expectation, expected
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
+from onnx_subgraph.paths import StrPath
 
 FAILURES = 3
 """A backend that failed as often in a region, and never ran it, is not asked there again."""
@@ -35,7 +35,7 @@ class EngineSettings:
     """
 
     signatures: int = 8
-    folder: Path | None = None
+    folder: StrPath | None = None
     patience: float | None = None
     deadline: float | None = None
     strict: bool = False

@@ -24,6 +24,7 @@ from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.schedule import run_steps, schedule
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.files import load
+from onnx_subgraph.paths import StrPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,14 @@ class EngineSession:
 
     def __init__(
         self,
-        path: Path | str,
+        path: StrPath,
         *,
         backends: Mapping[str, Backend] | None = None,
         plain: Backend | None = None,
         settings: EngineSettings | None = None,
-        weights: Path | None = None,
+        weights: StrPath | None = None,
     ) -> None:
-        model = load(Path(path), weights=weights)
+        model = load(Path(path), weights=None if weights is None else Path(weights))
         placed = placed_engines(model)
         plain = plain or OnnxRuntime()
         self.engines = engines_of(placed, backends, plain, settings)

@@ -7,7 +7,7 @@ groups and files by name. `headers` reads only what a list shows, without onnx.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from onnx_subgraph.language.example import read_scalar
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import check_keys, pattern_of, read_id, read_summary, read_targets
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
+from onnx_subgraph.paths import StrPath, several
 
 PACK_FILE = "pack.yaml"
 PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "libraries")
@@ -70,7 +71,7 @@ class Library:
         return self._by_id[id]
 
 
-def load_patterns(paths: Sequence[Path] = (), *, built_in: bool = True) -> Library:
+def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> Library:
     """The patterns of the built-in packs, then those of `paths` (files, groups or packs), read and checked.
 
     Raises PatternError, with the place, at the first mistake in a file.
@@ -85,7 +86,7 @@ def load_patterns(paths: Sequence[Path] = (), *, built_in: bool = True) -> Libra
     return Library(patterns, packs)
 
 
-def headers(paths: Sequence[Path] = (), *, built_in: bool = True) -> tuple[Header, ...]:
+def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> tuple[Header, ...]:
     """The headers of the same patterns as `load_patterns`, read without their blocks and without onnx.
 
     Raises PatternError, with the place, for a file whose envelope has a mistake.
@@ -118,10 +119,10 @@ def is_built_in(file: str) -> bool:
 # Finding files
 
 
-def _collect(paths: Sequence[Path], built_in: bool) -> tuple[tuple[Pack, ...], list[Path]]:
+def _collect(paths: StrPath | Iterable[StrPath], built_in: bool) -> tuple[tuple[Pack, ...], list[Path]]:
     packs: list[Pack] = []
     files: dict[Path, Path] = {}  # resolved → as given: a file given twice is read once
-    for path in (*(built_in_packs() if built_in else ()), *map(Path, paths)):
+    for path in (*(built_in_packs() if built_in else ()), *several(paths)):
         if (path / PACK_FILE).is_file():
             packs.append(read_pack(path))
         for file in pattern_files(path, empty=path in built_in_packs()):

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
 from onnx_subgraph.errors import ModelError, UsageError
-from onnx_subgraph.model import shapes, wellformed
+from onnx_subgraph.model import formats, shapes, wellformed
 from onnx_subgraph.model.atomic import check_target, copy_whole
 from onnx_subgraph.model.constants import STRIPPED
 from onnx_subgraph.model.tidy import tidy, tidy_protobuf
@@ -67,7 +67,10 @@ def read(path: Path) -> onnx.ModelProto:
     if not path.exists():
         raise ModelError(f"{path}: there is no such file", hint="check the path")
     if not path.is_file():
-        raise ModelError(f"{path}: is a folder, not a model file" if path.is_dir() else f"{path}: is not a regular file")
+        if path.is_dir():
+            hint = f"name the files in it, for example {path / '*.onnx'}"
+            raise ModelError(f"{path}: is a folder, not a model file", hint=hint)
+        raise ModelError(f"{path}: is not a regular file", hint="give the file of a model; - reads one from standard input")
     try:
         size = path.stat().st_size
         if size > _LARGEST:
@@ -83,9 +86,12 @@ def read(path: Path) -> onnx.ModelProto:
         proto = onnx.ModelProto()
         proto.ParseFromString(data)
     except DecodeError as error:
-        raise ModelError(f"{path}: {_kind(data)}", hint=_advice(data)) from error
-    if not proto.ir_version and not proto.HasField("graph"):
-        raise ModelError(f"{path}: {_kind(data)}", hint=_advice(data))
+        kind = formats.kind_of(data, path)
+        raise ModelError(f"{path}: {kind.what}", hint=kind.hint) from error
+    if not proto.HasField("graph"):  # bytes of another format can happen to be a protobuf
+        known = formats.recognised(data, path) if proto.ir_version else formats.kind_of(data, path)
+        if known is not None:
+            raise ModelError(f"{path}: {known.what}", hint=known.hint)
     return proto
 
 
@@ -222,23 +228,6 @@ def _set_folder(model: ir.Model, folder: Path) -> None:
             for tensor in found:
                 if isinstance(tensor, ir.ExternalTensor):
                     tensor.base_dir = folder
-
-
-def _kind(data: bytes) -> str:
-    start = data[:512]
-    try:
-        text = start.decode().lstrip("\ufeff \n\r\t")
-    except UnicodeDecodeError:
-        return "is not an ONNX model, or is cut off"
-    if text.startswith("version https://git-lfs"):
-        return "is a Git LFS pointer, not the model itself"
-    if text[:1] == "<":
-        return "is a web page or XML, not an ONNX model"
-    return "is a text file, not an ONNX model" if text.isprintable() or "\n" in text else "is not an ONNX model, or is cut off"
-
-
-def _advice(data: bytes) -> str:
-    return "fetch it with `git lfs pull`" if data.startswith(b"version https://git-lfs") else "export or download the model again"
 
 
 def _root(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from onnx_subgraph.errors import ModelError
 from onnx_subgraph.matching.match import PATTERN
 from onnx_subgraph.model.files import hand_on, load, save
 from onnx_subgraph.model.shapes import DECLARED
+from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting.definitions import REPLACES
 from onnx_subgraph.rewriting.outline import Outline
 
@@ -38,11 +39,12 @@ class InlineResult:
     calls: int
 
 
-def inline(model: Path, output: Path) -> InlineResult:
+def inline(model: StrPath, output: StrPath) -> InlineResult:
     """Write `model` without functions to `output`; handed on byte for byte where it has none.
 
     Raises ModelError for a model that can't be read, inlined or written.
     """
+    model, output = Path(model), Path(output)
     loaded = load(model)
     before = sum(1 for _ in loaded.graph.all_nodes())
     if not loaded.functions:

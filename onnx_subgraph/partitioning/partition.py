@@ -28,6 +28,7 @@ from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegi
 from onnx_subgraph.partitioning.measure import slower
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
+from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.sessions import Failure, Session
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import CPU, Reference
@@ -55,7 +56,7 @@ class PartitionOptions:
     atol: float | None = None
     seed: int = 0
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: Path | None = None
+    inputs: StrPath | None = None
     dry_run: bool = False
 
 
@@ -84,7 +85,11 @@ class PartitionResult:
 
 
 def partition(
-    model: Path, output: Path | None, options: PartitionOptions, progress: Progress | None = None, backend: Backend | None = None
+    model: StrPath,
+    output: StrPath | None,
+    options: PartitionOptions,
+    progress: Progress | None = None,
+    backend: Backend | None = None,
 ) -> PartitionResult:
     """Partition one model file. The input is never touched; the output appears whole or not at all.
 
@@ -92,6 +97,7 @@ def partition(
     the verdict is "different", or there is none though one was asked for, nothing is written.
     Raises ModelError for a model that can't be read or written, UsageError for a backend that is not there.
     """
+    model, output = Path(model), None if output is None else Path(output)
     clock = Clock(progress)
     isolated = _isolated(options) if backend is None else None  # first, because it may not even start
     backend = backend or find_backend(options.backend)

@@ -21,7 +21,7 @@ from onnx_subgraph.model.files import size_on_disk
 from onnx_subgraph.report import blame, grouping, listing, own
 from onnx_subgraph.report.alike import alike
 from onnx_subgraph.report.drawing import Drawing, draw, type_of
-from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, tried
+from onnx_subgraph.report.wording import ASSUMED, FOLDED, STRENGTH, UNNAMED, count, outcome, tried
 from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(count=count, outcome=outcome, bytes_text=bytes_text, short=listing.short)
+    environment.globals.update(count=count, outcome=outcome, bytes_text=bytes_text, short=listing.short, assumed_words=ASSUMED)
     style = (PAGE / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return environment.get_template("page.html.jinja").render(

@@ -62,7 +62,7 @@ def _attention(entry: Entry) -> Iterator[str]:
         return
     verdict = entry.result.verdict
     if verdict.verdict == "different" and verdict.worst is not None:
-        yield from _block(f"worst: {outcome(verdict.worst)}")
+        yield from _block(outcome(verdict.worst))
     if entry.code == 2 and verdict.reason:
         yield from _block(verdict.reason)
     for undone in entry.result.undone:

@@ -19,7 +19,7 @@ from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.report import blame, grouping, own
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
-from onnx_subgraph.report.wording import FOLDED, STRENGTH, UNNAMED, count, outcome, placed, tried
+from onnx_subgraph.report.wording import ASSUMED, FOLDED, STRENGTH, UNNAMED, count, outcome, placed, tried
 from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
     groups = grouping.fusions(result.rewrites)
     parts: list[RenderableType] = [_heading(result), _facts(result, len(result.rewrites))]
     if groups:
-        parts += ["", _fusions(groups)]
+        parts += ["", *_fused(groups)]
     if result.undone:
         parts += ["", Text("Not equivalent, and undone", "bold red"), _undone(result.undone)]
     if result.sites:
@@ -89,7 +89,7 @@ def explanation(result: FuseResult, *, hidden: int = 0, pattern: str = "", absen
         nothing = absence or "No pattern got past its first operator here: there is nothing to explain."
         return Group(*parts, nothing, *_begun(result, hidden, pattern), "")
     if groups := grouping.fusions(result.rewrites):
-        parts += ["", Text("Matched", "bold"), _fusions(groups)]
+        parts += ["", Text("Matched", "bold"), *_fused(groups)]
     if result.skipped:
         parts += ["", Text("Matched, not replaced", "bold"), *map(_skip, grouping.skipped(result.skipped))]
     if near := grouping.nearly_matched(result.near_misses):
@@ -227,7 +227,7 @@ def verdict_text(verdict: Verdict) -> Text:
     for placement in verdict.placements:
         text.append(f"\n{placed(placement)}")
     if (worst := verdict.worst) is not None:
-        text.append(f"\nworst: {outcome(worst)}")
+        text.append(f"\n{'why' if worst.problem else 'worst'}: {outcome(worst)}")
     return text
 
 
@@ -238,8 +238,17 @@ def _outputs(runs: Sequence[Run]) -> Rows:
         equal = Text("yes", "green") if group.equal else Text(worst.problem or "no", "red")
         level = "yes" if group.optimised else "no"
         error, allowed = ("–", "–") if worst.problem else (f"{worst.error:.2g}", f"{worst.bound:.2g}")
-        table.add(group.output, group.provider or "–", level, str(len(group.runs)), error, allowed, equal)
+        table.add(group.output or "–", group.provider or "–", level, str(len(group.runs)), error, allowed, equal)
     return table
+
+
+def _fused(groups: Sequence[grouping.Fusion]) -> list[RenderableType]:
+    """The table of fusions, and below it what its words mean where somebody may ask."""
+    assumed = sorted(frozenset[str]().union(*(group.assumes for group in groups)))
+    legend = [f"assuming {name}: {ASSUMED[name]}" for name in assumed]
+    if any(group.added > group.removed for group in groups):
+        legend.append("more nodes than before: they bring operands into the form that the fused operator takes")
+    return [_fusions(groups), *(Text(line, "dim") for line in legend)]
 
 
 def _fusions(groups: Sequence[grouping.Fusion]) -> Rows:

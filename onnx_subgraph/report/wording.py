@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from onnx_subgraph.verification.verdict import Placement, Run
 
 UNNAMED = "(a node without a name)"
+ASSUMED = {"finite": "the same where no value is NaN or infinite, which the graph does not say and nobody checked"}
+"""What each assumption of a pattern means."""
 FOLDED = "no operator"
 """What a match has become: a constant, or a value that was there before."""
 STRENGTH = {
@@ -39,9 +41,10 @@ def tried(runs: Sequence[Run]) -> str:
 
 def outcome(run: Run) -> str:
     """What one comparison showed, and how it was made."""
-    what = (
-        f"{run.output}: {run.problem}" if run.problem else f"{run.output} differs by {run.error:.2g} of {run.bound:.2g} allowed"
-    )
+    if not run.problem:
+        what = f"{run.output} differs by {run.error:.2g} of {run.bound:.2g} allowed"
+    else:
+        what = f"{run.output}: {run.problem}" if run.output else f"the candidate {run.problem}"
     if not run.provider:  # the models' declarations differ: nothing ran
         return what
     where = f" at {list(run.worst)}" if run.worst else ""

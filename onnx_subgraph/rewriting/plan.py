@@ -325,9 +325,8 @@ def _check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Se
     found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
     for provider, cost in found.items():
         if cost is not None and cost.is_slower:
-            raise Refused(
-                f"slower than the unfused graph on {provider} (×{cost.ratio:.2g}, such as at {cost.place})", change=_PREFER
-            )
+            how = f"it takes {cost.ratio:.2f} times as long, for example at {cost.place}"
+            raise Refused(f"slower than the unfused graph on {provider}: {how}", change=_PREFER)
     had = {n.op_identifier() for n in match.nodes}
     computing = [n for n in fragment.nodes if not _is_of_shapes(n)]
     fuses = any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)

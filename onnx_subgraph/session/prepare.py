@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.errors import SessionError
+from onnx_subgraph.paths import several
 from onnx_subgraph.session.cache import MODEL, Cache, Entry, NoCache
 from onnx_subgraph.session.digest import PACKAGE, digest_of, versions
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
@@ -71,7 +72,7 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
         options += ["--provider", provider]
     if settings.skip:
         options += ["--skip", ",".join(settings.skip)]
-    options += [part for path in settings.patterns for part in ("--patterns", str(path.absolute()))]
+    options += [part for path in several(settings.patterns) for part in ("--patterns", str(path.absolute()))]
     return (*options, *([] if settings.verify else ["--no-verify"]))
 
 
@@ -96,9 +97,11 @@ def prepare(
     source: a model file, or a serialized model, whose external data lies in `weights`. stop: ends it early when it is set.
     Raises SessionError where it can't be made; OnnxSubgraphError and OSError where the model or the cache can't be read.
     """
-    cache = NoCache() if settings.cache is None else Cache(settings.cache, settings.cache_bytes)
+    cache = NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
     content = cache.memory.model(source, weights)
-    key = digest_of([FORMAT, versions(settings.patterns), content, *(json.dumps(command) for command in recipe.commands)])
+    key = digest_of(
+        [FORMAT, versions(several(settings.patterns)), content, *(json.dumps(command) for command in recipe.commands)]
+    )
 
     def fill(folder: Path) -> dict[str, Any]:
         staging = folder / "staging"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.paths import StrPath
 
 PREFIX = "ONNX_SUBGRAPH_"
 _YES = frozenset({"1", "true", "yes", "on"})
@@ -49,10 +50,10 @@ class SessionSettings:
     measure: bool = False
     target: str | None = None
     skip: tuple[str, ...] = ()
-    patterns: tuple[Path, ...] = ()
+    patterns: StrPath | Sequence[StrPath] = ()
     verify: bool = True
     strict: bool = False
-    cache: Path | None = field(default_factory=cache_folder)
+    cache: StrPath | None = field(default_factory=cache_folder)
     cache_bytes: int = 8 << 30
     timeout: float = 600.0
 

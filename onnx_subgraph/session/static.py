@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.errors import OnnxSubgraphWarning, SessionError, UsageError
+from onnx_subgraph.paths import StrPath
 from onnx_subgraph.session.inference import InferenceSession, engines_of, weights_folder
 from onnx_subgraph.session.prepare import prepare, specializing
 from onnx_subgraph.session.schedule import Array, Buffers, Schedule, Signature, signature_of, spelled
@@ -93,7 +94,7 @@ class StaticSession(InferenceSession):
             raise UsageError("this schedule has no buffers", hint="make the session with reuse_buffers=True")
         return schedule.buffers.inputs
 
-    def save(self, input_feed: Mapping[str, Any], path: Path | str) -> None:
+    def save(self, input_feed: Mapping[str, Any], path: StrPath) -> None:
         """Write the model of the schedule for feeds like these: an ordinary model that runs without us. Raises UsageError."""
         schedule = self._schedule(input_feed)
         if schedule.model is None or not schedule.model.exists():

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import fix_dimensions
+from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.cases import Case, Drawing
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.judge import Finding, compare_all
@@ -37,17 +38,17 @@ Nearer = Callable[[Case, Collection[str], Outputs], Mapping[str, Finding]]
 
 
 def verify(
-    reference: Path,
-    candidate: Path,
+    reference: StrPath,
+    candidate: StrPath,
     *,
     providers: Sequence[str] = (CPU,),
     seed: int = 0,
     rtol: float | None = None,
     atol: float | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    inputs: Path | None = None,
-    custom_op_libraries: Sequence[Path] = (),
-    weights: Path | None = None,
+    inputs: StrPath | None = None,
+    custom_op_libraries: Sequence[StrPath] = (),
+    weights: StrPath | None = None,
     fixed: Mapping[str, tuple[int, ...]] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Verdict:
@@ -60,7 +61,7 @@ def verify(
     Raises UsageError for a provider that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
     """
     return Reference(
-        reference,
+        Path(reference),
         providers=providers,
         seed=seed,
         rtol=rtol,
@@ -70,7 +71,7 @@ def verify(
         custom_op_libraries=custom_op_libraries,
         fixed=fixed,
         progress=progress,
-    ).verdict(candidate, weights)
+    ).verdict(Path(candidate), None if weights is None else Path(weights))
 
 
 class Reference:
@@ -88,8 +89,8 @@ class Reference:
         rtol: float | None = None,
         atol: float | None = None,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
-        inputs: Path | None = None,
-        custom_op_libraries: Sequence[Path] = (),
+        inputs: StrPath | None = None,
+        custom_op_libraries: Sequence[StrPath] = (),
         fixed: Mapping[str, tuple[int, ...]] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
@@ -97,8 +98,8 @@ class Reference:
         self.path = path
         self.providers = tuple(providers)
         self._seed, self._rtol, self._atol = seed, rtol, atol
-        self._shapes, self._inputs, self._fixed = shapes or {}, inputs, fixed or {}
-        self._libraries = tuple(custom_op_libraries)
+        self._shapes, self._inputs, self._fixed = shapes or {}, None if inputs is None else Path(inputs), fixed or {}
+        self._libraries = tuple(map(Path, custom_op_libraries))
         self._tell = progress or (lambda stage: None)
         self._cases: dict[str, list[Case] | Failure] = {}
         self._remarks: dict[str, None] = {}
@@ -236,7 +237,7 @@ def _interface_problems(reference: ir.Model, candidate: ir.Model) -> tuple[Run, 
         ("outputs", reference.graph.outputs, candidate.graph.outputs),
     ):
         if [value.name for value in mine] != [value.name for value in theirs]:
-            problems.append(("", f"its {what} are {_names(theirs)}, the reference's are {_names(mine)}"))
+            problems.append(("", f"has the {what} {_names(theirs)}; the reference has {_names(mine)}"))
             continue
         for one, other in zip(mine, theirs, strict=True):
             if (before := _declared(one)) != (after := _declared(other)):

@@ -106,7 +106,10 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.touch(), "is empty"),
     "text": (lambda path: path.write_text("this is a text file, and no model\n" * 10), "is a text file"),
     "a pattern": (lambda path: shutil.copy(ROOT / "patterns/activation/gelu.yaml", path), "is a text file"),
-    "arrays": (lambda path: feeds(path.with_suffix(".npz"), x=X).rename(path), "is not an ONNX model"),
+    "arrays": (
+        lambda path: feeds(path.with_suffix(".npz"), x=X).rename(path),
+        "is an archive of NumPy arrays (.npz), not an ONNX",
+    ),
     "another protobuf": (lambda path: path.write_bytes(b"\x0a\x03abc"), "not an ONNX model"),
     "truncated": (truncated, "is not an ONNX model, or is cut off"),
     "too much data": (partial(with_field, raw_data=b"12345678"), "'half' of shape [] needs 4 bytes and has more"),
@@ -155,8 +158,24 @@ def test_a_bad_model_is_one_message(
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"Error: {model}: ")
     assert words in result.err
-    assert "hint: " in result.err or "is a folder, not a model file" in result.err
+    assert "hint: " in result.err
     assert "bug" not in result.err and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("command", ["fuse", "explain", "specialize --shape x=2x8", "partition --backend onnxruntime", "inline"])
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (".", "Error: .: is a folder, not a model file\nhint: name the files in it, for example *.onnx\n"),
+        ("/", "Error: /: is a folder, not a model file\nhint: name the files in it, for example /*.onnx\n"),
+        ("", "the path is empty; is a variable not set?\n"),
+    ],
+)
+def test_what_names_no_file_is_one_message(run: Run, command: str, path: str, words: str) -> None:
+    result = run(*command.split(), path)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.endswith(words)
+    assert "bug" not in result.err
 
 
 BAD_OPTIONS: dict[str, tuple[Callable[[Path], list[object]], str]] = {

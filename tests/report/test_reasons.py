@@ -26,7 +26,7 @@ from onnx_subgraph.report.selection import about
 
 DATA = Path(__file__).parent / "data" / "near_misses.yaml"
 HEADER = '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
-MEASURED = re.compile(r"\(×[\d.]+")
+MEASURED = re.compile(r"it takes [\d.]+ times")
 """What a table of measurements says, which is made anew from time to time."""
 CASES = yaml.safe_load(DATA.read_text(encoding="utf-8"))
 
@@ -49,7 +49,7 @@ def first_reason(case: dict[str, Any], folder: Path) -> str:
     console.print(
         text.explanation(asked(unfused(about(result, pattern=case["pattern"])), library.get(case["pattern"]))), soft_wrap=False
     )
-    printed = MEASURED.sub("(×…", console.export_text().replace(str(folder), ""))
+    printed = MEASURED.sub("it takes … times", console.export_text().replace(str(folder), ""))
     blocks = [block for block in printed.split("\n\n") if not block.startswith(("/model.onnx", "Nearly", "Matched, not"))]
     if "There" in printed or not blocks:
         return printed

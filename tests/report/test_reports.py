@@ -123,8 +123,25 @@ def test_a_difference_before_any_run_has_no_numbers() -> None:
     """Where the two models' declarations differ, nothing ran: the report says what differs and shows no error and no seed."""
     run = Run("", False, {}, None, "logits", float("inf"), 0.0, (), "is missing")
     report = shown(text.comparison(Path("a"), Path("b"), Verdict("different", "kernel", (run,))))
-    assert "worst: logits: is missing\n" in re.sub(" +\n", "\n", report)
+    assert "why: logits: is missing\n" in re.sub(" +\n", "\n", report)
     assert "inf" not in report
+
+
+def test_other_inputs_are_said_in_a_sentence() -> None:
+    """What is wrong with a whole model, and with none of its outputs, has the model as its subject."""
+    run = Run("", False, {}, None, "", float("inf"), 0.0, (), "has the inputs a, b; the reference has x")
+    report = shown(text.comparison(Path("a"), Path("b"), Verdict("different", "kernel", (run,))))
+    assert "why: the candidate has the inputs a, b; the reference has x\n" in re.sub(" +\n", "\n", report)
+
+
+def test_the_words_of_the_table_of_fusions_are_explained_where_they_stand() -> None:
+    report = shown(text.fusion(RESULT))
+    assert "\nassuming finite: the same where no value is NaN or infinite" in report
+    assert "more nodes than before" not in report
+    grown = replace(RESULT, rewrites=(Rewrite("rotary", "com.microsoft.RotaryEmbedding", "/R", ("/a",), 3),))
+    report = shown(text.fusion(grown))
+    assert "assuming" not in report
+    assert "\nmore nodes than before: they bring operands into the form that the fused operator takes" in report
 
 
 def test_nothing_fused_is_said() -> None:

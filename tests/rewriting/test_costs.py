@@ -106,7 +106,7 @@ def test_what_is_slower_is_left_apart(measured: float, operators: list[str]) -> 
     stage = rewritten(MODEL, FUSE, costs=Costs([measurement(measured, (4, 8))]))
     assert stage.operators == operators
     if operators != [GELU]:
-        assert stage.reason == f"slower than the unfused graph on {CPU} (×1.5, such as at 4×8)"
+        assert stage.reason == f"slower than the unfused graph on {CPU}: it takes 1.50 times as long, for example at 4×8"
 
 
 def test_a_round_in_which_it_was_as_fast_is_a_doubt() -> None:
