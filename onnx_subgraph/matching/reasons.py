@@ -17,6 +17,7 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum
 from onnx_subgraph.matching.veils import guarded, is_float_cast
 from onnx_subgraph.matching.view import View, Virtual
+from onnx_subgraph.model.dimensions import outer
 
 Target = ir.Value | Virtual
 SLIGHTLY = 0.25
@@ -169,10 +170,10 @@ def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -
         span=failure.span,
         anchor=_name(anchor),
         node=_place(value, anchor),
-        expected=failure.expected,
-        found=found,
+        expected=outer(failure.expected),
+        found=outer(found),
         matched=int(failure.depth + SLIGHTLY),
-        change=change or f"put {failure.expected} in the place of {found}",
+        change=outer(change or f"put {failure.expected} in the place of {found}"),
     )
 
 

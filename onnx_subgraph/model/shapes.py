@@ -8,7 +8,6 @@ written.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,8 @@ from contextlib import contextmanager
 
 import onnx_ir as ir
 
-Dim = int | ir.SymbolicDim
+from onnx_subgraph.model import dimensions
+from onnx_subgraph.model.dimensions import Dim
 
 DECLARED = "onnx_subgraph.declared"
 """Key in `Value.meta`: the (type, shape) that the file declares for the value."""
@@ -40,7 +40,6 @@ def infer_shapes(model: ir.Model) -> None:
 
     inference_rules.install()
     remember_declared(model)
-    _plain_sizes(model)
     model.meta[_INFERRED] = True
     constants = {id(value) for value in values(model) if value.const_value is not None}
     log = logging.getLogger("onnx_shape_inference")
@@ -56,26 +55,10 @@ def infer_shapes(model: ir.Model) -> None:
         _clean(model, constants)
 
 
-def _plain_sizes(model: ir.Model) -> None:
-    """A size of -1 says "any" in files by hand; onnxruntime takes it so. A power in a size is a name, and not worked out."""
-    for value in values(model):
-        if value.shape is not None and any(map(_is_odd, value.shape)):
-            value.shape = ir.Shape([_plain_size(dim) if _is_odd(dim) else dim for dim in value.shape])
-
-
-def _is_odd(dim: Dim) -> bool:
-    return dim < 0 if isinstance(dim, int) else "**" in (dim.value or "")
-
-
-def _plain_size(dim: Dim) -> Dim:
-    if isinstance(dim, int):
-        return ir.SymbolicDim(None)
-    return ir.SymbolicDim(f"size_{hashlib.sha256((dim.value or '').encode()).hexdigest()[:16]}")
-
-
 def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> None:
     """Record the type and shape that each value has now as what its file declares; `undeclared` ones have none.
 
+    The record has the names of the file; from then on dimensions have names that the algebra of shapes takes (`dimensions`).
     A value that has a record keeps it, and once a model was inferred no record is added: a value without one is new.
     """
     if model.meta.get(_INFERRED):
@@ -88,6 +71,16 @@ def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> N
     outputs = model.meta.setdefault(DECLARED, {})
     for value in model.graph.outputs:
         outputs.setdefault(value.name, value.meta[DECLARED])
+    _rename_dimensions(model)
+
+
+def _rename_dimensions(model: ir.Model) -> None:
+    """Give the dimensions that the file declares the names that the algebra of shapes takes (`dimensions`)."""
+    declared = [(value, shape) for value in values(model) if (shape := value.meta.get(DECLARED, (None, None))[1]) is not None]
+    names = {dim.value for _, shape in declared for dim in shape if isinstance(dim, ir.SymbolicDim) and dim.value}
+    for value, shape in declared:
+        if value.shape == shape:
+            value.shape = dimensions.renamed(shape, names)
 
 
 def restore_declared(model: ir.Model) -> None:

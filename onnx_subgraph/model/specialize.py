@@ -13,7 +13,8 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.shapes import DECLARED, Dim, infer_shapes, values
+from onnx_subgraph.model.dimensions import Dim, name_of, outer, shown
+from onnx_subgraph.model.shapes import DECLARED, infer_shapes, remember_declared, values
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Input → shape."""
@@ -35,6 +36,7 @@ def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
 
     Raises UsageError for an input that is not there, a shape that does not fit its input, or a name with two sizes.
     """
+    remember_declared(model)
     inputs = {str(value.name): value for value in model.graph.inputs}
     sizes: dict[str, int] = {}
     fixed_by: dict[str, str] = {}
@@ -43,21 +45,23 @@ def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
             raise UsageError(f"the model has no input {name!r}", hint=f"its inputs are {', '.join(inputs)}")
         declared = inputs[name].shape
         if declared is not None and not _fits(declared, shape):
-            raise UsageError(f"the input {name!r} is declared {declared}, which {_spelled(shape)} does not fit")
+            raise UsageError(f"the input {name!r} is declared {shown(declared)}, which {_spelled(shape)} does not fit")
         for dim, size in zip(declared or (), shape, strict=False):
             if isinstance(dim, int) or dim.value is None:
                 continue
             if sizes.setdefault(dim.value, size) != size:
                 raise UsageError(
-                    f"{fixed_by[dim.value]!r} makes the dimension {dim.value} {sizes[dim.value]}, and {name!r} makes it {size}",
+                    f"{fixed_by[dim.value]!r} makes the dimension {name_of(dim)} {sizes[dim.value]}, "
+                    f"and {name!r} makes it {size}",
                     hint="dimensions of one name have one size",
                 )
             fixed_by.setdefault(dim.value, name)
     for value in values(model):
         _fix(value, sizes)
+    as_declared = _outer(sizes)
     outputs = model.meta.get(DECLARED, {})
     for output, (type_, shape_) in outputs.items():
-        outputs[output] = (type_, _sized(shape_, sizes))
+        outputs[output] = (type_, _sized(shape_, as_declared))
     for name, shape in shapes.items():
         inputs[name].shape = ir.Shape(shape)
         if DECLARED in inputs[name].meta:
@@ -115,7 +119,12 @@ def _fix(value: ir.Value, sizes: Mapping[str, int]) -> None:
     value.shape = _sized(value.shape, sizes)
     if DECLARED in value.meta:
         type_, shape = value.meta[DECLARED]
-        value.meta[DECLARED] = (type_, _sized(shape, sizes))
+        value.meta[DECLARED] = (type_, _sized(shape, _outer(sizes)))
+
+
+def _outer(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes by the names that the file has, as its declarations have them."""
+    return {outer(name): size for name, size in sizes.items()}
 
 
 def _sized(shape: ir.Shape | None, sizes: Mapping[str, int]) -> ir.Shape | None:
@@ -132,7 +141,7 @@ def _size(dim: Dim, sizes: Mapping[str, int]) -> Dim:
         return sizes[dim.value]
     try:
         size = dim.evaluate(sizes)
-    except Exception:  # a name that is no expression ("batch size")
+    except Exception:  # a declaration keeps the name that the file has, which may be no expression ("batch size")
         return dim
     return size if isinstance(size, int) else dim
 

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_subgraph.backends.subgraph import constant
 from onnx_subgraph.engine.operator import DOMAIN, IR_VERSION, OP_TYPE, definition, engine_node
 from onnx_subgraph.matching.region import Region
+from onnx_subgraph.model.dimensions import restored
 from onnx_subgraph.model.local_functions import called
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.rewriting.enclosure import enclosed, put_in_place
@@ -67,7 +68,7 @@ def _without_expressions(shape: ir.Shape | None) -> ir.Shape | None:
     if shape is None:
         return None
     named = (d if isinstance(d, int) or (d.value or "").isidentifier() else ir.SymbolicDim(None) for d in shape)
-    return ir.Shape(named)
+    return restored(ir.Shape(named))
 
 
 def _drop_unread(graph: ir.Graph, values: Iterable[ir.Value]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies, reads
-from onnx_subgraph.verification.sizes import resolve, symbols
+from onnx_subgraph.verification.sizes import dimension, known, resolve, symbols
 
 LIKELY = {"batch": 1}
 """The size that a dimension counts as, by its role among the inputs."""
@@ -25,10 +25,10 @@ def likely_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict
     """Symbolic dimension → its size: as `shapes` (input → shape) say, else as likely."""
     sizes = {name: LIKELY.get(role, SYMBOL) for name, role in symbols(list(model.graph.inputs)).items()}
     for value in model.graph.inputs:
-        for dim, size in zip(value.shape or (), shapes.get(str(value.name), ()), strict=False):
-            if isinstance(dim, ir.SymbolicDim) and dim.value:
-                sizes[dim.value] = size
-    return sizes
+        for axis, size in enumerate(shapes.get(str(value.name), ())[: len(value.shape or ())]):
+            if isinstance(name := dimension(value, axis), str):
+                sizes[name] = size
+    return known(model.graph.inputs, sizes)
 
 
 def nbytes(values: Iterable[ir.Value], sizes: Sizes) -> int:

@@ -19,6 +19,8 @@ STRENGTH = {
     "body": "at least one fused operator ran by its definition, inlined",
 }
 """What each strength of a verdict means."""
+LONGEST_NAME = 60
+"""Characters of a dimension's name that are shown."""
 
 
 def count(number: int, noun: str) -> str:
@@ -63,4 +65,10 @@ def placed(placement: Placement) -> str:
 
 def sizes_of(run: Run) -> str:
     """`batch=2 seq=7`."""
-    return " ".join(f"{name}={size}" for name, size in run.sizes.items())
+    return " ".join(f"{_on_one_line(name)}={size}" for name, size in run.sizes.items())
+
+
+def _on_one_line(name: str) -> str:
+    """A dimension may have any name: a long one is cut off, and what can't be printed is spelled out."""
+    shown = "".join(character if character.isprintable() else repr(character)[1:-1] for character in name)
+    return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 1]}…"

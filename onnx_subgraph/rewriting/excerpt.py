@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.dimensions import outer
+
 MOST_NODES = 60
 """Nodes that an excerpt holds; of a larger part only the operators are counted, for nobody could read its drawing."""
 MOST_ELEMENTS = 4
@@ -140,7 +142,7 @@ def _dtype(dtype: ir.DataType) -> str:
 
 
 def _dimension(size: int | ir.SymbolicDimProtocol) -> int | str:
-    return size if isinstance(size, int) else size.value or "?"
+    return size if isinstance(size, int) else outer(size.value or "?")
 
 
 def _literal(tensor: ir.TensorProtocol) -> str:

@@ -18,6 +18,7 @@ from onnx_subgraph.matching.interior import staying
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.selector import Builder
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.dimensions import shown
 from onnx_subgraph.model.nested import operands
 from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
@@ -268,7 +269,7 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
         return
     if new.shape is None:
         raise Refused(
-            f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and unknown", change=_SHAPES
+            f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and unknown", change=_SHAPES
         )
     if len(old.shape) != len(new.shape):
         reason = f"the result {old.name} would have {len(new.shape)} dimensions, and has {len(old.shape)}"
@@ -277,7 +278,9 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
     for was, would_be in zip(old.shape, new.shape, strict=True):
         unknown = not isinstance(was, int) and (was.value is None or _ANONYMOUS.search(was.value) is not None)
         if not unknown and (fragment.foreign(would_be) or not same_dimension(was, would_be)):
-            reason = f"the shape of the result {old.name} can't be shown to be the same: {old.shape} and {new.shape}"
+            reason = (
+                f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and {shown(new.shape)}"
+            )
             raise Refused(reason, change=_SHAPES if dynamic else "")
 
 

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.verification.ranges import Purpose, purpose
-from onnx_subgraph.verification.sizes import dimension, resolve
+from onnx_subgraph.verification.sizes import dimension, known, resolve
 
 Array = npt.NDArray[Any]
 Feeds = dict[str, Any]
@@ -56,6 +56,7 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feed
     if reason := unfeedable(model):
         raise UsageError(reason)
     feeds: Feeds = {}
+    sizes = known(model.graph.inputs, sizes)
     for value in required_inputs(model):
         rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
         shape = _shape(value, sizes)

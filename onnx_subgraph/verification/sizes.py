@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.model.dimensions import name_of, outer, sized, words
 from onnx_subgraph.verification.ranges import constant
 
 Sizes = dict[str, int]
@@ -44,21 +45,33 @@ def symbols(inputs: Sequence[ir.Value]) -> dict[str, str]:
 
 
 def dimension(value: ir.Value, axis: int) -> int | str:
-    """The declared size, or the name, of one dimension of an input."""
+    """The declared size, or the name that the file has, of one dimension of an input."""
     assert value.shape is not None
     dim = value.shape[axis]
-    return dim if isinstance(dim, int) else (dim.value or f"{value.name}[{axis}]")
+    return dim if isinstance(dim, int) else (name_of(dim) or f"{value.name}[{axis}]")
+
+
+def known(inputs: Sequence[ir.Value], sizes: Mapping[str, int]) -> Sizes:
+    """The sizes, by the names that shape inference gives to dimensions of the inputs without a name, too."""
+    found = dict(sizes)
+    for value in inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            if isinstance(dim, ir.SymbolicDim) and dim.value and (size := sizes.get(str(dimension(value, axis)))) is not None:
+                found.setdefault(dim.value, size)
+    return found
 
 
 def resolve(sizes: Mapping[str, int], name: str) -> int | None:
     """The size of a dimension: its own, or that of the sum, difference, product or quotient that its name is; else None."""
-    if name in sizes:
-        return sizes[name]
-    try:
-        tree = ast.parse(name.replace("_plus_", "+"), mode="eval").body
-    except (SyntaxError, ValueError):
+    if outer(name) in sizes:
+        return sizes[outer(name)]
+    text = name.replace("_plus_", "+")
+    if not words(text):
         return None
-    return _value(tree, sizes)
+    try:
+        return _value(ast.parse(sized(text, sizes), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a name, or too deep an expression
+        return None
 
 
 def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], second: bool = False) -> Iterator[Sizes]:
@@ -175,14 +188,12 @@ def _terms(name: str, known: Mapping[str, str]) -> bool:
     return resolve(others, name) is not None
 
 
-def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int | None:
+def _value(tree: ast.expr) -> int | None:
     match tree:
         case ast.Constant(value=int() as number):
             return number
-        case ast.Name(id=name):
-            return sizes.get(name)
         case ast.BinOp(left=left, op=operator, right=right):
-            a, b = _value(left, sizes), _value(right, sizes)
+            a, b = _value(left), _value(right)
             if a is None or b is None:
                 return None
             match operator:

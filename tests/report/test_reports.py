@@ -15,7 +15,7 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.proving import Proof
-from onnx_subgraph.report import json, text
+from onnx_subgraph.report import json, text, wording
 from onnx_subgraph.report.selection import about
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.verdict import Run, Verdict
@@ -241,3 +241,8 @@ def test_what_only_began_to_match_is_counted_and_where_to_see_it_is_said() -> No
         text.fusion(none, hidden=7)
     )
     assert "only began" not in shown(text.fusion(none)) + shown(text.fusion(RESULT))
+
+
+def test_a_dimension_of_any_name_takes_one_line() -> None:
+    run = Run("CPUExecutionProvider", True, {"two\nlines": 2, "x" * 3000: 7}, 0, "y", 0.0, 1.0, (), "")
+    assert wording.sizes_of(run) == f"two\\nlines=2 {'x' * 59}…=7"
