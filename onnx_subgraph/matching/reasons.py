@@ -17,7 +17,7 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum
 from onnx_subgraph.matching.veils import guarded, is_float_cast
 from onnx_subgraph.matching.view import View, Virtual
-from onnx_subgraph.model.dimensions import outer
+from onnx_subgraph.model.dimension_names import outer
 
 Target = ir.Value | Virtual
 SLIGHTLY = 0.25

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 import onnx_ir as ir
 
-from onnx_subgraph.model import dimensions
-from onnx_subgraph.model.dimensions import Dim
+from onnx_subgraph.model import dimension_names
+from onnx_subgraph.model.dimension_names import Dim
 
 DECLARED = "onnx_subgraph.declared"
 """Key in `Value.meta`: the (type, shape) that the file declares for the value."""
@@ -58,7 +58,7 @@ def infer_shapes(model: ir.Model) -> None:
 def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> None:
     """Record the type and shape that each value has now as what its file declares; `undeclared` ones have none.
 
-    The record has the names of the file; from then on dimensions have names that the algebra of shapes takes (`dimensions`).
+    The record has the names of the file; from then on dimensions have names that the algebra of shapes takes (`dimension_names`).
     A value that has a record keeps it, and once a model was inferred no record is added: a value without one is new.
     """
     if model.meta.get(_INFERRED):
@@ -75,12 +75,12 @@ def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> N
 
 
 def _rename_dimensions(model: ir.Model) -> None:
-    """Give the dimensions that the file declares the names that the algebra of shapes takes (`dimensions`)."""
+    """Give the dimensions that the file declares the names that the algebra of shapes takes (`dimension_names`)."""
     declared = [(value, shape) for value in values(model) if (shape := value.meta.get(DECLARED, (None, None))[1]) is not None]
     names = {dim.value for _, shape in declared for dim in shape if isinstance(dim, ir.SymbolicDim) and dim.value}
     for value, shape in declared:
         if value.shape == shape:
-            value.shape = dimensions.renamed(shape, names)
+            value.shape = dimension_names.renamed(shape, names)
 
 
 def restore_declared(model: ir.Model) -> None:

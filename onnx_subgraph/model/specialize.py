@@ -13,7 +13,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.dimensions import Dim, name_of, outer, shown
+from onnx_subgraph.model.dimension_names import Dim, name_of, outer, shown
 from onnx_subgraph.model.shapes import DECLARED, infer_shapes, remember_declared, values
 
 Shapes = Mapping[str, tuple[int, ...]]

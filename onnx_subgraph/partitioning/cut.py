@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx_subgraph.backends.subgraph import constant
 from onnx_subgraph.engine.operator import DOMAIN, IR_VERSION, OP_TYPE, definition, engine_node
 from onnx_subgraph.matching.region import Region
-from onnx_subgraph.model.dimensions import restored
+from onnx_subgraph.model.dimension_names import restored
 from onnx_subgraph.model.local_functions import called
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.rewriting.enclosure import enclosed, put_in_place

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.dimensions import outer
+from onnx_subgraph.model.dimension_names import outer
 
 MOST_NODES = 60
 """Nodes that an excerpt holds; of a larger part only the operators are counted, for nobody could read its drawing."""

@@ -18,7 +18,7 @@ from onnx_subgraph.matching.interior import staying
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.selector import Builder
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.dimensions import shown
+from onnx_subgraph.model.dimension_names import shown
 from onnx_subgraph.model.nested import operands
 from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in

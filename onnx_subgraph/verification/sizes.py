@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.model.dimensions import name_of, outer, sized, words
+from onnx_subgraph.model.dimension_names import name_of, outer, sized, words
 from onnx_subgraph.verification.ranges import constant
 
 Sizes = dict[str, int]

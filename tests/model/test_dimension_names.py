@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onnx_subgraph import Options, explain, fuse, load_patterns
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.model.dimensions import inner, is_expression, is_placeholder, outer
+from onnx_subgraph.model.dimension_names import inner, is_expression, is_placeholder, outer
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes, values
 from onnx_subgraph.model.specialize import specialize
