@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -54,6 +55,7 @@ def commands() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line on `arguments` (`sys.argv[1:]` by default) and gives its exit code: 0, 1 or 2. Raises nothing."""
+    _print_anything()
     try:
         with interrupts():
             code = commands.main(arguments, prog_name="onnx-subgraph", standalone_mode=False) or 0
@@ -75,6 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"Error: {describe(error)}", err=True)
         return 2
     return int(code)
+
+
+def _print_anything() -> None:
+    """Has characters that a stream can't encode written as their numbers: a path may have any bytes, a pipe any encoding."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _reader_left() -> int:

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
 from onnx_subgraph.errors import ModelError, UsageError
-from onnx_subgraph.model import formats, shapes, wellformed
+from onnx_subgraph.model import formats, shapes, texts, wellformed
 from onnx_subgraph.model.atomic import check_target, copy_whole
 from onnx_subgraph.model.constants import STRIPPED
 from onnx_subgraph.model.tidy import tidy, tidy_protobuf
@@ -85,13 +85,14 @@ def read(path: Path) -> onnx.ModelProto:
     try:
         proto = onnx.ModelProto()
         proto.ParseFromString(data)
-    except DecodeError as error:
+    except (DecodeError, UnicodeDecodeError) as error:
         kind = formats.kind_of(data, path)
         raise ModelError(f"{path}: {kind.what}", hint=kind.hint) from error
     if not proto.HasField("graph"):  # bytes of another format can happen to be a protobuf
         known = formats.recognised(data, path) if proto.ir_version else formats.kind_of(data, path)
         if known is not None:
             raise ModelError(f"{path}: {known.what}", hint=known.hint)
+    texts.make_readable(proto)
     return proto
 
 
@@ -158,7 +159,7 @@ def size_on_disk(path: Path) -> int:
 def _locations(proto: onnx.ModelProto) -> list[str]:
     """The data files that a model refers to, relative to its folder."""
     external = (t for t in wellformed.tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
-    return sorted({wellformed.external_place(tensor)[0] for tensor in external})
+    return sorted({texts.file_name(wellformed.external_place(tensor)[0]) for tensor in external})
 
 
 def _hand_on_data(file: Path, target: Path, path: Path) -> None:
@@ -175,7 +176,7 @@ def _uses(model: Path, data: Path) -> bool:
     try:
         proto = read(model)
         return any(
-            (model.parent / wellformed.external_place(tensor)[0]).resolve() == data.resolve()
+            (model.parent / texts.file_name(wellformed.external_place(tensor)[0])).resolve() == data.resolve()
             for tensor in wellformed.tensors(proto)
             if tensor.data_location == onnx.TensorProto.EXTERNAL
         )
@@ -196,7 +197,11 @@ def _same_bytes(a: Path, b: Path) -> bool:
 def _serialized(model: ir.Model, path: Path) -> bytes:
     try:
         with shapes.declared_only(model), _quiet("onnx_ir"):
-            content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+            proto = ir.to_proto(model)
+            content: bytes = proto.SerializeToString(deterministic=True)
+            if texts.MARK_BYTES in content:  # or weights that happen to look like it
+                texts.put_back(proto)
+                content = proto.SerializeToString(deterministic=True)
             return content
     except (EncodeError, ValueError, TypeError) as error:
         raise ModelError(f"{path}: the model cannot be written: {_root(error)}", hint="please report this model") from error

@@ -6,6 +6,7 @@ stays inside the model file, stays in its data file, or moves to a new data file
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.atomic import copy_bytes, written_whole
 from onnx_subgraph.model.constants import STRIPPED
+from onnx_subgraph.model.texts import file_name
 
 LARGE = 1 << 20
 """Bytes from which a new weight of a model with external data is put outside the model file."""
@@ -46,6 +48,11 @@ class DataFileTensor(ir.ExternalTensor):
             metadata_props=dict(tensor.metadata_props),
             base_dir=folder,
         )
+
+    @property
+    def path(self) -> str:
+        """The data file, as the file system has its name."""
+        return os.path.join(self.base_dir, file_name(str(self.location)))  # noqa: PTH118 - onnx-ir's type
 
     def _check_path_containment(self) -> None:
         return None

@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_subgraph.errors import ModelError
+from onnx_subgraph.model.texts import file_name
 
 _Function = tuple[str, str, str]
 """Domain, name and overload."""
@@ -292,7 +293,7 @@ def _size(tensor: onnx.TensorProto, path: Path, location: str) -> int:
             f"{path}: tensor '{tensor.name}' has its data at '{location}', which is no relative path",
             hint="export the model again with its data beside it",
         )
-    file = path.parent / location
+    file = path.parent / file_name(location)
     folder, inside = path.resolve().parent, file.resolve()
     if not inside.is_relative_to(folder):
         # onnxruntime resolves a linked model first, and so reads a cache of links to files that lie together.

@@ -12,10 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-import onnx
 import onnx_ir as ir
 
-from onnx_subgraph.model.files import write_temporary
+from onnx_subgraph.model.files import read, write_temporary
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.sessions import Failure, optimise
@@ -158,5 +157,5 @@ def _written(model: ir.Model) -> Operators:
 
 def _optimised(path: Path) -> Operators:
     """The same, of a file that onnxruntime wrote."""
-    nodes = onnx.load(path, load_external_data=False).graph.node
+    nodes = read(path).graph.node
     return {n.output[0]: f"{n.domain}.{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in nodes if n.output}

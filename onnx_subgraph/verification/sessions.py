@@ -60,6 +60,8 @@ _EXOTIC: Mapping[str, tuple[int, str]] = {
 }
 """Types that onnxruntime's numpy bridge does not carry: ONNX's number of the type and ml_dtypes' name for it."""
 
+_NOT_UTF8 = "an input or output has a name that is not UTF-8, and onnxruntime's interface to Python knows no such name; rename it"
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -131,6 +133,9 @@ def open_session(
     Raises UsageError when the provider is in the wheel but does not start on this machine.
     """
     runtime = onnxruntime()
+    if isinstance(model, Path) and not _is_utf8(model):  # onnxruntime's interface to Python takes no such path
+        folder = folder or model.resolve().parent
+        model = model.read_bytes()
     options = runtime.SessionOptions()
     level = runtime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
@@ -142,7 +147,7 @@ def open_session(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if placing:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    if folder is not None:
+    if folder is not None and _is_utf8(folder):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
         for library in custom_op_libraries:
@@ -159,7 +164,19 @@ def open_session(
             f"execution provider {provider} is in this onnxruntime but does not start on this machine",
             hint="its driver or libraries are missing; onnxruntime's own log says which",
         )
-    return Session(handle, tuple(output.name for output in handle.get_outputs()), weights)
+    try:
+        _, outputs = ([argument.name for argument in arguments] for arguments in (handle.get_inputs(), handle.get_outputs()))
+    except UnicodeDecodeError:
+        return Failure(_NOT_UTF8)
+    return Session(handle, tuple(outputs), weights)
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def optimise(model: Path, provider: str, target: Path, *, folder: Path | None = None) -> Path | Failure:
@@ -245,7 +262,10 @@ def _array_of(value: Any) -> Any:
 
 
 def _first_lines(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
+    if isinstance(error, UnicodeDecodeError):  # what it wanted to say names something that is not UTF-8
+        text = error.object.decode(errors="backslashreplace")
+    else:
+        text = str(error).strip() or type(error).__name__
     # "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running Add node. Name:'…' …"
     if text.startswith("[ONNXRuntimeError]"):
         text = text.split(" : ", 3)[-1]
