@@ -10,8 +10,9 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from onnx_subgraph.language.pattern import Expression
 from onnx_subgraph.language.vocabulary import ARITHMETIC, CONSTANTS, DTYPES, FUNCTIONS, MAX_INTEGER, RELATIVE_TOLERANCE
@@ -35,6 +36,33 @@ def _words(node: ast.AST) -> str:
     return ast.unparse(node)
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The facts of a number or a list that no value of the graph holds: an attribute, a named axis, what `let` derived."""
+
+    value: Any
+    is_constant: ClassVar[bool] = True
+    is_output: ClassVar[bool] = False
+    is_doubled: ClassVar[bool] = False
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """A list has one dimension; text has none that is known."""
+        if isinstance(self.value, str):
+            return None
+        return (len(self.value),) if isinstance(self.value, tuple) else ()
+
+    @property
+    def rank(self) -> int | None:
+        """0 of a number, 1 of a list."""
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def is_scalar(self) -> bool | None:
+        """Whether it is one number."""
+        return None if self.shape is None else all(d == 1 for d in self.shape)
+
+
 class UnknownFact(Exception):  # noqa: N818  (an answer, not a mistake)
     """A sentence hangs on a fact that is not known: "the rank of x is not known". The text is for people."""
 
@@ -47,6 +75,14 @@ def evaluate(expression: Expression | ast.expr, names: Names) -> object:
     """
     tree = expression.tree if isinstance(expression, Expression) else expression
     return _Evaluation(names).value(tree)
+
+
+def definition(expression: Expression, names: Names) -> object:
+    """The value that `let` gives a name: as `evaluate`, and a constant of the graph stands for its value."""
+    value = evaluate(expression, names)
+    if value is None or _is_plain(value) or not hasattr(value, "is_constant"):
+        return value
+    return _Evaluation(names).plain(expression.tree)
 
 
 class _Evaluation:
@@ -97,10 +133,12 @@ class _Evaluation:
         thing = self.names(name)
         if thing is None:
             raise UnknownFact(f"`{name}` is absent")
-        if attr == "value" and _is_plain(thing):
-            return _as_plain(thing, name)
+        if _is_plain(thing):
+            thing = _Written(_as_plain(thing, name))
         fact = getattr(thing, attr, None)
         if fact is None:
+            if isinstance(thing, _Written):
+                raise UnknownFact(f"`{name}` is no value of the graph and has no {attr}")
             raise UnknownFact(f"`{name}` is not a constant" if attr == "value" else f"the {attr} of `{name}` is not known")
         return _as_plain(fact, name)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
-from onnx_subgraph.language.evaluation import Names, UnknownFact, evaluate
+from onnx_subgraph.language.evaluation import Names, UnknownFact, definition, evaluate
 from onnx_subgraph.language.grammar import Code, parse_block, parse_expression
 from onnx_subgraph.language.pattern import Expression
 from onnx_subgraph.language.source import Data
@@ -21,6 +21,7 @@ from onnx_subgraph.language.vocabulary import ARITHMETIC, FACTS, FUNCTIONS, MAX_
 __all__ = [
     "Names",
     "UnknownFact",
+    "definition",
     "evaluate",
     "free_names",
     "place_in",

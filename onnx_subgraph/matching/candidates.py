@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.anchors import Anchor, Level, climbed
 from onnx_subgraph.matching.exploring import rank_raiser
-from onnx_subgraph.matching.matcher import Matcher
+from onnx_subgraph.matching.matcher import GivenUpError, Matcher
 from onnx_subgraph.matching.normal import NormalPattern, Product, Sum
 from onnx_subgraph.matching.reasons import SLIGHTLY, Failure, not_read
 from onnx_subgraph.matching.state import EMPTY
@@ -43,10 +43,14 @@ def explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> Failur
     consumers = consumers_of(matcher)
     matcher.forget()
     values = [v for v in miss.node.outputs if miss.thorough or matcher.plausible(miss.anchor.term, v)]
-    for root in roots_of(matcher, miss.anchor, values, consumers):
-        first_match(matcher, root, consumers)
-    if miss.thorough:
-        _climb_and_fail(matcher, miss.anchor, values, consumers)
+    try:
+        for root in roots_of(matcher, miss.anchor, values, consumers):
+            first_match(matcher, root, consumers)
+        if miss.thorough:
+            matcher.steps = 0
+            _climb_and_fail(matcher, miss.anchor, values, consumers)
+    except GivenUpError:
+        pass  # how far it got until then is the reason
     failure = matcher.last_failure()
     telling = ENOUGH if isinstance(miss.anchor.term, Product | Sum) or not miss.thorough else 1
     return failure if failure is not None and failure.depth + SLIGHTLY >= telling else None

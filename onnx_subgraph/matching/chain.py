@@ -2,7 +2,8 @@
 
 A *front* of a value is one way to write it as constant ∘ items: the value itself, or with some of its items expanded, and
 so on. A pattern's chain matches a value when one of its fronts can be assigned item by item. Fronts come smallest first and
-are bounded by the number of items that the pattern asks for, so their number does not depend on the size of the graph.
+are bounded by the number of items that the pattern asks for, so their number does not depend on the size of the graph. Where a
+chain has more than `MOST_FRONTS` ways to be seen, the others are not tried, and whoever asks is told (`Plausibility.cut`).
 """
 
 from __future__ import annotations
@@ -46,41 +47,67 @@ class Fronts:
     def __init__(self, view: View, through: Through) -> None:
         self.view = view
         self.through = through
-        self._known: dict[tuple[ir.Value, int, bool], tuple[Front, ...]] = {}
+        self._known: dict[tuple[ir.Value, int, int, bool], tuple[Front, ...]] = {}
+        self._reach: dict[tuple[ir.Value, int, bool], int] = {}
 
-    def product(self, value: ir.Value, limit: int) -> tuple[Front, ...]:
-        """The fronts of `value` as a product of at most `limit` items (counted with multiplicity), smallest first."""
-        return self._fronts(value, limit, product=True)
+    def product(self, value: ir.Value, limit: int, least: int = 0) -> tuple[Front, ...]:
+        """The fronts of `value` as a product of `least` to `limit` items (counted with multiplicity), smallest first."""
+        return self._fronts(value, limit, least, product=True)
 
-    def sum(self, value: ir.Value, limit: int) -> tuple[Front, ...]:
-        """The fronts of `value` as a sum of at most `limit` items, smallest first."""
-        return self._fronts(value, limit, product=False)
+    def sum(self, value: ir.Value, limit: int, least: int = 0) -> tuple[Front, ...]:
+        """The fronts of `value` as a sum of `least` to `limit` items, smallest first."""
+        return self._fronts(value, limit, least, product=False)
 
-    def _fronts(self, value: ir.Value, limit: int, *, product: bool) -> tuple[Front, ...]:
-        key = (value, limit, product)
+    def _fronts(self, value: ir.Value, limit: int, least: int, *, product: bool) -> tuple[Front, ...]:
+        key = (value, limit, least, product)
         known = self._known.get(key)
         if known is None:
-            fronts = _fronts(self.view, self.through, value, limit, product=product)
-            known = self._known[key] = tuple(islice(fronts, MOST_FRONTS))
+            known = self._known[key] = tuple(islice(_fronts(self, value, limit, least, product=product), MOST_FRONTS))
+        return known
+
+    def step(self, item: ir.Value | Virtual, *, product: bool) -> tuple[Expansion | None, tuple[ir.Node, ...]]:
+        """One step of the chain that `item` is, and the transparent nodes before it."""
+        if isinstance(item, Virtual):
+            return None, ()
+        source, passed = self.through(item)
+        return (self.view.product(source) if product else self.view.sum(source)), passed
+
+    def reach(self, item: ir.Value | Virtual, limit: int, *, product: bool) -> int:
+        """How many items and constants `item` can be expanded to; `limit` where there are more."""
+        if isinstance(item, Virtual):
+            return 1
+        key = (item, limit, product)
+        known = self._reach.get(key)
+        if known is None:
+            known, pending = 0, [item]
+            while pending and known + len(pending) < limit:
+                step, _ = self.step(pending.pop(), product=product)
+                known += 1 if step is None else len(step.scalars) + sum(isinstance(v, Virtual) for v, _ in step.items)
+                pending += [] if step is None else [v for v, _ in step.items if isinstance(v, ir.Value)]
+            known = self._reach[key] = min(known + len(pending), limit)
         return known
 
 
-def _fronts(view: View, through: Through, value: ir.Value, limit: int, *, product: bool) -> Iterator[Front]:
-    step_of = view.product if product else view.sum
+def _fronts(fronts: Fronts, value: ir.Value, limit: int, least: int, *, product: bool) -> Iterator[Front]:
     neutral = 1.0 if product else 0.0
 
+    def can_reach(pending: tuple[Item, ...], found: int) -> bool:
+        for item, _ in pending:
+            if found >= least:
+                break
+            found += fronts.reach(item, least - found, product=product)
+        return found >= least
+
     def grow(pending: tuple[Item, ...], done: tuple[Item, ...], front: Front) -> Iterator[Front]:
-        if len(pending) + len(done) > limit:
+        if len(pending) + len(done) > limit or not can_reach(pending, len(done) + len(front.scalars)):
             return
         if not pending:
-            yield Front(_merge(view, done) if product else done, front.constant, front.scalars, front.nodes, front.tolerance)
+            items = _merge(fronts.view, done) if product else done
+            yield Front(items, front.constant, front.scalars, front.nodes, front.tolerance)
             return
         (item, power), rest = pending[0], pending[1:]
         yield from grow(rest, (*done, (item, power)), front)
-        if isinstance(item, Virtual):
-            return
-        source, passed = through(item)
-        step = step_of(source)
+        step, passed = fronts.step(item, product=product)
         if step is None or not _may_expand(step, power, product=product):
             return
         if len(step.items) + len(rest) + len(done) > limit:  # as most are: not worth putting together

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.assignment import assigned
 from onnx_subgraph.matching.chain import Front
 from onnx_subgraph.matching.normal import BROADCASTING, Operation, Product, Sum
 from onnx_subgraph.matching.reasons import Failure, applied, describe, spelled, words
@@ -52,7 +53,7 @@ def fail_for_items(matcher: Matcher, state: State, term: Product | Sum, value: i
     fronts = _fronts(matcher, term, value, len(items) + 2)
     for front in fronts:
         for item, rest in _without_one(front):
-            for reached in matcher.assign(tuple(items), rest, state.visit(front.nodes), isinstance(term, Product)):
+            for reached in assigned(matcher, items, rest, state.visit(front.nodes), isinstance(term, Product)):
                 _fail_for_constant(matcher, reached, term, item, constant)
                 break
     if known:

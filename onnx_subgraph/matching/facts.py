@@ -6,8 +6,9 @@ needs it fails with that reason.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -24,9 +25,8 @@ class Facts:
 
     @cached_property
     def dtype(self) -> str | None:
-        """The element type as onnx writes it in text, `float`, `float16`, …, in numpy's words: `float32`."""
-        dtype = self._value.dtype
-        return None if dtype is None else {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower())
+        """The element type in numpy's words: `float32`."""
+        return element_type(self._value)
 
     @cached_property
     def shape(self) -> tuple[Any, ...] | None:
@@ -75,20 +75,31 @@ class Facts:
         return None if array is None else static(array)
 
 
+@dataclass(frozen=True, slots=True)
 class Number:
-    """The facts of a constant that is no value of the graph: a number found as the rest of a product or sum."""
+    """The facts of a constant that no value of the graph holds: the number that is left over in a product or sum.
 
-    __slots__ = ("value",)
-    dtype: str | None = None
-    shape: tuple[int, ...] = ()
-    rank = 0
-    is_constant = True
-    is_scalar = True
-    is_output = False
-    is_doubled = False
+    shape: as the largest of the constants that make it up is stored.
+    """
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: float
+    dtype: str | None
+    shape: tuple[int, ...]
+    is_constant: ClassVar[bool] = True
+    is_scalar: ClassVar[bool] = True
+    is_output: ClassVar[bool] = False
+    is_doubled: ClassVar[bool] = False
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+
+def element_type(value: ir.Value) -> str | None:
+    """The element type in numpy's words, `float32`; onnx writes `float` in text. None where it is not known."""
+    dtype = value.dtype
+    return None if dtype is None else {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower())
 
 
 def static(array: np.ndarray) -> Any:

@@ -17,9 +17,10 @@ from onnx_subgraph.collection import uncollected
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.anchors import Anchor, Identity, Start, choose, needs
 from onnx_subgraph.matching.candidates import RawMiss, explored, once
+from onnx_subgraph.matching.chain import MOST_FRONTS
 from onnx_subgraph.matching.growing import regions_of
-from onnx_subgraph.matching.match import Match, NearMiss
-from onnx_subgraph.matching.matcher import Matcher
+from onnx_subgraph.matching.match import GivenUp, Match, NearMiss
+from onnx_subgraph.matching.matcher import MOST_STEPS, GivenUpError, Matcher
 from onnx_subgraph.matching.normal import NormalPattern
 from onnx_subgraph.matching.normalise import normalise
 from onnx_subgraph.matching.reasons import near_miss
@@ -33,14 +34,25 @@ ABSENT = 1 << 32
 """What an operator that the graph does not have costs as an anchor, where another one is wanted."""
 
 
+MOST_GIVEN_UP = 4
+"""How many roots of one graph a pattern may give up before it is not searched for there any further."""
+
+
 class Found:
-    """What `find` found: `matches` in the order of patterns and of the graph, and `near_misses`.
+    """What `find` found: `matches` in the order of patterns and of the graph, `near_misses`, and where the search was bounded.
 
     Why a candidate failed is worked out when `near_misses` is first read; the graph must still be as it was then.
     """
 
-    def __init__(self, matches: tuple[Match, ...], misses: tuple[RawMiss, ...], refused: tuple[NearMiss, ...] = ()) -> None:
+    def __init__(
+        self,
+        matches: tuple[Match, ...],
+        misses: tuple[RawMiss, ...],
+        refused: tuple[NearMiss, ...] = (),
+        given_up: tuple[GivenUp, ...] = (),
+    ) -> None:
         self.matches = matches
+        self.given_up = given_up
         self._misses = misses
         self._refused = refused  # the regions that were not kept
 
@@ -94,18 +106,19 @@ def find(
     matches: list[Match] = []
     misses: list[RawMiss] = []
     refused: list[NearMiss] = []
+    given_up: list[GivenUp] = []
     with uncollected():
         for graph, owner, opsets in searched(model):
             view = View(graph, constants, opsets, owner)
             counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
             for normal in normals:
-                _search(view, normal, counts, matches, misses, thorough=thorough, asked=asked)
+                given_up += _search(view, normal, counts, matches, misses, thorough=thorough, asked=asked)
             for pattern in patterns:
                 if pattern.grow is not None:
                     regions, not_kept = regions_of(view, pattern)
                     matches += regions
                     refused += not_kept
-    return Found(tuple(matches), tuple(misses), tuple(refused))
+    return Found(tuple(matches), tuple(misses), tuple(refused), tuple(given_up))
 
 
 def searched(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
@@ -127,18 +140,20 @@ def _search(
     *,
     thorough: bool,
     asked: bool,
-) -> None:
+) -> list[GivenUp]:
+    """Add the matches of one pattern in one graph, and what nearly matches; where the search was bounded."""
     assert normal.primary.definition is not None
     if not asked and any(map(counts.keys().isdisjoint, _needs_of(normal))):  # most patterns, in most functions
-        return
+        return []
     start = choose(normal.primary, lambda operators: sum(counts.get(identity, 0) for identity in operators))
     if not start.cost:
         if asked:
             misses.extend(_unlikely(view, normal, _present(normal, counts), set()))
-        return
+        return []
     matcher = Matcher(view, normal)
     consumers = consumers_of(matcher)
     roots_done: dict[ir.Value, bool] = {}
+    given_up: list[ir.Value] = []
     failed: list[RawMiss] = []
     mine: list[Match] = []
     for anchor in start.anchors:
@@ -146,12 +161,16 @@ def _search(
             found_any = False
             values = [v for v in node.outputs if matcher.plausible(anchor.term, v)]
             for root in roots_of(matcher, anchor, values, consumers):
-                if root not in roots_done:
-                    match = first_match(matcher, root, consumers)
+                if root not in roots_done and len(given_up) < MOST_GIVEN_UP:
+                    try:
+                        match = first_match(matcher, root, consumers)
+                    except GivenUpError:
+                        match = None
+                        given_up.append(root)
                     roots_done[root] = match is not None
                     if match is not None:
                         mine.append(match)
-                found_any |= roots_done[root]
+                found_any |= roots_done.get(root, False)
             if values and not found_any:
                 failed.append(RawMiss(view, normal, anchor, node, thorough))
     covered = {node for match in mine for node in match.nodes}
@@ -160,6 +179,20 @@ def _search(
         start = _present(normal, counts) if asked and not mine else start
         misses.extend(_unlikely(view, normal, start, covered | {m.node for m in failed}))
     matches.extend(_largest(mine))
+    return [
+        *(_given_up(normal, v, _STEPS if len(given_up) < MOST_GIVEN_UP else _STEPS_AND_NO_MORE) for v in given_up),
+        *(_given_up(normal, v, _FRONTS) for v in matcher.plausible.cut if view.producer(v) not in covered),
+    ]
+
+
+_STEPS = f"the search here was given up after {MOST_STEPS} steps"
+_STEPS_AND_NO_MORE = f"{_STEPS}, and after {MOST_GIVEN_UP} such places the rest of the graph was not searched"
+_FRONTS = f"there are more than {MOST_FRONTS} ways to group what stands here, and only so many were tried"
+
+
+def _given_up(normal: NormalPattern, value: ir.Value, reason: str) -> GivenUp:
+    node = value.producer()
+    return GivenUp(normal.pattern.id, (value.name if node is None else node.name or value.name) or "", reason)
 
 
 def _present(normal: NormalPattern, counts: Mapping[Any, int]) -> Start:

@@ -71,3 +71,15 @@ class NearMiss:
     found: str
     matched: int
     change: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A place where the search for a pattern was bounded: it may match there, and nobody knows.
+
+    node: the name of the node where it would have ended. reason: which bound it was, in words.
+    """
+
+    pattern: str
+    node: str
+    reason: str

@@ -15,7 +15,9 @@ import onnx_ir as ir
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching import attributes, exploring, layout
+from onnx_subgraph.matching.assignment import assigned, specificity
 from onnx_subgraph.matching.chain import Front, Fronts
+from onnx_subgraph.matching.facts import Number, element_type
 from onnx_subgraph.matching.normal import (
     ASSOCIATIVE,
     BROADCASTING,
@@ -40,8 +42,12 @@ from onnx_subgraph.matching.view import View, Virtual, close
 
 Target = ir.Value | Virtual
 _FREE = object()
-Items = tuple[tuple[Normal, float], ...]
-"""The items of a sum or product in normal form, with their signs or exponents."""
+MOST_STEPS = 10_000
+"""How often a term is held against a value for one root before the search there is given up; few need a hundred."""
+
+
+class GivenUpError(Exception):
+    """The search for one root took more than `MOST_STEPS` steps."""
 
 
 class Matcher:
@@ -59,6 +65,7 @@ class Matcher:
         self.finite = "finite" in normal.pattern.assumes and "IsNaN" not in syntax.operators_of(normal.pattern.match)
         self.fronts: Fronts = view.shared((self.mixed, self.finite), lambda: Fronts(view, self.through))
         self.plausible = Plausibility(view, normal, self.fronts)
+        self.steps = 0
         self.furthest: Failure | None = None
         self.spans: dict[ir.Node | None, Span | None] = {}  # where the pattern says what a node is; while exploring
         self._hopeless: dict[tuple[int, ir.Value], Failure | None] = {}
@@ -116,7 +123,10 @@ class Matcher:
     # Terms
 
     def match(self, term: Normal, value: Target, state: State) -> Iterable[State]:
-        """The states in which `value` equals `term`, starting from `state`."""
+        """The states in which `value` equals `term`, starting from `state`. Raises GivenUpError."""
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise GivenUpError
         if isinstance(term, Name):
             return self._name(term, value, state)
         if isinstance(term, Constant):
@@ -367,63 +377,41 @@ class Matcher:
             return
         product = isinstance(term, Product)
         constant = term.coefficient * factor if isinstance(term, Product) else term.constant
-        fronts = tuple(variants(self.view, self.fronts, term, value)) if self.exploring else self.plausible.chains(term, value)
+        fronts = (
+            tuple(variants(self.view, self.fronts, term, value)) if self.exploring else self.plausible.assignable(term, value)
+        )
         if self.exploring:
             exploring.fail_for_items(self, state, term, value, constant, known=bool(fronts))
         for front in fronts:
-            after = self._constant(term, front, constant, state)
+            after = self._constant(term, value, front, constant, state)
             if after is not None:
                 if self.exploring:
                     self.spans.update(dict.fromkeys(front.nodes, term.span))
-                yield from self.assign(tuple(items), front.items, after.visit(front.nodes), product)
+                yield from assigned(self, items, front.items, after.visit(front.nodes), product)
             elif self.exploring and term.scalar is None:
                 # The constant is wrong; it is the reason only where everything else is right.
-                for reached in self.assign(tuple(items), front.items, state.visit(front.nodes), product):
+                for reached in assigned(self, items, front.items, state.visit(front.nodes), product):
                     self.fail(reached, term.span, value, f"the constant {constant:.6g}", f"{front.constant:.6g}")
                     break
 
-    def _constant(self, term: Product | Sum, front: Front, constant: float, state: State) -> State | None:
-        """The state in which the front's constant is the pattern's, or None."""
+    def _constant(self, term: Product | Sum, value: ir.Value, front: Front, constant: float, state: State) -> State | None:
+        """The state in which the constant of `value`, seen as this front, is the pattern's; or None."""
         product = isinstance(term, Product)
         if term.scalar is not None:
             rest = front.constant / constant if product else front.constant - constant
             bound = state.bindings.get(term.scalar)
             if bound is None:
-                return state.bind(term.scalar, rest)
+                rank = max((number.rank for v, _ in front.scalars if (number := self.view.scalar(v)) is not None), default=0)
+                facts = Number(rest, element_type(value), (1,) * rank)
+                return state.bind(term.scalar, rest).bind(("facts", term.scalar), facts)
             known = self.view.scalar(bound).number if isinstance(bound, ir.Value) and self.view.scalar(bound) else bound  # type: ignore[union-attr]
             return state if isinstance(known, int | float) and close(float(known), rest, front.tolerance) else None
         return state if close(front.constant, constant, front.tolerance) else None
 
-    def assign(
-        self, terms: tuple[tuple[Normal, float], ...], items: tuple[tuple[Target, float], ...], state: State, product: bool
-    ) -> Iterator[State]:
-        """Every assignment of the items to the terms."""
-        if not terms:
-            yield state
-            return
-        chosen = min(range(len(terms)), key=lambda i: specificity(terms[i][0], state)) if len(terms) > 1 else 0
-        (term, power), others = terms[chosen], terms[:chosen] + terms[chosen + 1 :]
-        tried = False
-        for position, (value, actual) in enumerate(items):
-            rest = items[:position] + items[position + 1 :]
-            if actual == power:
-                if not self.exploring and not self.plausible(term, value):
-                    continue
-                tried = True
-                for found in self.match(term, value, state):
-                    yield from self.assign(others, rest, found, product)
-            elif not product and isinstance(term, Product | Sum | Name | Operation) and actual == -power:
-                negated = term if isinstance(term, Product) else Product(1.0, ((term, 1.0),), None, term.span)
-                for found in self._chain(negated, value, state, factor=-1.0):
-                    yield from self.assign(others, rest, found, product)
-        if not tried:
-            other = next((v for v, actual in items if actual == power), None)
-            self.fail(
-                state,
-                term.span,
-                other,
-                words(term) if other is not None else _operand_like(power) if product else "another addend",
-            )
+    def negated(self, term: Product | Sum | Name | Operation, value: Target, state: State) -> Iterator[State]:
+        """The states in which `value` is the negative of `term`."""
+        product = term if isinstance(term, Product) else Product(1.0, ((term, 1.0),), None, term.span)
+        return self._chain(product, value, state, factor=-1.0)
 
     # Layout
 
@@ -440,25 +428,3 @@ class Matcher:
             yield from self.match(
                 term.source, source, State({**state.bindings, **bound}, state.nodes, state.depth, state.chosen).visit(nodes)
             )
-
-
-def specificity(term: Normal, state: State | None = None) -> int:
-    """Smaller is tried first: structure, then names already bound, then free names."""
-    match term:
-        case Operation() | Layout():
-            return 0
-        case Product() | Sum() | Constant() | Nothing():
-            return 1
-        case Name(definition=definition) if definition is not None:
-            return 2
-        case Name(name=name) if state is not None and name in state.bindings:
-            return 2
-        case Choice():
-            return 3
-        case _:
-            return 4
-
-
-def _operand_like(power: float) -> str:
-    """A factor that is wanted and not there."""
-    return "another factor" if power == 1 else f"a power of {power:g}"

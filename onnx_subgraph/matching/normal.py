@@ -122,6 +122,7 @@ class NormalPattern:
     statics: the names that must stand for constants, because a replacement uses them as attributes.
     provided: the results that a replacement of some target stands for; all other matched values are inner ones.
     first: the sentences that no `let` has a part in; they are cheaper and come before it.
+    twins: the classes of interchangeable items of sums and products, see `onnx_subgraph.matching.twins`.
     constant: name → whether it must be constant, where a sentence says so outright (`a.is_constant`, `not x.is_constant`).
     """
 
@@ -132,6 +133,7 @@ class NormalPattern:
     provided: frozenset[str]
     constant: Mapping[str, bool]
     first: tuple[Expression, ...]
+    twins: Mapping[int, int]
 
 
 def children(normal: Normal) -> tuple[Normal, ...]:

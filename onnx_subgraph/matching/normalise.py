@@ -29,6 +29,7 @@ from onnx_subgraph.matching.normal import (
     Sum,
     walk,
 )
+from onnx_subgraph.matching.twins import twins
 
 
 def normalise(pattern: Pattern) -> NormalPattern:
@@ -52,8 +53,8 @@ class _Normaliser:
         uses = Counter(t.name for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable))
         provided = {n for block in pattern.replace.values() for n in block.names} & set(pattern.match.names)
         self.roots = tuple(n for n in pattern.match.names if n in provided) or pattern.match.names[-1:]
-        spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)} | pattern.shares
-        self.dissolved = {n for n in pattern.match.names if n not in self.roots and n not in spoken}
+        self.spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)} | pattern.shares
+        self.dissolved = {n for n in pattern.match.names if n not in self.roots and n not in self.spoken}
         self.inlined = {n for n in self.dissolved if uses[n] == 1}
 
     def run(self) -> NormalPattern:
@@ -81,6 +82,7 @@ class _Normaliser:
             frozenset(self.roots),
             self.constancy(),
             tuple(s for s in self.pattern.where if derived.isdisjoint(_words(s.text))),
+            twins((self.names[primary], *others), self.spoken | self.statics),
         )
 
     def constancy(self) -> dict[str, bool]:

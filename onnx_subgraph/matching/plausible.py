@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.recipe import UNCHANGED
 from onnx_subgraph.matching import layout
-from onnx_subgraph.matching.chain import Front, Fronts
+from onnx_subgraph.matching.assignment import can_be_assigned
+from onnx_subgraph.matching.chain import MOST_FRONTS, Front, Fronts
 from onnx_subgraph.matching.normal import (
     ASSOCIATIVE,
     COMMUTATIVE,
@@ -47,7 +48,9 @@ class Plausibility:
         self.constant = normal.constant
         self.fronts = fronts
         self._known: dict[tuple[int, ir.Value], bool] = {}
+        self.cut: list[ir.Value] = []  # the values of which not every front was looked at, in vain
         self._chains: dict[tuple[int, ir.Value], tuple[Front, ...]] = {}
+        self._assignable: dict[tuple[int, ir.Value], tuple[Front, ...]] = {}
 
     def __call__(self, term: Normal, value: Target) -> bool:
         """Whether `value` may equal `term`."""
@@ -119,13 +122,34 @@ class Plausibility:
         key = (id(term), value)
         known = self._chains.get(key)
         if known is None:
-            known = self._chains[key] = tuple(f for f in variants(self.view, self.fronts, term, value) if self._fits(term, f))
+            seen = tuple(variants(self.view, self.fronts, term, value))
+            known = self._chains[key] = tuple(f for f in seen if self._fits(term, f))
+            if len(seen) >= MOST_FRONTS and not known and value not in self.cut:
+                self.cut.append(value)
         return known
 
+    def assignable(self, term: Product | Sum, value: ir.Value) -> tuple[Front, ...]:
+        """Those of `chains` in which every item of the term can have an item of its own."""
+        key = (id(term), value)
+        known = self._assignable.get(key)
+        if known is None:
+            known = self._assignable[key] = tuple(f for f in self.chains(term, value) if self._is_assignable(term, f))
+        return known
+
+    def _is_assignable(self, term: Product | Sum, front: Front) -> bool:
+        items = _items(term)
+        return len(items) < 3 or can_be_assigned(items, front.items, lambda t, i: self._may(term, items[t], front.items[i]))
+
     def _fits(self, term: Product | Sum, front: Front) -> bool:
-        product = isinstance(term, Product)
-        items = term.factors if isinstance(term, Product) else term.addends
-        return all(any(self(t, v) if actual == power else not product for v, actual in front.items) for t, power in items)
+        return all(any(self._may(term, wanted, item) for item in front.items) for wanted in _items(term))
+
+    def _may(self, term: Product | Sum, wanted: tuple[Normal, float], item: tuple[Target, float]) -> bool:
+        """Whether an item of a front may be this item of the term; an addend may be the negative of what is wanted."""
+        return self(wanted[0], item[0]) if wanted[1] == item[1] else isinstance(term, Sum)
+
+
+def _items(term: Product | Sum) -> tuple[tuple[Normal, float], ...]:
+    return term.factors if isinstance(term, Product) else term.addends
 
 
 def variants(view: View, fronts: Fronts, term: Product | Sum, value: ir.Value) -> Iterator[Front]:
@@ -138,10 +162,10 @@ def variants(view: View, fronts: Fronts, term: Product | Sum, value: ir.Value) -
         return
     if isinstance(term, Product):
         items, neutral, silent = term.factors, 1.0, term.coefficient == 1.0
-        found = fronts.product(value, sum(max(1, ceil(abs(power))) for _, power in items))
+        found = fronts.product(value, sum(max(1, ceil(abs(power))) for _, power in items), len(items))
     else:
         items, neutral, silent = term.addends, 0.0, term.constant == 0.0
-        found = fronts.sum(value, len(items))
+        found = fronts.sum(value, len(items), len(items))
     if term.scalar is not None:  # a scale takes all the scalars that there are, those inside the operands first
         found = tuple(sorted(found, key=lambda front: -len(front.nodes)))
     powers = tuple(sorted(power for _, power in items)) if isinstance(term, Product) else None

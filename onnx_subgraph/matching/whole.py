@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.pattern import Expression
-from onnx_subgraph.language.sentence import UnknownFact, evaluate
+from onnx_subgraph.language.sentence import UnknownFact, definition, evaluate
 from onnx_subgraph.matching.anchors import Anchor, climb, paths_to
-from onnx_subgraph.matching.facts import Facts, Number, static
+from onnx_subgraph.matching.facts import Facts
 from onnx_subgraph.matching.interior import live_reader, own_nodes, provided_values
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.matcher import Matcher
@@ -61,8 +60,11 @@ def _distant_consumers(matcher: Matcher) -> Consumers:
 
 
 def first_match(matcher: Matcher, root: ir.Value, consumers: Consumers) -> Match | None:
-    """The first way in which `root` is the pattern's primary result, every other result and every sentence included."""
-    normal = matcher.normal
+    """The first way in which `root` is the pattern's primary result, every other result and every sentence included.
+
+    Raises GivenUpError where it is not found in `MOST_STEPS`.
+    """
+    normal, matcher.steps = matcher.normal, 0
     for state in matcher.match(normal.primary, root, EMPTY):
         for complete in _other_roots(matcher, list(normal.others), state, consumers):
             accepted = _accept(matcher, complete)
@@ -111,13 +113,9 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
 
     def names(name: str) -> object:
         value = bindings.get(name)
-        if value is None or isinstance(value, int | float | str | tuple):
-            return value
         if isinstance(value, ir.Value):
             return view.shared(("facts", value), lambda: Facts(view, value))
-        if isinstance(value, np.ndarray):
-            return Number(static(value))
-        return value
+        return state.bindings.get(("facts", name), value)
 
     def holds(sentence: Expression) -> bool:
         try:
@@ -133,7 +131,7 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         return None
     for name, expression in pattern.let:
         try:
-            bindings[name] = evaluate(expression, names)
+            bindings[name] = definition(expression, names)
         except UnknownFact as unknown:
             found, change = unknown_sentence(expression, str(unknown))
             matcher.fail(state.whole(), expression.span, root, f"`{name} = {expression}`", found, change, nodes=state.matched())

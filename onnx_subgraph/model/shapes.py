@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.model import dimension_names
 from onnx_subgraph.model.dimension_names import Dim
+from onnx_subgraph.model.dimensions import same_expression
 
 DECLARED = "onnx_subgraph.declared"
 """Key in `Value.meta`: the (type, shape) that the file declares for the value."""
@@ -167,17 +168,7 @@ def same_dim(a: Dim, b: Dim) -> bool:
         return isinstance(a, int) and isinstance(b, int) and a == b
     if a.value is None or b.value is None:
         return False
-    return a.value == b.value or _same_expression(a, b)
-
-
-def _same_expression(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
-    name_a, name_b = str(a.value), str(b.value)
-    if name_a.isidentifier() and name_b.isidentifier():
-        return False
-    try:
-        return a.simplify() == b.simplify()
-    except Exception:  # A name that is no expression ("batch size") is equal to itself only.
-        return False
+    return a.value == b.value or same_expression(a, b)
 
 
 def same_shape(a: ir.Value | ir.Shape | None, b: ir.Value | ir.Shape | None) -> bool:

@@ -22,6 +22,8 @@ from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 MOST_ROUNDS = 16
 """A bound on the rounds; one fusion enables the next two or three times, not more."""
 
+_LESS_TO_TRY = "let the pattern say more of the items of its sums and products, or write it as two patterns"
+
 Stage = Callable[[str], AbstractContextManager[None]]
 """Told which stage lasts as long as the context: "find", "rewrite"."""
 
@@ -108,8 +110,9 @@ class Rewriter:
             # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten.
             waiting += (s for s in skips if s.opset is not None)
         if before and rewrites:
-            found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))))
-        return rewrites, [*skips, *waiting], found
+            found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))), found.given_up)
+        bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]
+        return rewrites, [*skips, *waiting, *bounded], found
 
 
 def _everywhere(place: Place) -> bool:

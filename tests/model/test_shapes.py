@@ -61,6 +61,36 @@ def test_dimensions_are_compared_as_expressions() -> None:
     assert dims(None) is None
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        ("floor(n/2 + 3)", "floor(n/2) + 3", True),
+        ("2*floor(n/4) + m", "m + floor(n/4)*2", True),
+        ("(n + 1)*(m + 2)", "m*n + 2*n + m + 2", True),
+        ("(n**2 - 1)/(n - 1)", "n + 1", True),
+        ("floor(n/2)*2", "n", False),
+        ("floor((n + 1)/2)", "floor(n/2)", False),
+        ("n + 1000000*m", "n + 1000000*m + 1", False),
+    ],
+)
+def test_expressions_are_the_same_where_that_can_be_proved(left: str, right: str, same: bool) -> None:
+    assert same_dim(ir.SymbolicDim(left), ir.SymbolicDim(right)) is same
+
+
+def test_lengths_after_many_convolutions_are_told_apart_without_simplifying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sympy takes seconds to simplify the length of what seven strided convolutions leave of a sound."""
+
+    def simplify(*_: object, **__: object) -> None:
+        raise AssertionError("simplified")
+
+    monkeypatch.setattr("sympy.simplify", simplify)
+    length, longer = "t", "t"
+    for stride in (5, 2, 2, 2, 2, 2, 2):
+        length, longer = f"floor(({length} - 3)/{stride}) + 1", f"floor(({longer} - 2)/{stride}) + 1"
+    assert not same_dim(ir.SymbolicDim(length), ir.SymbolicDim(f"Min({length}, {longer})"))
+    assert same_dim(ir.SymbolicDim(f"{length} + b"), ir.SymbolicDim(f"b + {length}"))
+
+
 def test_two_symbols_do_not_broadcast_to_the_first() -> None:
     model = inferred("{ y = Add (x, z) }", inputs="float[batch, 4] x, float[other, 4] z")
     assert shape(model, "y") == ["Max(batch, other)", 4]

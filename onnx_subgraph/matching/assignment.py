@@ -1,0 +1,109 @@
+"""Which item of a chain of the graph is which term of the pattern's: every assignment, and of equivalent ones the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum
+from onnx_subgraph.matching.reasons import words
+from onnx_subgraph.matching.state import State
+from onnx_subgraph.matching.view import Virtual
+
+if TYPE_CHECKING:
+    from onnx_subgraph.matching.matcher import Matcher
+
+Target = ir.Value | Virtual
+Terms = tuple[tuple[Normal, float], ...]
+"""The items of a sum or product in normal form, with their signs or exponents."""
+Items = tuple[tuple[Target, float], ...]
+"""The items of a sum or product of the graph, with their signs or exponents."""
+
+
+def assigned(matcher: Matcher, terms: Terms, items: Items, state: State, product: bool) -> Iterator[State]:
+    """Every assignment of the items to the terms; of twins, the first takes the first item."""
+    yield from _assigned(matcher, terms, items, tuple(range(len(items))), {}, state, product)
+
+
+def _assigned(
+    matcher: Matcher,
+    terms: Terms,
+    items: Items,
+    free: tuple[int, ...],
+    latest: Mapping[int, int],
+    state: State,
+    product: bool,
+) -> Iterator[State]:
+    """free: the positions of the items that are left. latest: class of twins → the position that the last of them took."""
+    if not terms:
+        yield state
+        return
+    chosen = min(range(len(terms)), key=lambda i: specificity(terms[i][0], state)) if len(terms) > 1 else 0
+    (term, power), others = terms[chosen], terms[:chosen] + terms[chosen + 1 :]
+    twin = matcher.normal.twins.get(id(term), -1)
+    only = twin >= 0 and len(free) == len(terms) and all(matcher.normal.twins.get(id(t)) == twin for t, _ in others)
+    tried = False
+    for position in free[:1] if only else free:
+        if twin >= 0 and position < latest.get(twin, -1):
+            continue
+        value, actual = items[position]
+        if actual == power:
+            if not matcher.exploring and not matcher.plausible(term, value):
+                continue
+            tried = True
+            found = matcher.match(term, value, state)
+        elif not product and isinstance(term, Product | Sum | Name | Operation) and actual == -power:
+            found = matcher.negated(term, value, state)
+        else:
+            continue
+        left = tuple(p for p in free if p != position)
+        after = latest if twin < 0 else {**latest, twin: position}
+        for reached in found:
+            yield from _assigned(matcher, others, items, left, after, reached, product)
+    if not tried:
+        other = next((items[p][0] for p in free if items[p][1] == power), None)
+        wanted = words(term) if other is not None else _operand_like(power) if product else "another addend"
+        matcher.fail(state, term.span, other, wanted)
+
+
+def can_be_assigned(terms: Sequence[object], items: Sequence[object], may: Callable[[int, int], bool]) -> bool:
+    """Whether every term can have an item of its own; `may(t, i)` says which items a term can have.
+
+    A maximum matching by augmenting paths, in time that grows with the cube of the number of terms.
+    """
+    holder: dict[int, int] = {}
+
+    def settle(term: int, seen: set[int]) -> bool:
+        for item in range(len(items)):
+            if item not in seen and may(term, item):
+                seen.add(item)
+                if item not in holder or settle(holder[item], seen):
+                    holder[item] = term
+                    return True
+        return False
+
+    return all(settle(term, set()) for term in range(len(terms)))
+
+
+def specificity(term: Normal, state: State | None = None) -> int:
+    """Smaller is tried first: structure, then names already bound, then free names."""
+    match term:
+        case Operation() | Layout():
+            return 0
+        case Product() | Sum() | Constant() | Nothing():
+            return 1
+        case Name(definition=definition) if definition is not None:
+            return 2
+        case Name(name=name) if state is not None and name in state.bindings:
+            return 2
+        case Choice():
+            return 3
+        case _:
+            return 4
+
+
+def _operand_like(power: float) -> str:
+    """A factor that is wanted and not there."""
+    return "another factor" if power == 1 else f"a power of {power:g}"

@@ -1,0 +1,72 @@
+"""Twins: items of a sum or product that differ by the names in them alone, so that which of them is which makes no difference.
+
+In `a * b + c * d` neither the order of the products nor that of their factors matters, unless something else in the pattern
+speaks of one of the names. Of equivalent assignments the matcher tries one; n products would have n! * 2 ** n.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping
+
+from onnx_subgraph.language import term as syntax
+from onnx_subgraph.matching.normal import Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum, walk
+
+
+def twins(roots: Iterable[Normal], spoken: Collection[str]) -> Mapping[int, int]:
+    """For the items that have a twin beside them, by the `id` of the term: the number of their class.
+
+    spoken: the names that anything but the terms speaks of: a sentence, an attribute, the list of shared values.
+    """
+    terms = [term for root in roots for term in walk(root)]
+    own = _own_names(terms, spoken)
+    classes: dict[int, int] = {}
+    for chain in terms:
+        if not isinstance(chain, Product | Sum):
+            continue
+        items = chain.factors if isinstance(chain, Product) else chain.addends
+        alike: dict[Hashable, list[Normal]] = {}
+        for item, power in items:
+            signature = _signature(item, own, {})
+            if signature is not None:
+                alike.setdefault((signature, power), []).append(item)
+        for members in alike.values():
+            if len(members) > 1:
+                number = len(classes)
+                classes.update((id(member), number) for member in members)
+    return classes
+
+
+def _own_names(terms: Iterable[Normal], spoken: Collection[str]) -> frozenset[str]:
+    """The free names that stand in one place of the pattern, and are spoken of nowhere else."""
+    counts: Counter[str] = Counter()
+    taken = set(spoken)
+    for term in terms:
+        if isinstance(term, Name) and term.definition is None:
+            counts[term.name] += 1
+        elif isinstance(term, Operation):
+            taken.update(t.name for _, k in term.term.keywords for t in syntax.walk(k) if isinstance(t, syntax.Variable))
+    return frozenset(name for name, count in counts.items() if count == 1 and name not in taken)
+
+
+def _signature(term: Normal, own: frozenset[str], numbers: dict[str, int]) -> Hashable | None:
+    """What a term is but for its own names, which become numbers in the order of their appearance; None where it has no twin."""
+    match term:
+        case Name(name=name, definition=None):
+            return ("own", numbers.setdefault(name, len(numbers))) if name in own else ("name", name)
+        case Name() | Layout():
+            return ("this", id(term))
+        case Constant(value=value):
+            return ("constant", value)
+        case Nothing():
+            return ("nothing",)
+        case Product(coefficient=constant, factors=items, scalar=None) | Sum(constant=constant, addends=items, scalar=None):
+            inside = tuple((_signature(item, own, numbers), power) for item, power in items)
+            return None if any(s is None for s, _ in inside) else (type(term).__name__, constant, inside)
+        case Operation(term=applied, operators=operators, arguments=arguments, assignment=-1, is_fixed=True):
+            given = tuple(_signature(argument, own, numbers) for argument in arguments)
+            if applied.capture or len(operators) > 1 or any(s is None for s in given):
+                return None
+            return ("operation", operators, tuple((key, str(value)) for key, value in applied.keywords), given)
+        case _:
+            return None

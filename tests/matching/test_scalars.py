@@ -1,0 +1,82 @@
+"""A scalar of a pattern: its facts and its value combine in a sentence, wherever it stands and whatever else uses it."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import pytest
+
+from tests.matching.graphs import found, matches, model, pattern
+
+STANDING = {
+    "a factor": ("y = Tanh(x * k)", "t = Mul(x, k) y = Tanh(t)"),
+    "an addend": ("y = Tanh(x + k)", "t = Add(k, x) y = Tanh(t)"),
+    "a divisor": ("y = Tanh(x / k)", "t = Div(x, k) y = Tanh(t)"),
+    "what is taken away": ("y = Tanh(x - k)", "t = Sub(x, k) y = Tanh(t)"),
+    "an operand": ("y = Tanh(Max(x, k))", "t = Max(x, k) y = Tanh(t)"),
+    "in two places": ("y = Tanh(x * k) + k", "t = Mul(x, k) u = Tanh(t) y = Add(u, k)"),
+    "the product of two": ("y = Tanh(x * k)", "s = Mul(x, root) t = Mul(root, s) y = Tanh(t)"),
+}
+USED = {"nowhere": "y = Elu(x)", "as a value": "y = Relu(Mul(x, k))", "as an attribute": "y = LeakyRelu(x, alpha=k)"}
+FACTS = [
+    "k.is_scalar",
+    "k.is_constant",
+    "k.rank == 0",
+    "k.dtype == float32",
+    "k.shape == []",
+    "not k.is_output",
+    "not k.is_doubled",
+]
+VALUES = ["k.value > 1", "k > 1", "k.value == 2"]
+CONSTANTS = "float k = {2.0}, float root = {1.41421356}"
+EXAMPLE = '{x: "float32[2, 8]", k: 2.0}'
+
+
+@pytest.mark.parametrize("used", USED)
+@pytest.mark.parametrize("standing", STANDING)
+def test_facts_and_value_of_a_scalar_combine(standing: str, used: str) -> None:
+    formula, text = STANDING[standing]
+    graph = model(text, constants=CONSTANTS)
+    sentences = [[half] for half in (*FACTS, *VALUES)]
+    for fact, value in zip(FACTS, cycle(VALUES), strict=False):
+        sentences += [[f"{fact} and {value}"], [f"{value} and {fact}"], [fact, value]]
+    for where in sentences:
+        assert matches(pattern(formula, USED[used], example=EXAMPLE, where=str(where)), graph) == 1, where
+
+
+@pytest.mark.parametrize(
+    ("sentence", "why", "change"),
+    [
+        ("k.is_scalar and k.value > 3", "`k.value > 3` is false: k.value is 2", "let k.value be more than 3"),
+        ("k.value > 1 and k.rank == 1", "`k.rank == 1` is false: k.rank is 0", "let k.rank be 1"),
+        ("k.dtype == float16 and k > 1", "`k.dtype == float16` is false: k.dtype is float32", "let k.dtype be float16"),
+    ],
+)
+def test_a_near_miss_names_the_half_that_is_false(sentence: str, why: str, change: str) -> None:
+    probe = pattern("y = Tanh(x * k)", "y = LeakyRelu(x, alpha=k)", example=EXAMPLE, where=f"['{sentence}']")
+    (miss,) = found(probe, model("t = Mul(x, k) y = Tanh(t)", constants=CONSTANTS)).near_misses
+    assert why in miss.found
+    assert change in miss.change
+
+
+def test_a_constant_stored_with_a_rank_says_so() -> None:
+    probe = pattern("y = Tanh(x * k)", "y = LeakyRelu(x, alpha=k)", example=EXAMPLE, where="[k.rank == 1 and k.value > 1]")
+    assert matches(probe, model("t = Mul(x, k) y = Tanh(t)", constants="float[1] k = {2.0}")) == 1
+    assert matches(probe, model("t = Mul(x, k) y = Tanh(t)", constants=CONSTANTS)) == 0
+
+
+def test_a_name_that_let_gives_a_constant_stands_for_its_value() -> None:
+    probe = pattern(
+        "y = Tanh(Max(x, k))", "y = LeakyRelu(x, alpha=slope)", example=EXAMPLE, let="|\n  slope = k", where="[slope > 1]"
+    )
+    (match,) = found(probe, model("t = Max(x, k) y = Tanh(t)", constants=CONSTANTS)).matches
+    assert match.bindings["slope"] == 2.0
+
+
+def test_an_attribute_has_the_facts_of_what_is_written() -> None:
+    formula, example = "y = Exp(ReduceMean(x, axes=axes, keepdims=1))", '{x: "float32[2, 8]", axes: [-1]}'
+    graph = model("m = ReduceMean<axes = [1]>(x) y = Exp(m)", opset=17)
+    for where, count in (("axes.rank == 1 and axes.is_constant", 1), ("axes.shape == [1]", 1), ("axes.rank == 0", 0)):
+        assert matches(pattern(formula, "y = Exp(x)", example=example, where=f"['{where}']"), graph) == count
+    (miss,) = found(pattern(formula, "y = Exp(x)", example=example, where="[axes.dtype == int64]"), graph).near_misses
+    assert "`axes` is no value of the graph and has no dtype" in miss.found
