@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from onnx_shape_inference import ShapeInferenceContext
+from onnx_shape_inference import ShapeInferenceContext, _symbolic_shapes
 
 from onnx_subgraph.model.inference_rules import broadcast_dim
 from onnx_subgraph.model.shapes import declared_only, dims, infer_shapes, restore_declared, same_dim, same_shape, values
@@ -47,6 +47,19 @@ def test_same_dim_is_reflexive_and_symmetric(left: int | str, right: int | str) 
     a, b = (size if isinstance(size, int) else ir.SymbolicDim(size) for size in (left, right))
     assert same_dim(a, a)
     assert same_dim(a, b) == same_dim(b, a)
+
+
+def test_each_size_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sizes behind convolutions are long, and a model is inferred again and again while it is fused."""
+    parsed: list[str] = []
+    parse = _symbolic_shapes._ExpressionParser.parse
+    monkeypatch.setattr(_symbolic_shapes._ExpressionParser, "parse", lambda self: parsed.append(self.text) or parse(self))
+    pooled = "{ h = MaxPool<kernel_shape=[3], strides=[2]>(x) y = MaxPool<kernel_shape=[3]>(h) z = Relu(y) }"
+    model = inferred(pooled, inputs="float[batch, 4, parsed_once] x")
+    infer_shapes(model)
+    infer_shapes(model)
+    assert "parsed_once" in str(shape(model, "y")[2])
+    assert sorted(parsed) == sorted(set(parsed))
 
 
 def test_dimensions_are_compared_as_expressions() -> None:
