@@ -177,6 +177,7 @@ def _run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> list
     changed = [t for t in tasks if times[t.name] is None and t.written.exists() and kept[t.name] and kept[t.name].patterns]
     for outcome in workers.run(timed, changed if given.budget else [], limit=given.limit, fresh=True):
         name, times[outcome.task.name] = outcome.task.name, outcome.result
+        failures |= {} if outcome.result is not None else {name: _without_paths(outcome.failure, given.models_folder)}
         if outcome.result is not None:
             (folder / f"{name}.latency.json").write_text(json.dumps(asdict(outcome.result), indent=1), "utf-8")
         print(f"{name} {outcome.result or outcome.failure.strip()[-200:]}", file=sys.stderr, flush=True)

@@ -126,7 +126,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Row:
-    """One model. source: registry, package and version. failure: what was raised, where it was not fused."""
+    """One model. source: registry, package and version. failure: what was raised, where it was not fused or not timed."""
 
     name: str
     source: str
@@ -137,7 +137,7 @@ class Row:
     @property
     def is_at_fault(self) -> bool:
         """Whether the tool did something wrong."""
-        if self.fused is None:
+        if self.fused is None or self.failure:
             return True
         return bool(self.fused.problem or self.fused.renamed or self.fused.undone) or self.fused.is_off
 
