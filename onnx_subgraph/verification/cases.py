@@ -20,8 +20,9 @@ from onnx_subgraph.model.shapes import declared_only
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
 from onnx_subgraph.verification.judge import Bound, Noise, bound, flatten
 from onnx_subgraph.verification.noise import add_noise
+from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, open_session, run
-from onnx_subgraph.verification.sizes import Sizes, assignments, baked, symbols
+from onnx_subgraph.verification.sizes import Sizes, assignments, baked, fixed_by, symbols
 
 DRAWS = 2
 """Runs with noise inside, for each case; one where the model is slow. The run with optimisation on is one more."""
@@ -96,7 +97,9 @@ class Drawing:
 
     def _drawn(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]]) -> list[Case] | Failure:
         inputs = required_inputs(self.model)
-        first, seconds = self._first_that_runs(session, self._trials(inputs, shapes, second=False), seed, {})
+        refusals = Refusals(self.model, frozenset(fixed_by(inputs, shapes)))
+        trials = refusals.guided(self._trials(inputs, shapes, second=False))
+        first, seconds = self._first_that_runs(session, trials, refusals, seed, {})
         if isinstance(first, Failure):
             return first
         cases = [first]
@@ -110,7 +113,8 @@ class Drawing:
         if affordable < 4:
             self.remarks.append(f"{max(1, affordable)} of 4 sets of feeds were run, because one run takes {seconds:.1f} s")
         if affordable >= 2:
-            other, _ = self._first_that_runs(session, self._trials(inputs, shapes, second=True), seed + 1, first.sizes)
+            trials = refusals.guided(self._trials(inputs, shapes, second=True))
+            other, _ = self._first_that_runs(session, trials, refusals, seed + 1, first.sizes)
             if not isinstance(other, Failure):
                 cases.append(other)
         for sizes, at in [(case.sizes, (case.seed or 0) + 2) for case in cases]:
@@ -133,7 +137,7 @@ class Drawing:
                 yield start | {name: size}
 
     def _first_that_runs(
-        self, session: Session, trials: Iterator[Sizes], seed: int, other_than: Sizes
+        self, session: Session, trials: Iterator[Sizes], refusals: Refusals, seed: int, other_than: Sizes
     ) -> tuple[Case | Failure, float]:
         said = ""
         tried: list[Sizes] = []
@@ -153,10 +157,15 @@ class Drawing:
             if not isinstance(outputs, Failure):
                 return Case(sizes, seed, feeds, outputs), seconds
             said = said or outputs.message
-        return Failure(
-            f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried; give its shapes with "
-            f"--shape INPUT=1x128 or its feeds with --inputs FEEDS.npz). onnxruntime says: {said}"
-        ), 0.0
+            refusals.learn(outputs.message, sizes)
+        if refusals.fixed:
+            what = "the original model does not run on the shapes given; give others with --shape, or its feeds"
+        else:
+            what = (
+                f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried); give its shapes "
+            )
+            what += "shapes with --shape INPUT=1x128, or its feeds"
+        return Failure(f"{what} with --inputs FEEDS.npz. onnxruntime says: {said}"), 0.0
 
     def _bound(self, cases: list[Case]) -> None:
         """Sets the bounds of all cases from rtol and atol or from the noise."""

@@ -1,0 +1,177 @@
+"""Which sizes an operator takes: a Reshape as many elements as it is to give, an Add operands that broadcast.
+
+The symbolic shapes of a node's operands are evaluated at the sizes that were given to the symbolic dimensions; `fit` says whether
+the operator takes them, and how much speaks for their being what the model was made for.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.shapes import SHAPE_DATA
+from onnx_subgraph.verification.ranges import constant
+from onnx_subgraph.verification.sizes import resolve
+
+Extent = tuple[int, ...]
+"""The sizes of an array, in numbers."""
+Dims = tuple[int | str, ...]
+"""The same, as numbers and expressions of symbolic dimensions."""
+
+
+def dims(value: ir.Value | None) -> Dims | None:
+    """The symbolic shape of a value; None where its rank or one of its dimensions is not known."""
+    if value is None or value.shape is None:
+        return None
+    return _known(value.shape)
+
+
+def elements(value: ir.Value | None) -> Dims | None:
+    """The elements of a small tensor of integers, such as a shape; None where they are not known."""
+    array = constant(value)
+    if array is not None:
+        return tuple(int(element) for element in array.reshape(-1)) if array.dtype.kind == "i" else None
+    data = None if value is None else value.meta.get(SHAPE_DATA)
+    return None if data is None else _known(data)
+
+
+def _known(found: Iterable[int | ir.SymbolicDim]) -> Dims | None:
+    names = [dim if isinstance(dim, int) else dim.value for dim in found]
+    return tuple(name for name in names if name is not None) if None not in names else None
+
+
+def extent(found: Dims | None, sizes: Mapping[str, int]) -> Extent | None:
+    """Dimensions in numbers; None where one can't be computed from `sizes`."""
+    result = []
+    for dim in found if found is not None else (None,):
+        number = dim if isinstance(dim, int) or dim is None else evaluated(dim, sizes)
+        if number is None:
+            return None
+        result.append(number)
+    return tuple(result)
+
+
+def evaluated(expression: str, sizes: Mapping[str, int]) -> int | None:
+    """An expression of dimensions in numbers; None where it is not an integer, or can't be computed."""
+    if expression in sizes:
+        return sizes[expression]
+    tree = _tree(expression)
+    number = None if tree is None else _value(tree, sizes)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def symbols_of(found: Dims) -> frozenset[str]:
+    """The names in dimensions."""
+    trees = [(dim, _tree(dim)) for dim in found if isinstance(dim, str)]
+    inside = (node.id for _, tree in trees if tree is not None for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return frozenset(inside) | {dim for dim, _ in trees}
+
+
+@cache
+def _tree(expression: str) -> ast.expr | None:
+    try:
+        return ast.parse(expression, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Fraction | int]] = {
+    "floor": math.floor,
+    "ceiling": math.ceil,
+    "Max": max,
+    "Min": min,
+    "Mod": lambda a, b: a % b,
+}
+
+
+def _value(tree: ast.expr, sizes: Mapping[str, int]) -> Fraction | int | None:
+    match tree:
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.Name(id=name):
+            return sizes[name] if name in sizes else resolve(sizes, name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            value = _value(operand, sizes)
+            return None if value is None else -value
+        case ast.Call(func=ast.Name(id=name), args=arguments) if name in _FUNCTIONS:
+            values = [_value(argument, sizes) for argument in arguments]
+            return None if None in values else _FUNCTIONS[name](*values)
+        case ast.BinOp(left=left, op=operator, right=right):
+            a, b = _value(left, sizes), _value(right, sizes)
+            return None if a is None or b is None else _computed(a, operator, b)
+    return None
+
+
+def _computed(a: Fraction | int, operator: ast.operator, b: Fraction | int) -> Fraction | int | None:
+    match operator:
+        case ast.Add():
+            return a + b
+        case ast.Sub():
+            return a - b
+        case ast.Mult():
+            return a * b
+        case ast.Div() if b:
+            return Fraction(a) / b
+        case ast.FloorDiv() if b:
+            return a // b
+        case ast.Mod() if b:
+            return a % b
+        case ast.Pow() if b == int(b) and 0 <= b <= 4:
+            return Fraction(a) ** int(b)
+    return None
+
+
+BROADCASTING = frozenset(
+    (
+        *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Sum", "Mean", "PRelu", "Where", "And", "Or", "Xor"),
+        *("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"),
+    )
+)
+"""Operators whose operands broadcast."""
+Fit = int | None
+"""None where an operator refuses; else how many dimensions are equal that need not be, the more the likelier."""
+
+
+def reshape(shape: Extent, requested: Extent) -> Fit:
+    """Whether `shape` can be given the form `requested`, in which -1 is what is left and 0 is as before."""
+    wanted = [shape[axis] if size == 0 and axis < len(shape) else size for axis, size in enumerate(requested)]
+    known = math.prod(size for size in wanted if size != -1)
+    total = math.prod(shape)
+    if total != known if -1 not in wanted else not known or total % known:
+        return None
+    return _common(shape, wanted) + _common(shape[::-1], wanted[::-1])
+
+
+def broadcast(*shapes: Extent) -> Fit:
+    """Whether arrays of these shapes broadcast to one."""
+    rank = max(map(len, shapes))
+    equal = 0
+    for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
+        if len(set(sizes) - {1}) > 1:
+            return None
+        equal += len(set(sizes)) == 1
+    return equal
+
+
+def concatenate(axis: int, *shapes: Extent) -> Fit:
+    """Whether arrays of these shapes can be put one behind the other."""
+    if len(set(map(len, shapes))) > 1 or not -len(shapes[0]) <= axis < len(shapes[0]):
+        return None
+    axis %= len(shapes[0])
+    return 0 if len({shape[:axis] + shape[axis + 1 :] for shape in shapes}) == 1 else None
+
+
+def multiply(a: Extent, b: Extent) -> Fit:
+    """Whether MatMul takes these operands."""
+    left, right = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
+    return broadcast(left[:-2], right[:-2]) if left[-1] == right[-2] else None
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading sizes are equal."""
+    return next((index for index, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

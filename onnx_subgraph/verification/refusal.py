@@ -1,0 +1,191 @@
+"""Sizes that fit, from what onnxruntime refused: its message names a node, and the node's operands say which sizes would do.
+
+An exporter that traces a model bakes sizes into it: a batch of 3 into each Reshape, the length of a mask into an Add. Nothing
+declares them. So a run is tried, and where it is refused, sizes are looked for that the node takes which refused, and all those
+that refused before it; the next run tells more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from onnx_subgraph.verification import fitting
+from onnx_subgraph.verification.fitting import Dims, Fit
+from onnx_subgraph.verification.sizes import Sizes
+
+LARGEST = 2048
+"""The largest size that is tried for a dimension."""
+SUGGESTIONS = 6
+"""How many sets of sizes are tried for one refusal."""
+_EVALUATIONS = 60_000
+"""How many sets of sizes are looked at for one refusal."""
+_FEW = 24
+"""How many values of one dimension are looked at together with those of another."""
+_NODE = re.compile(r"while running (\w+) node\. Name:'([^']*)'")
+_SHAPES = re.compile(r"Input shape:\{([\d,]*)\}, requested shape:\{([-\d,]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What one node asks of sizes. operands: the shapes, or the elements, that it asks about. fit: whether it takes them."""
+
+    operands: tuple[Dims, ...]
+    fit: Callable[..., Fit]
+
+    def fits(self, sizes: Mapping[str, int]) -> Fit:
+        """How well the sizes fit, None where they are refused. What can't be computed is not refused."""
+        extents = [fitting.extent(operand, sizes) for operand in self.operands]
+        return 0 if None in extents else self.fit(*extents)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names that it reads."""
+        return frozenset().union(*map(fitting.symbols_of, self.operands))
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The sizes that stand in it."""
+        return frozenset(dim for operand in self.operands for dim in operand if isinstance(dim, int) and dim > 0)
+
+
+def relation_of(node: ir.Node) -> Relation | None:
+    """What a node asks of sizes; None for an operator that is not known here, or where a shape is not known."""
+    shapes = [fitting.dims(value) for value in node.inputs]
+    second = fitting.elements(node.inputs[1]) if len(node.inputs) > 1 else None
+    axis = node.attributes.get_int("axis", 0)
+    match node.op_type:
+        case "Reshape":
+            return _relation(fitting.reshape, shapes[0], second)
+        case "Expand":
+            return _relation(fitting.broadcast, shapes[0], second)
+        case "Concat":
+            return _relation(lambda *parts: fitting.concatenate(axis, *parts), *shapes)
+        case "MatMul":
+            return _relation(fitting.multiply, *shapes)
+        case "Gemm":
+            a, b = (node.attributes.get_int(name, 0) for name in ("transA", "transB"))
+            return _relation(lambda x, y, *_: fitting.multiply(x[::-1] if a else x, y[::-1] if b else y), *shapes)
+        case "Split":
+            return _relation(lambda shape, parts: 0 if shape[axis] == sum(parts) else None, shapes[0], second)
+        case "Squeeze":
+            return _relation(lambda shape, axes: 0 if all(shape[a] == 1 for a in axes) else None, shapes[0], second)
+        case operator if operator in fitting.BROADCASTING:
+            return _relation(fitting.broadcast, *shapes)
+    return None
+
+
+def _relation(fit: Callable[..., Fit], *operands: Dims | None) -> Relation | None:
+    known = tuple(operand for operand in operands if operand is not None)
+    return Relation(known, fit) if len(known) == len(operands) else None
+
+
+@dataclass(slots=True)
+class Refusals:
+    """What a model has refused, and sizes that it has not. fixed: dimensions whose size the user has chosen."""
+
+    model: ir.Model
+    fixed: Collection[str] = ()
+    _relations: list[Relation] = field(default_factory=list)
+    _is_new: bool = False
+
+    def guided(self, trials: Iterable[Sizes]) -> Iterator[Sizes]:
+        """The trials, but for those that are refused by what is known; behind each what `learn` then finds to be better."""
+        self._is_new = bool(self._relations)  # a search after another one begins with what is known
+        for trial in trials:
+            if self._fits(trial):
+                yield trial
+            last = trial
+            while self._is_new:
+                self._is_new = False
+                for suggestion in self._suggestions(last):
+                    last = suggestion
+                    yield suggestion
+                    if self._is_new:
+                        break
+
+    def learn(self, message: str, sizes: Sizes) -> None:
+        """Take note of what onnxruntime said against a run with these sizes."""
+        relation = self._refused(message, sizes)
+        if relation is not None and relation not in self._relations:
+            self._relations.append(relation)
+            self._is_new = True
+
+    def _refused(self, message: str, sizes: Sizes) -> Relation | None:
+        """What the node that refused asks of sizes: by its operands' shapes, or else by those in the message."""
+        found = _NODE.search(message)
+        if found is None:
+            return None
+        operator, name = found.groups()
+        nodes = [node for node in self.model.graph.all_nodes() if node.op_type == operator]
+        named = [node for node in nodes if name and node.name == name] or nodes
+        relations = (relation_of(node) for node in named)
+        known = next((r for r in relations if r is not None and r.fits(sizes) is None), None)
+        return known or _guessed(message, sizes)
+
+    def _fits(self, sizes: Sizes) -> bool:
+        return all(relation.fits(sizes) is not None for relation in self._relations)
+
+    def _suggestions(self, sizes: Sizes) -> list[Sizes]:
+        """Sizes that all relations take, the likeliest first: those that make the most dimensions equal, then the nearest."""
+        found: dict[tuple[tuple[str, int], ...], tuple[int, int, float]] = {}
+        for changed in itertools.islice(self._changes(sizes), _EVALUATIONS):
+            trial = {**sizes, **changed}
+            fits = [relation.fits(trial) for relation in self._relations]
+            if trial != sizes and None not in fits:
+                distance = sum(abs(math.log(trial[name] / max(1, sizes[name]))) for name in changed)
+                score = -sum(fit or 0 for fit in fits), len(changed), distance
+                found.setdefault(tuple(trial.items()), score)
+        return [dict(trial) for trial in sorted(found, key=lambda trial: found[trial])[:SUGGESTIONS]]
+
+    def _changes(self, sizes: Sizes) -> Iterator[Sizes]:
+        """Other sizes for one dimension, for two, for two that are equal, for three."""
+        names = [n for n in sizes if n not in self.fixed and any(n in relation.symbols for relation in self._relations)]
+        numbers = set().union(*(relation.numbers for relation in self._relations))
+        operands = [operand for relation in self._relations for operand in relation.operands]
+        products = {math.prod(dim for dim in operand if isinstance(dim, int) and dim > 0) for operand in operands}
+        few = sorted(numbers | {d for n in products for d in _divisors(n)}, key=lambda n: (n not in numbers, n))[:_FEW]
+        for name in names:
+            yield from ({name: size} for size in range(1, LARGEST + 1))
+        for pair in itertools.combinations(names, 2):
+            yield from (dict(zip(pair, values, strict=True)) for values in itertools.product(few, repeat=2))
+        for a, b in itertools.combinations(names, 2):
+            yield from ({a: size, b: size} for size in range(1, LARGEST // 4))
+        for three in itertools.combinations(names, 3):
+            yield from (dict(zip(three, values, strict=True)) for values in itertools.product(few[:12], repeat=3))
+        for a, b in itertools.combinations(names, 2):
+            for other in (name for name in names if name not in (a, b)):
+                yield from ({other: first, a: size, b: size} for first in few[:8] for size in range(1, LARGEST // 4))
+
+
+def _guessed(message: str, sizes: Sizes) -> Relation | None:
+    """A Reshape by the numbers in the message: one that is the size of a dimension, or of two, is taken for theirs."""
+    found = _SHAPES.search(message)
+    if found is None:
+        return None
+    shape, requested = ([int(number) for number in numbers.split(",") if number] for numbers in found.groups())
+    operands = tuple(_guess(size, sizes) for size in shape), tuple(requested)
+    relation = Relation(operands, fitting.reshape)
+    return relation if relation.fits(sizes) is None else None
+
+
+def _guess(number: int, sizes: Sizes) -> int | str:
+    names = [(name, size) for name, size in sizes.items() if size > 1]
+    for name, size in names:
+        if size == number:
+            return name
+    for (a, x), (b, y) in itertools.combinations(names, 2):
+        if x * y == number:
+            return f"{a}*{b}"
+    return number
+
+
+def _divisors(number: int) -> Iterator[int]:
+    """The divisors of a number up to the largest size that is tried, and none of one that would take long."""
+    if number <= 1 << 24:
+        yield from (d for d in range(1, min(number, LARGEST) + 1) if number % d == 0)

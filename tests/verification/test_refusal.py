@@ -1,0 +1,221 @@
+"""What an exporter baked into a model is found from what onnxruntime refuses: a batch, a length, a product of both, a past."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.verification.cases import Case
+from onnx_subgraph.verification.fitting import broadcast, concatenate, evaluated, multiply, reshape
+from onnx_subgraph.verification.refusal import Refusals
+from onnx_subgraph.verification.sessions import Failure
+from onnx_subgraph.verification.verify import CPU, Reference
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> g '
+
+BAKED: dict[str, tuple[str, dict[str, int]]] = {
+    "a batch and a length": (
+        "(float[batch, seq, 64] x) => (float[a, b, c, d] y) <int64[4] s = {3, 20, 4, 16}> { y = Reshape(x, s) }",
+        {"batch": 3, "seq": 20},
+    ),
+    "two lengths, in one product": (
+        """(float[batch, lq, 64] q, float[batch, lk, 64] k) => (float[a, b, c, d] y)
+        <int64[4] sq = {1, 10, 4, 16}, int64[4] sk = {1, 24, 4, 16}> {
+          q4 = Reshape(q, sq) qt = Transpose <perm = [0, 2, 1, 3]> (q4)
+          k4 = Reshape(k, sk) kt = Transpose <perm = [0, 2, 3, 1]> (k4)
+          y = MatMul(qt, kt)
+        }""",
+        {"batch": 1, "lq": 10, "lk": 24},
+    ),
+    "a product of batch and length, and each behind it": (
+        """(float[batch, seq, 8] x, float[8, 8] w) => (float[a, b, 8] y) <int64[2] s = {60, 8}, int64[3] t = {5, 12, 8}> {
+          f = Reshape(x, s) m = MatMul(f, w) u = Reshape(m, t) y = Add(u, x)
+        }""",
+        {"batch": 5, "seq": 12},
+    ),
+    "a batch times heads": (
+        """(float[seq, batch, 32] x) => (float[a, b, c] y) <int64[3] s = {9, 6, 16}> {
+          r = Reshape(x, s) y = Transpose <perm = [1, 0, 2]> (r)
+        }""",
+        {"seq": 9, "batch": 3},
+    ),
+    "a past that is put before the present": (
+        """(float[batch, seq, 32] x, float[batch, 2, past, 16] p) => (float[a, b, c] y)
+        <int64[4] s = {3, 5, 2, 16}, int64[3] t = {6, 17, 16}> {
+          r = Reshape(x, s) k = Transpose <perm = [0, 2, 1, 3]> (r) all = Concat <axis = 2> (p, k) y = Reshape(all, t)
+        }""",
+        {"batch": 3, "seq": 5, "past": 12},
+    ),
+    "the length of a mask": (
+        """(float[batch, seq, 32] x, float[batch, total] m) => (float[a, b, c] y) <int64[3] s = {3, 5, 32}, int64[1] one = {1}> {
+          r = Reshape(x, s) t = Transpose <perm = [0, 2, 1]> (r) c = MatMul(r, t) u = Unsqueeze(m, one) y = Add(c, u)
+        }""",
+        {"batch": 3, "seq": 5, "total": 5},
+    ),
+    "a batch where the length is left open": (
+        """(float[batch, seq, 64] x, float[batch, 4, past, 16] p) => (float[a, b, c, d] y) <int64[4] s = {3, -1, 4, 16}> {
+          r = Reshape(x, s) k = Transpose <perm = [0, 2, 1, 3]> (r) y = Concat <axis = 2> (p, k)
+        }""",
+        {"batch": 3, "seq": 7, "past": 5},
+    ),
+    "inputs of names that say nothing": (
+        """(float[N, M, 64] x, float[K, L, 64] z) => (float[a, b, c, d] y) <int64[4] s = {3, 20, 4, 16}> {
+          u = Reshape(x, s) v = Reshape(z, s) y = Add(u, v)
+        }""",
+        {"N": 3, "M": 20, "K": 3, "L": 20},
+    ),
+    "the size of an image": (
+        """(float[n, 3, h, w] x, float[8, 3, 3, 3] k) => (float[a, b] y) <int64[2] s = {3, 392}> {
+          c = Conv <strides = [4, 4], pads = [1, 1, 1, 1]> (x, k) y = Reshape(c, s)
+        }""",
+        {"n": 3, "h": 28, "w": 28},
+    ),
+    "what is expanded": (
+        """(float[batch, seq] x) => (float[a, b, c] y) <int64[1] one = {1}, int64[3] s = {3, 20, 20}> {
+          u = Unsqueeze(x, one) y = Expand(u, s)
+        }""",
+        {"batch": 3, "seq": 20},
+    ),
+    "a length in a shape that is computed": (
+        """(float[batch, seq, 64] x) => (float[a, b, c, d] y) <int64 zero = {0}, int64[1] ax = {0}, int64[3] t = {20, 4, 16}> {
+          shape = Shape(x) b0 = Gather(shape, zero) b1 = Unsqueeze(b0, ax) s = Concat <axis = 0> (b1, t) y = Reshape(x, s)
+        }""",
+        {"batch": 2, "seq": 20},
+    ),
+    "a batch of one that is squeezed": (
+        """(float[batch, seq, 64] x) => (float[a, b, c] y) <int64[1] ax = {0}, int64[3] s = {18, 4, 16}> {
+          r = Squeeze(x, ax) y = Reshape(r, s)
+        }""",
+        {"batch": 1, "seq": 18},
+    ),
+    "parts": (
+        """(float[batch, seq, 8] x) => (float[a, b, c] y, float[d, e, f] z) <int64[2] s = {9, 14}> {
+          y, z = Split <axis = 1> (x, s)
+        }""",
+        {"batch": 2, "seq": 23},
+    ),
+    "the operand of a product": (
+        """(float[batch, features] x, float[40, 8] w, float[8] b) => (float[a, c] y) { y = Gemm(x, w, b) }""",
+        {"batch": 2, "features": 40},
+    ),
+}
+
+
+def written(text: str, folder: Path) -> Path:
+    onnx.save(onnx.parser.parse_model(HEAD + text), folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def first_case(path: Path, **shapes: tuple[int, ...]) -> Case:
+    cases = Reference(path, shapes=shapes).cases(CPU)
+    assert not isinstance(cases, Failure), cases.message
+    return cases[0]
+
+
+@pytest.mark.parametrize(("text", "sizes"), BAKED.values(), ids=BAKED.keys())
+def test_sizes_are_found_that_the_model_was_traced_with(tmp_path: Path, text: str, sizes: dict[str, int]) -> None:
+    assert first_case(written(text, tmp_path)).sizes == sizes
+
+
+def test_inside_a_branch_too(tmp_path: Path) -> None:
+    text = """(float[batch, seq, 8] x, bool go) => (float[a, b, c] y) {
+      y = If (go) <
+        then_branch = t () => (float[d, e, f] p) <int64[3] s = {3, 20, 8}> { p = Reshape(x, s) },
+        else_branch = e () => (float[d, e, f] q) <int64[3] r = {3, 20, 8}> { q = Reshape(x, r) }
+      >
+    }"""
+    assert first_case(written(text, tmp_path)).sizes == {"batch": 3, "seq": 20}
+
+
+def test_a_size_that_the_user_chose_stays(tmp_path: Path) -> None:
+    path = written("(float[batch, seq, 64] x) => (float[a, b, c] y) <int64[3] s = {60, 4, 16}> { y = Reshape(x, s) }", tmp_path)
+    assert first_case(path, x=(4, 15, 64)).sizes == {"batch": 4, "seq": 15}
+    refused = Reference(path, shapes={"x": (4, 16, 64)}).cases(CPU)
+    assert isinstance(refused, Failure)
+    assert refused.message.startswith("the original model does not run on the shapes given; give others with --shape")
+
+
+def test_a_shape_that_inference_does_not_know_is_read_from_the_message(tmp_path: Path) -> None:
+    """NonZero's result has a length that nobody knows; of the message's numbers, those that are sizes are taken for them."""
+    path = written(
+        "(float[batch, seq, 64] x) => (float[a, b, c, d] y) <int64[4] s = {3, 20, 4, 16}> { y = Reshape(x, s) }", tmp_path
+    )
+    model = load(path)  # without inference
+    for node in model.graph:
+        node.inputs[0].shape = None
+    refusals = Refusals(model)
+    said = "Non-zero status code returned while running Reshape node. Name:'' Status Message: "
+    trials = refusals.guided([{"batch": 2, "seq": 7}])
+    assert next(trials) == {"batch": 2, "seq": 7}
+    refusals.learn(f"{said} Input shape:{{2,7,64}}, requested shape:{{3,20,4,16}}", {"batch": 2, "seq": 7})
+    assert next(trials) == {"batch": 3, "seq": 20}
+
+
+def test_what_is_known_to_be_refused_is_not_run_again(tmp_path: Path) -> None:
+    model = load(written(BAKED["a batch and a length"][0], tmp_path))
+    infer_shapes(model)
+    refusals = Refusals(model)
+    refusals.learn("while running Reshape node. Name:'' Status Message: …", {"batch": 2, "seq": 7})
+    trials = [{"batch": 2, "seq": size} for size in range(1, 40)]
+    assert {"batch": 2, "seq": 7} not in list(refusals.guided(trials))
+
+
+def test_a_refusal_that_says_nothing_changes_nothing(tmp_path: Path) -> None:
+    model = load(written("(float[n] x) => (float[n] y) { y = Abs(x) }", tmp_path))
+    refusals = Refusals(model)
+    trials = [{"n": 2}, {"n": 3}]
+    seen = []
+    for trial in refusals.guided(trials):
+        seen.append(trial)
+        refusals.learn("while running Abs node. Name:'' Status Message: no", trial)
+        refusals.learn("out of memory", trial)
+    assert seen == trials
+
+
+SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
+
+
+@given(SIZES, SIZES)
+def test_arrays_fit_where_numpy_takes_them(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    import numpy as np
+
+    x, z = np.zeros(a), np.zeros(b)
+
+    def takes(call: object) -> bool:
+        try:
+            call()  # type: ignore[operator]
+        except ValueError:
+            return False
+        return True
+
+    assert (broadcast(a, b) is not None) == takes(lambda: np.broadcast_shapes(a, b))
+    assert (reshape(a, b) is not None) == takes(lambda: x.reshape(b))
+    assert (reshape(a, (-1, *b)) is not None) == takes(lambda: x.reshape((-1, *b)))
+    assert (concatenate(0, a, b) is not None) == takes(lambda: np.concatenate([x, z]))
+    assert (multiply(a, b) is not None) == takes(lambda: x @ z)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("batch*seq", 21),
+        ("past + 5", 9),
+        ("floor(seq/4 - 1/4) + 1", 2),
+        ("Max(batch, seq - 5)", 3),
+        ("seq/2", None),
+        ("Mod(seq, 4)", 3),
+        ("-batch + seq", 4),
+        ("unheard_of", None),
+        ("batch[0]", None),
+        ("__import__('os')", None),
+        ("((", None),
+    ],
+)
+def test_an_expression_is_computed_or_not_known(expression: str, value: int | None) -> None:
+    assert evaluated(expression, {"batch": 3, "seq": 7, "past": 4}) == value
