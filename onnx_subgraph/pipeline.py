@@ -20,6 +20,7 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.term import operators_of
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size, write_temporary
+from onnx_subgraph.model.gaps import Gap, gaps
 from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import specialize
@@ -87,7 +88,7 @@ class FuseResult:
     output: the file written, or None (dry run, a verdict "different", or with `strict` something undone). unchanged: nothing
     fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
-    sites: each rewrite by itself, where that was asked for. seconds: stage → wall-clock
+    gaps: where shape inference gave up. sites: each rewrite by itself, where that was asked for. seconds: stage → wall-clock
     seconds. operators: how often each is there.
     """
 
@@ -113,6 +114,7 @@ class FuseResult:
     operators_after: Mapping[str, int] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
 
 
 UNVERIFIED = "--provider verifies it on one that is here as well, --no-verify writes it unverified"
@@ -160,6 +162,7 @@ def fuse(
     if options.marks:
         replace_marked(original, options.marks)
         infer_shapes(original)
+    given_up = gaps(original)
     notes: dict[int, str] = {}
     undone: dict[Place, Undone] = {}
     rewriter = Rewriter(
@@ -194,7 +197,7 @@ def fuse(
         target=options.target,
         providers=options.providers,
         rewrites=fused.rewrites,
-        near_misses=fused.near_misses,
+        near_misses=tuple(_behind(miss, given_up) for miss in fused.near_misses),
         skipped=skips,
         verdict=verdict,
         seconds=clock.seconds,
@@ -207,6 +210,7 @@ def fuse(
         operators_before=before,
         operators_after=after,
         assumed=options.assumed,
+        gaps=given_up,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     writes = writes and not (options.strict and undone)
@@ -371,6 +375,12 @@ def _own_work(model: Path, fused: Fused, options: Options, clock: Clock) -> tupl
 def _loadability(options: Options) -> list[Loadability]:
     """What every provider that must load the result says to an operator: those that are here, and those that are assumed."""
     return [*map(Loadability, options.providers), *map(Assumed, options.assumed)]
+
+
+def _behind(miss: NearMiss, given_up: Sequence[Gap]) -> NearMiss:
+    """A near miss for want of a shape, with what would mend the gap that it is behind."""
+    gap = next((gap for gap in given_up if miss.unknown and gap.behind & {miss.node, miss.anchor}), None)
+    return miss if gap is None else replace(miss, change=gap.change)
 
 
 def _explained(skip: Skip, notes: Mapping[int, str]) -> Skip:

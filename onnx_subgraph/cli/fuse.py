@@ -271,6 +271,8 @@ def _tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: 
     from onnx_subgraph.cli.terminal import show, warn
     from onnx_subgraph.report.blame import sentence
     from onnx_subgraph.report.entry import missed_text
+    from onnx_subgraph.report.grouping import skipped
+    from onnx_subgraph.report.notices import REPORT, bug
 
     if isinstance(outcome, Failure):
         prefix = "" if str(entry.model) in outcome.message else f"{entry.model}: "
@@ -278,6 +280,8 @@ def _tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: 
         return
     for undone in outcome.undone:
         warn(f"Warning: {entry.model}: {sentence(undone)}")
+    for skip in skipped(skip for skip in outcome.skipped if skip.bug is not None):
+        warn(f"Warning: {entry.model}: bug in onnx-subgraph: {bug(skip)}; {REPORT}")
     if entry.result is not None and not as_json:
         from onnx_subgraph.report import text
 

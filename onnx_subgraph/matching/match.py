@@ -60,7 +60,8 @@ class NearMiss:
 
     span: the place in the pattern file that failed. node: the name of the node in the model where it failed.
     expected, found: in words. matched: how many nodes had matched. anchor: the name of the node it started from.
-    change: the smallest change of the model that would let the pattern get further, in words.
+    change: the smallest change of the model that would let the pattern get further, in words. unknown: whether it failed because
+    a type or a shape is not known.
     """
 
     pattern: str
@@ -71,6 +72,7 @@ class NearMiss:
     found: str
     matched: int
     change: str = ""
+    unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal
 from onnx_subgraph.matching.veils import guarded, is_float_cast
 from onnx_subgraph.matching.view import View, Virtual
 from onnx_subgraph.model.dimension_names import outer
+from onnx_subgraph.model.gaps import DECLARE
 
 Target = ir.Value | Virtual
 SLIGHTLY = 0.25
@@ -129,7 +130,7 @@ def unknown_sentence(sentence: Expression, unknown: str) -> tuple[str, str]:
     if "is not a constant" in unknown:
         return unknown, f"let it be a constant, so that `{sentence}` can be worked out"
     if "is absent" not in unknown and ("not known" in unknown or ("not a known number" in unknown and ".shape" in unknown)):
-        return unknown, "declare the shapes of the inputs, or fix them: `onnx-subgraph specialize MODEL --shape INPUT=…`"
+        return unknown, DECLARE
     return unknown, f"let `{sentence}` have a value"
 
 
@@ -174,6 +175,7 @@ def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -
         found=outer(found),
         matched=int(failure.depth + SLIGHTLY),
         change=outer(change or f"put {failure.expected} in the place of {found}"),
+        unknown=failure.change == DECLARE,
     )
 
 

@@ -7,7 +7,6 @@ shape)`), and broadcasting and slicing, where the library guesses (two different
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ import sympy
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, _symbolic_shapes, registry
 
 from onnx_subgraph.model.folding import evaluate
+from onnx_subgraph.model.gaps import PROBLEM
 
 Dim = int | ir.SymbolicDim
 Rule = Callable[[ShapeInferenceContext, ir.Node], None]
@@ -69,6 +69,10 @@ def install() -> None:
                 continue
             extended = functools.partial(_extended, _AFTER[operator], rule) if not domain and operator in _AFTER else rule
             registry.register(domain, operator, version)(functools.partial(_guarded, extended))
+    for operator, given in _EARLY.items():
+        later = registry.get("", operator, 10)
+        if later is not None:
+            registry.register("", operator, 1)(functools.partial(_as_later, later, given))
     normalization = registry.get("", "LayerNormalization", 17)
     if normalization is not None:
         early = functools.partial(_extended, _after_early_layer_normalization, normalization)
@@ -76,6 +80,36 @@ def install() -> None:
     fused = registry.get("com.microsoft", "FusedMatMul", 1)
     if fused is not None:
         registry.register("com.microsoft", "FusedMatMul", 1)(functools.partial(_extended, _after_fused_matmul, fused))
+
+
+_EARLY = {"Slice": ("starts", "ends", "axes"), "TopK": ("k",)}
+"""Operators that the library knows from opset 10 on → the attributes that are inputs since then, in their order."""
+
+
+def _as_later(rule: Rule, given: Sequence[str], context: ShapeInferenceContext, node: ir.Node) -> None:
+    """An operator before opset 10 by the rule of its later version, which has inputs for some of the attributes."""
+    read, result = node.inputs[0], node.outputs[0]
+    assert read is not None
+    data = ir.Value(name=read.name, shape=read.shape, type=read.type, const_value=read.const_value)
+    if (elements := context.get_symbolic_value(read)) is not None:
+        context.set_symbolic_value(data, elements)
+    attributes = {name: node.attributes[name] for name in given if name in node.attributes}
+    constants = [ir.Value(name=name, const_value=_vector(attribute, name)) for name, attribute in attributes.items()]
+    others = [attribute for name, attribute in node.attributes.items() if name not in given]
+    later = ir.Node("", node.op_type, [data, *constants], others, num_outputs=len(node.outputs), name=node.name)
+    for mine, theirs in zip(node.outputs, later.outputs, strict=True):
+        theirs.shape, theirs.type = mine.shape, mine.type
+    rule(context, later)
+    node.meta.update(later.meta)
+    for mine, theirs in zip(node.outputs, later.outputs, strict=True):
+        mine.shape, mine.type = theirs.shape, theirs.type
+    if (elements := context.get_symbolic_value(later.outputs[0])) is not None:
+        context.set_symbolic_value(result, elements)
+
+
+def _vector(attribute: ir.Attr, name: str) -> ir.TensorProtocol:
+    numbers = attribute.value if isinstance(attribute.value, (tuple, list)) else [attribute.value]
+    return ir.Tensor(np.array(numbers, np.int64), name=name)
 
 
 def _after_early_layer_normalization(context: ShapeInferenceContext, node: ir.Node) -> None:
@@ -117,8 +151,11 @@ def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
     declared = [output.shape for output in node.outputs]
     for output in node.outputs:
         output.shape = None
-    with contextlib.suppress(Exception):  # Whatever a rule stumbles over in an odd node, the rest is still worth inferring.
+    node.meta.pop(PROBLEM, None)
+    try:
         (_join if _is_long_join(node) else rule)(context, node)
+    except Exception as error:  # Whatever a rule stumbles over in an odd node, the rest is still worth inferring.
+        node.meta[PROBLEM] = f"{type(error).__name__}: {error}"
     for output, shape in zip(node.outputs, declared, strict=True):
         _shorten(context, output)
         output.shape = _merged(context, _with_numbers(output.shape), shape)

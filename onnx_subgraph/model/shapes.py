@@ -18,6 +18,7 @@ import onnx_ir as ir
 from onnx_subgraph.model import dimension_names
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.dimensions import same_expression
+from onnx_subgraph.model.gaps import PROBLEM
 
 DECLARED = "onnx_subgraph.declared"
 """Key in `Value.meta`: the (type, shape) that the file declares for the value."""
@@ -31,8 +32,8 @@ _INFERRED = "onnx_subgraph.inferred"
 def infer_shapes(model: ir.Model) -> None:
     """Give every value of the graph and its nested bodies the dtype and symbolic shape that can be known.
 
-    Never raises on a model that loaded: what cannot be inferred stays as declared, or open. Calling it again after a rewrite is
-    fine. Bodies of model-local functions get what all their calls agree on.
+    Never raises on a model that loaded: what cannot be inferred stays as declared, or open (`gaps`). Calling it again after a
+    rewrite is fine. Bodies of model-local functions get what all their calls agree on.
     """
     import onnx_shape_inference
 
@@ -42,6 +43,7 @@ def infer_shapes(model: ir.Model) -> None:
     inference_rules.install()
     remember_declared(model)
     model.meta[_INFERRED] = True
+    model.meta.pop(PROBLEM, None)
     constants = {id(value) for value in values(model) if value.const_value is not None}
     log = logging.getLogger("onnx_shape_inference")
     level = log.level
@@ -49,8 +51,8 @@ def infer_shapes(model: ir.Model) -> None:
     try:
         onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
         infer_local_functions(model, lambda body: onnx_shape_inference.infer_symbolic_shapes(body, warn_on_missing=False))
-    except Exception:  # An odd model must not stop us: what was inferred so far stays, the rest is open.
-        log.debug("shape inference gave up", exc_info=True)
+    except Exception as error:  # An odd model must not stop us: what was inferred so far stays, the rest is open, and said to be.
+        model.meta[PROBLEM] = f"{type(error).__name__}: {error}".splitlines()[0]
     finally:
         log.setLevel(level)
         _clean(model, constants)

@@ -270,6 +270,7 @@ class _Proof:
         except Exception as error:  # a mistake of ours, which the proof is there to find
             self.failures.append(f"fusing raises {type(error).__name__}: {error} ({place}, {target})")
             return None
+        self.failures += [f"fusing raises {skip.bug.error} ({place}, {target})" for skip in skips if skip.bug is not None]
         left = 0
         if before:
             left = sum(1 for node in model.graph if node.op_type != "Constant") - sum(r.added for r in rewrites)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
     from onnx_subgraph.matching.match import NearMiss
-    from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+    from onnx_subgraph.rewriting.rewrite import Bug, Rewrite, Skip
     from onnx_subgraph.verification.verdict import Placement, Run
 
 Item = TypeVar("Item")
@@ -59,7 +59,8 @@ class Fusion:
 class Skipped:
     """All matches of one pattern that were not replaced for one reason.
 
-    opset: what it would need, or None. change: what would mend the first, "" where that is not known.
+    opset: what it would need, or None. change: what would mend the first, "" where that is not known. bug: the mistake of this
+    tool that is the reason, or None.
     """
 
     pattern: str
@@ -67,6 +68,7 @@ class Skipped:
     opset: int | None
     nodes: tuple[str, ...]
     change: str = ""
+    bug: Bug | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def fusions(rewrites: Iterable[Rewrite]) -> tuple[Fusion, ...]:
 def skipped(skips: Iterable[Skip]) -> tuple[Skipped, ...]:
     """`skips` by pattern and reason, in the order of their first one."""
     groups = _grouped(skips, lambda s: (s.pattern, anonymous(s.reason), s.opset))
-    return tuple(Skipped(g[0].pattern, g[0].reason, g[0].opset, tuple(s.node for s in g), g[0].change) for g in groups)
+    return tuple(Skipped(g[0].pattern, g[0].reason, g[0].opset, tuple(s.node for s in g), g[0].change, g[0].bug) for g in groups)
 
 
 def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]:

@@ -21,6 +21,7 @@ from onnx_subgraph.model.files import size_on_disk
 from onnx_subgraph.report import blame, grouping, listing, own
 from onnx_subgraph.report.alike import alike
 from onnx_subgraph.report.drawing import Drawing, draw, type_of
+from onnx_subgraph.report.notices import notices
 from onnx_subgraph.report.wording import ASSUMED, FOLDED, STRENGTH, UNNAMED, count, outcome, tried
 from onnx_subgraph.rewriting.assumed import table_of
 
@@ -153,6 +154,7 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
         style=Markup(style),
         headline=headline(entry),
         checks=entry.checks,
+        notices=notices(result),
         undone=_undone(result.undone),
         standing=blame.standing,
         tried=tried(result.verdict.runs) if any(run.provider for run in result.verdict.runs) else "",
@@ -168,7 +170,7 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
         compared=grouping.compared(result.verdict.runs),
         near_misses=grouping.nearly_matched(result.near_misses),
         hidden=hidden,
-        skipped=grouping.skipped(result.skipped),
+        skipped=grouping.skipped(skip for skip in result.skipped if skip.bug is None),
         versions={name: _version(name) for name in ("onnx-subgraph", "onnxruntime", "onnx")},
         names=_names,
         unnamed=UNNAMED,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.report import grouping
+from onnx_subgraph.report.notices import gaps
 
 if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
@@ -150,6 +151,29 @@ def _found(result: FuseResult) -> Object:
                 "nodes": list(group.nodes),
             }
             for group in grouping.skipped(result.skipped)
+        ],
+        "gaps": [
+            {
+                "operator": group.first.operator,
+                "reason": group.first.reason,
+                "change": group.first.change,
+                "count": len(group.places),
+                "nodes": list(group.places),
+                "behind": len(group.behind),
+                "patterns": list(group.patterns),
+            }
+            for group in gaps(result)
+        ],
+        "bugs": [
+            {
+                "pattern": group.pattern,
+                "error": group.bug.error,
+                "traceback": group.bug.trace,
+                "count": len(group.nodes),
+                "nodes": list(group.nodes),
+            }
+            for group in grouping.skipped(result.skipped)
+            if group.bug is not None
         ],
     }
 

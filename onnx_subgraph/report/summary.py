@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from onnx_subgraph.report import grouping
 from onnx_subgraph.report.blame import sentence
 from onnx_subgraph.report.entry import missed_text
+from onnx_subgraph.report.notices import Notice, notices
 from onnx_subgraph.report.wording import FOLDED, UNNAMED, count, outcome, tried
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ def _row(entry: Entry) -> tuple[str, ...]:
 def _sign(entry: Entry) -> str:
     if entry.code:
         return "❌"
-    return "⚠️" if entry.result is not None and entry.result.undone else "✅"
+    return "⚠️" if entry.result is not None and (entry.result.undone or _bugs(entry.result)) else "✅"
 
 
 def _attention(entry: Entry) -> Iterator[str]:
-    if entry.code == 0 and not (entry.result is not None and entry.result.undone):
+    if entry.code == 0 and not (entry.result is not None and (entry.result.undone or _bugs(entry.result))):
         return
     yield from ("", f"#### {_code(str(entry.model))}: {entry.outcome}")
     if entry.result is None:
@@ -67,8 +68,14 @@ def _attention(entry: Entry) -> Iterator[str]:
         yield from _block(verdict.reason)
     for undone in entry.result.undone:
         yield from _block(sentence(undone))
+    for notice in _bugs(entry.result):
+        yield from _block(f"bug in onnx-subgraph: {notice.sentence} {notice.change}")
     for check in entry.missed:
         yield from _block(missed_text(check))
+
+
+def _bugs(result: FuseResult) -> list[Notice]:
+    return [notice for notice in notices(result) if notice.kind == "bug"]
 
 
 def _details(result: FuseResult) -> Iterator[str]:

@@ -19,6 +19,7 @@ from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.report import blame, grouping, own
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
+from onnx_subgraph.report.notices import notices
 from onnx_subgraph.report.wording import ASSUMED, FOLDED, STRENGTH, UNNAMED, count, outcome, placed, tried
 from onnx_subgraph.rewriting.assumed import table_of
 
@@ -44,7 +45,7 @@ NEAR_MISSES = 5
 def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
     """What became of one model. hidden: how many near misses `result` does not tell of (`relevance`)."""
     groups = grouping.fusions(result.rewrites)
-    parts: list[RenderableType] = [_heading(result), _facts(result, len(result.rewrites))]
+    parts: list[RenderableType] = [_heading(result), _facts(result, len(result.rewrites)), *_notices(result)]
     if groups:
         parts += ["", *_fused(groups)]
     if result.undone:
@@ -55,8 +56,8 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
         parts += ["", Text(f"What onnxruntime does by itself on {work.provider}", "bold"), own.summary(work)]
         if not work.failure:
             parts += ["", _own(work), "", _added(work)]
-    if result.skipped:
-        parts += ["", Text("Matched, not replaced", "bold"), _skipped(grouping.skipped(result.skipped))]
+    if skipped := [skip for skip in result.skipped if skip.bug is None]:
+        parts += ["", Text("Matched, not replaced", "bold"), _skipped(grouping.skipped(skipped))]
     if near := grouping.nearly_matched(result.near_misses):
         parts += ["", Text("Nearly matched", "bold"), _near_misses(near[:NEAR_MISSES])]
         parts.append(Text(f"`onnx-subgraph explain {result.model}` shows {_the_rest(near, hidden)}", "dim"))
@@ -84,14 +85,14 @@ def explanation(result: FuseResult, *, hidden: int = 0, pattern: str = "", absen
 
     pattern: the only one that was asked about. absence: what to say where nothing of it is told.
     """
-    parts: list[RenderableType] = [Text(str(result.model), "bold")]
+    parts: list[RenderableType] = [Text(str(result.model), "bold"), *_notices(result)]
     if not (result.rewrites or result.skipped or result.near_misses or (hidden and not absence)):
         nothing = absence or "No pattern got past its first operator here: there is nothing to explain."
         return Group(*parts, nothing, *_begun(result, hidden, pattern), "")
     if groups := grouping.fusions(result.rewrites):
         parts += ["", Text("Matched", "bold"), *_fused(groups)]
-    if result.skipped:
-        parts += ["", Text("Matched, not replaced", "bold"), *map(_skip, grouping.skipped(result.skipped))]
+    if skipped := [skip for skip in result.skipped if skip.bug is None]:
+        parts += ["", Text("Matched, not replaced", "bold"), *map(_skip, grouping.skipped(skipped))]
     if near := grouping.nearly_matched(result.near_misses):
         parts += ["", Text("Nearly matched, the furthest first", "bold")]
         parts += [_near_miss(group) for group in near]
@@ -184,6 +185,15 @@ class Rows:
 
 def _width(cell: str | Text) -> int:
     return max(map(cell_len, str(cell).splitlines()), default=0)
+
+
+def _notices(result: FuseResult) -> list[RenderableType]:
+    """What a reader has to know first."""
+    parts: list[RenderableType] = []
+    for notice in notices(result):
+        parts += ["", Text.assemble((notice.title, "bold red" if notice.kind == "bug" else "bold yellow"), "  ", notice.sentence)]
+        parts += [Text(f"change: {notice.change}")] if notice.change else []
+    return parts
 
 
 def _heading(result: FuseResult) -> Text:

@@ -72,7 +72,7 @@ def apply(
             skips += () if place in refused else (planned,)
             refused.add(place)
         else:
-            skips += () if planned.wish is None else (planned.wish,)
+            skips += planned.remarks
             rewrites.append(_recorded(planned, site, renewed, excerpts, record))
     if rewrites:
         share(outline, constants, PATTERN, fused=frozenset(r.node for r in rewrites))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,14 +32,19 @@ def call(match: Match, fragment: Fragment, needed: Collection[str], definitions:
     names = [name for name in match.roots if name in needed]
     outputs = tuple(match.roots[name] for name in names)
     region = Region(graph, match.nodes, Region.of(graph, match.nodes).inputs, outputs)
-    built = match.selector.build(region) if isinstance(match.selector, Builder) else None
+    built = None
+    if isinstance(match.selector, Builder):
+        with _somebody_elses(match.selector):
+            built = match.selector.build(region)
     if built is not None:
-        values = _write(built, fragment, outputs)
+        with _somebody_elses(match.selector):
+            values = _write(built, fragment, outputs)
     else:
         definition, read = enclose(region, match.pattern.name, fragment.opset_imports, fragment.constant_of)
         definition.doc_string = match.pattern.summary
-        review = match.selector.review(region, definition) if isinstance(match.selector, Reviewer) else None
-        attributes = _reviewed(review, definition)
+        with _somebody_elses(match.selector):
+            review = match.selector.review(region, definition) if isinstance(match.selector, Reviewer) else None
+            attributes = _reviewed(review, definition)
         definition = definitions.shared(definition, match.pattern.name)
         fragment.functions.append(definition)
         arguments = [fragment.stand_in(v) for v in read]
@@ -48,6 +54,18 @@ def call(match: Match, fragment: Fragment, needed: Collection[str], definitions:
         for value, old in zip(values, outputs, strict=True):
             value.type, value.shape = old.type, old.shape
     fragment.provides.update(zip(names, values, strict=True))
+
+
+@contextmanager
+def _somebody_elses(selector: object) -> Iterator[None]:
+    """Within the block a selector is asked, or its answer read. Raises Refused, which names it, where that fails."""
+    try:
+        yield
+    except Refused:
+        raise
+    except Exception as error:
+        reason = f"the selector {type(selector).__name__} fails: {type(error).__name__}: {error}"
+        raise Refused(reason, change="mend its code") from error
 
 
 def _write(built: NewNode, fragment: Fragment, outputs: Sequence[ir.Value]) -> tuple[ir.Value, ...]:

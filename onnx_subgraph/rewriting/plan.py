@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from onnx_subgraph.errors import OnnxSubgraphError
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.interior import staying
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.selector import Builder
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import shown
+from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.model.nested import operands
 from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
@@ -29,10 +31,10 @@ from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.outline import Outline
-from onnx_subgraph.rewriting.rewrite import Skip
+from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
 MICROSOFT = "com.microsoft"
-_SHAPES = "declare the shapes of the inputs, or fix them: `onnx-subgraph specialize MODEL --shape INPUT=…`"
+_BUG = "a bug in onnx-subgraph"
 _PREFER = "ask for it all the same: --prefer fusion"
 COPIES = frozenset({"Concat", "Expand", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose"})
 """Operators that do nothing but copy."""
@@ -72,7 +74,8 @@ class Plan:
 
     replaced: old value → value of the fragment. removed: the matched nodes and those that die with them. before: the node that
     the fragment must come before, or None for right after the last matched node. moved: nodes that must come before that too.
-    wish: the opset at which a replacement could be made that was measured to be faster, or None.
+    remarks: what is to be said though the match is replaced: another replacement would be faster at a later opset, or could not
+    be planned because of a mistake of this tool.
     """
 
     match: Match
@@ -83,12 +86,13 @@ class Plan:
     redirects: tuple[Redirect, ...]
     before: ir.Node | None
     moved: tuple[ir.Node, ...]
-    wish: Skip | None = None
+    remarks: tuple[Skip, ...] = ()
 
 
 def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     """How to replace `match` for `target`, or why not. Changes nothing in the model."""
     refusals: list[Refused] = []
+    bugs: list[Bug] = []
     best: Plan | None = None
     for block, is_fallback in _candidates(match, target):
         if best is not None and _cost(best, site) is None:
@@ -98,11 +102,16 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
             best = planned if best is None or _is_faster(planned, best, site) else best
         except Refused as refused:
             refusals.append(_without_hope(refused, match, site.loadability) if is_fallback else refused)
-        except Exception as error:
-            # A replacement that trips over something unforeseen must not cost the user the rest of the model.
-            refusals.append(Refused(f"the replacement could not be planned: {type(error).__name__}: {error}"))
+        except OnnxSubgraphError:
+            raise  # a mistake of the user's, in a selector or a pattern
+        except Exception as error:  # ours must not cost the user the rest of the model, and is reported
+            bugs.append(Bug.of(error))
+    results = tuple(value.name or "" for value in match.roots.values())
+    found = [Skip(match.pattern.id, root_name(match), f"{_BUG}: {bug.error}", results=results, bug=bug) for bug in bugs]
     if best is not None:
-        return replace(best, wish=_wish(best, refusals, site))
+        return replace(best, remarks=(*filter(None, [_wish(best, refusals, site)]), *found))
+    if found:
+        return found[0]
     if not refusals:
         why = "a region becomes a function: use the target function" if match.pattern.grow is not None else _NO_REPLACEMENT
         refusals.append(
@@ -111,7 +120,6 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     reasons = dict.fromkeys(r.reason for r in refusals)
     opset = next((r.opset for r in refusals if r.opset is not None), None)
     changes = dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset)))
-    results = tuple(value.name or "" for value in match.roots.values())
     return Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset, "; or ".join(changes), results)
 
 
@@ -269,7 +277,7 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
         return
     if new.shape is None:
         raise Refused(
-            f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and unknown", change=_SHAPES
+            f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and unknown", change=DECLARE
         )
     if len(old.shape) != len(new.shape):
         reason = f"the result {old.name} would have {len(new.shape)} dimensions, and has {len(old.shape)}"
@@ -281,7 +289,7 @@ def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
             reason = (
                 f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and {shown(new.shape)}"
             )
-            raise Refused(reason, change=_SHAPES if dynamic else "")
+            raise Refused(reason, change=DECLARE if dynamic else "")
 
 
 def _check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:

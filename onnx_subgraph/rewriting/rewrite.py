@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
 from onnx_subgraph.rewriting.excerpt import Excerpt
 
@@ -46,11 +48,34 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
+class Bug:
+    """A mistake of this tool: it raised where it planned a replacement. error: in one line. trace: the whole traceback."""
+
+    error: str
+    trace: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Bug:
+        """The mistake that raised `error`, with the place in this package."""
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "onnx_subgraph" in Path(frame.filename).parts]
+        place = f" at {Path(*_inside(frames[-1].filename))}:{frames[-1].lineno}" if frames else ""
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        return cls(f"{message}{place}", "".join(traceback.format_exception(error)))
+
+
+def _inside(file: str) -> tuple[str, ...]:
+    """The path of a file of this package, from the package on."""
+    parts = Path(file).parts
+    return parts[len(parts) - parts[::-1].index("onnx_subgraph") - 1 :]
+
+
+@dataclass(frozen=True, slots=True)
 class Skip:
     """A match that was found and not replaced.
 
     node: the name of the node at its root. opset: what it would need, or None. change: the smallest change that would let it be
-    replaced, in words; "" where none is known. results: the names of the values that the match provides.
+    replaced, in words; "" where none is known. results: the names of the values that the match provides. bug: the mistake of
+    this tool that kept a replacement from being planned, or None.
     """
 
     pattern: str
@@ -59,3 +84,4 @@ class Skip:
     opset: int | None = None
     change: str = ""
     results: tuple[str, ...] = ()
+    bug: Bug | None = None

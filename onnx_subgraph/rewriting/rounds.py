@@ -107,8 +107,8 @@ class Rewriter:
             rewrites += made
             if not made:
                 break
-            # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten.
-            waiting += (s for s in skips if s.opset is not None)
+            # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten, nor a bug.
+            waiting += (s for s in skips if s.opset is not None or s.bug is not None)
         if before and rewrites:
             found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))), found.given_up)
         bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import onnx
 import onnx_ir as ir
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from onnx_shape_inference import ShapeInferenceContext, _symbolic_shapes
+from onnx_shape_inference import ShapeInferenceContext, _symbolic_shapes, registry
 
-from onnx_subgraph.model.inference_rules import broadcast_dim
+from onnx_subgraph.model.gaps import gaps
+from onnx_subgraph.model.inference_rules import _guarded, broadcast_dim
 from onnx_subgraph.model.shapes import declared_only, dims, infer_shapes, restore_declared, same_dim, same_shape, values
 
 
@@ -321,3 +324,71 @@ def test_a_power_in_a_size_is_a_name_and_not_worked_out() -> None:
     assert (first, width) == (shape(model, "t")[0], 16)
     with declared_only(model):
         assert shape(model, "x")[0] == "9**9**9**9"
+
+
+def test_slice_and_topk_had_attributes_once() -> None:
+    """Before opset 10; PaddlePaddle exports opset 9, and cuts shapes with Slice."""
+    model = inferred(
+        """{
+        last = Slice <axes = [1], starts = [-3], ends = [9223372036854775807]> (x)
+        s = Shape (x)
+        cut = Slice <starts = [0], ends = [1]> (s)
+        one = Constant <value = int64[1] {-1}> ()
+        target = Concat <axis = 0> (cut, one)
+        flat = Reshape (last, target)
+        best, which = TopK <axis = 1, k = 2> (x)
+        y = Identity (flat)
+        }""",
+        inputs="float[batch, 7, 4] x",
+        opset=9,
+    )
+    assert shape(model, "last") == ["batch", 3, 4]
+    assert shape(model, "flat") == ["batch", 12]
+    assert shape(model, "best") == shape(model, "which") == ["batch", 2, 4]
+    assert not gaps(model)
+
+
+def test_a_gap_is_where_something_begins_to_be_unknown() -> None:
+    """Not the nodes behind it, and not a size that only the run tells."""
+    model = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17, "com.acme" : 1]> g (float[n, 4] x, bool c, float w) => (y, z, u) {
+        a = com.acme.Mystery (x)
+        b = Relu (a)
+        y = Neg (b)
+        found = NonZero (x)
+        z = Identity (found)
+        p = If (c) <
+          then_branch = t () => (r1) { r1 = Identity (x) },
+          else_branch = e () => (r2) { r2 = ReduceSum <keepdims = 0> (x) }
+        >
+        u = Abs (p)
+        }"""
+    )
+    infer_shapes(model)
+    found = {gap.operator: gap for gap in gaps(model)}
+    assert found.keys() == {"com.acme.Mystery", "If"}
+    assert found["com.acme.Mystery"].behind == {"b", "y"}
+    assert found["If"].reason == "its branches give results of different ranks"
+
+
+def test_an_input_without_a_shape_is_a_gap() -> None:
+    model = ir.from_onnx_text('<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (y) { y = Relu (x) }')
+    model.graph.inputs[0].shape = None
+    infer_shapes(model)
+    (gap,) = gaps(model)
+    assert (gap.node, gap.reason, gap.change) == ("x", "the input declares no shape", "declare the shape of `x`")
+
+
+def test_what_a_rule_stumbles_over_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = registry.get("", "Relu", version=17)
+
+    def stumbles(*_: object) -> None:
+        raise ValueError("seven")
+
+    try:
+        registry.register("", "Relu", 14)(partial(_guarded, stumbles))
+        model = inferred("{ a = Relu (x) y = Abs (a) }")
+    finally:
+        registry.register("", "Relu", 14)(rule)
+    (gap,) = gaps(model)
+    assert (gap.node, gap.reason) == ("a", "its rule fails: ValueError: seven")

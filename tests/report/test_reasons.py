@@ -50,7 +50,9 @@ def first_reason(case: dict[str, Any], folder: Path) -> str:
         text.explanation(asked(unfused(about(result, pattern=case["pattern"])), library.get(case["pattern"]))), soft_wrap=False
     )
     printed = MEASURED.sub("it takes … times", console.export_text().replace(str(folder), ""))
-    blocks = [block for block in printed.split("\n\n") if not block.startswith(("/model.onnx", "Nearly", "Matched, not"))]
+    blocks = [
+        block for block in printed.split("\n\n") if not block.startswith(("/model.onnx", "Nearly", "Matched, not", "Unknown"))
+    ]
     if "There" in printed or not blocks:
         return printed
     return "\n".join(line.rstrip() for line in blocks[0].strip().splitlines()) + "\n"

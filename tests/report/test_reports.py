@@ -164,6 +164,8 @@ def test_json_has_the_documented_keys() -> None:
         "fusions",
         "near_misses",
         "skipped",
+        "gaps",
+        "bugs",
         "undone",
         "sites",
         "onnxruntime",

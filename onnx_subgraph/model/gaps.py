@@ -1,0 +1,111 @@
+"""Gaps: the places where shape inference gives up, and why. Behind one, patterns that ask for a rank or a type can't match.
+
+A gap is where something begins to be unknown: a node of whose result the type or the rank is not known, though those of its
+operands are, or an input without a shape. A size that is not known (how many boxes a detector finds) is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.nested import bodies, operands
+
+PROBLEM = "onnx_subgraph.inference_problem"
+"""Key in `Node.meta`: what the rule of its operator stumbled over; in `Model.meta`: what ended the inference."""
+
+DECLARE = "declare the shapes of the inputs, or fix them: `onnx-subgraph specialize MODEL --shape INPUT=…`"
+"""What to do where a shape is not known."""
+
+_DEPENDS = "its rank depends on values that are known only when the model runs"
+_BRANCHES = "its branches give results of different ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One place where inference gives up.
+
+    node: its name, that of an input, or "" where inference ended as a whole. operator: "" for an input. behind: the names of the
+    nodes of which something is unknown because of it, and of those that read it.
+    """
+
+    node: str
+    operator: str
+    reason: str
+    change: str
+    behind: frozenset[str]
+
+
+def gaps(model: ir.Model) -> tuple[Gap, ...]:
+    """The gaps of a model that was inferred, those with the most behind them first."""
+    if problem := model.meta.get(PROBLEM):
+        every = frozenset(_name(node) for graph in model.graphs() for node in graph)
+        return (Gap("", "", f"it ended with {problem}", "please report this model", every),)
+    found: list[Gap] = []
+    for graph in model.graphs():
+        if graph is model.graph:
+            found += (_of_input(value) for value in graph.inputs if _is_unknown(value) and value.uses())
+        found += (_of_node(node, model) for node in graph if _gives_up(node))
+    return tuple(sorted(found, key=lambda gap: -len(gap.behind)))
+
+
+def _gives_up(node: ir.Node) -> bool:
+    unknown = any(_is_unknown(value) for value in node.outputs if value.uses() or value.is_graph_output())
+    return unknown and not any(_is_unknown(value) for value in operands(node))
+
+
+def _is_unknown(value: ir.Value | None) -> bool:
+    """Whether the type of a value, or the rank of a tensor, is not known."""
+    if value is None or value.name == "":
+        return False
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        return False
+    return value.dtype is None or value.shape is None
+
+
+def _of_input(value: ir.Value) -> Gap:
+    missing = "type" if value.dtype is None else "shape"
+    reason = f"the input declares no {missing}"
+    return Gap(value.name or "", "", reason, f"declare the {missing} of `{value.name}`", _behind([value]))
+
+
+def _of_node(node: ir.Node, model: ir.Model) -> Gap:
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    unknown = [value for value in node.outputs if _is_unknown(value)]
+    named = " and ".join(f"`{value.name}`" for value in unknown)
+    reason = _reason(node, operator, model)
+    return Gap(_name(node), operator, reason, f"declare the type and shape of {named}, as a value_info", _behind(unknown))
+
+
+def _reason(node: ir.Node, operator: str, model: ir.Model) -> str:
+    from onnx_shape_inference import registry
+
+    if problem := node.meta.get(PROBLEM):
+        return f"its rule fails: {problem}"
+    version = model.opset_imports.get(node.domain, 1)
+    if node.op_identifier() not in model.functions and registry.get(node.domain, node.op_type, version=version) is None:
+        return f"the shapes that {operator} gives are not known to this tool"
+    ranks = [len(body.outputs[0].shape) for body in bodies(node) if body.outputs and body.outputs[0].shape is not None]
+    return _BRANCHES if node.op_type == "If" and len(set(ranks)) > 1 else _DEPENDS
+
+
+def _behind(values: list[ir.Value]) -> frozenset[str]:
+    """The names of the nodes that read these values, or what is unknown because of them."""
+    names: set[str] = set()
+    seen: set[ir.Node] = set()
+    queue = [user for value in values for user, _ in value.uses()]
+    while queue:
+        node = queue.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        names.add(_name(node))
+        queue += [inner for body in bodies(node) for inner in body if any(map(_is_unknown, inner.outputs))]
+        queue += [user for value in node.outputs if _is_unknown(value) for user, _ in value.uses()]
+    return frozenset(names)
+
+
+def _name(node: ir.Node) -> str:
+    """The name of a node, or of its result where it has none, as reasons have it."""
+    return node.name or (node.outputs[0].name if node.outputs else "") or node.op_type
