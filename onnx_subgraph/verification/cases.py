@@ -159,13 +159,11 @@ class Drawing:
             said = said or outputs.message
             refusals.learn(outputs.message, sizes)
         if refusals.fixed:
-            what = "the original model does not run on the shapes given; give others with --shape, or its feeds"
+            failed = "the original model does not run on the shapes given"
         else:
-            what = (
-                f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried); give its shapes "
-            )
-            what += "shapes with --shape INPUT=1x128, or its feeds"
-        return Failure(f"{what} with --inputs FEEDS.npz. onnxruntime says: {said}"), 0.0
+            failed = f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried)"
+        next_step = "give its shapes with --shape INPUT=1x128 or its feeds with --inputs FEEDS.npz"
+        return Failure(f"{failed}; {next_step}. onnxruntime says: {said}"), 0.0
 
     def _bound(self, cases: list[Case]) -> None:
         """Sets the bounds of all cases from rtol and atol or from the noise."""

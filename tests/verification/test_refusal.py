@@ -138,7 +138,7 @@ def test_a_size_that_the_user_chose_stays(tmp_path: Path) -> None:
     assert first_case(path, x=(4, 15, 64)).sizes == {"batch": 4, "seq": 15}
     refused = Reference(path, shapes={"x": (4, 16, 64)}).cases(CPU)
     assert isinstance(refused, Failure)
-    assert refused.message.startswith("the original model does not run on the shapes given; give others with --shape")
+    assert refused.message.startswith("the original model does not run on the shapes given; give its shapes with --shape")
 
 
 def test_a_shape_that_inference_does_not_know_is_read_from_the_message(tmp_path: Path) -> None:
