@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from onnx_subgraph.language.axis import Axis, AxisSet, same_axes
 from onnx_subgraph.language.pattern import Expression
 from onnx_subgraph.language.vocabulary import ARITHMETIC, CONSTANTS, DTYPES, FUNCTIONS, MAX_INTEGER, RELATIVE_TOLERANCE
 
@@ -207,7 +208,8 @@ class _Evaluation:
             return _within(a, b, words) is isinstance(op, ast.In)
         if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
             raise UnknownFact(f"which of {words} is greater is not known")
-        return _ORDER[type(op)](a, b)
+        _check_ranks(words, (a, b))
+        return _ORDER[type(op)](_beside(a, b), _beside(b, a))
 
     def arithmetic(self, node: ast.BinOp, a: Any, op: ast.operator, b: Any) -> Any:
         words = _words(node)
@@ -215,6 +217,7 @@ class _Evaluation:
             return a + b
         if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
             raise UnknownFact(f"`{words}` is not a known number")
+        _check_ranks(words, (a, b))
         try:
             if isinstance(op, ast.Pow) and (abs(b) > 64 or abs(a) > 2**64):
                 a, b = float(a), float(b)  # floats overflow instead of filling the memory
@@ -258,6 +261,8 @@ class _Evaluation:
         parts = list(_parts(values))
         if name != "len" and any(not isinstance(p, (bool, int, float)) for p in parts):
             raise UnknownFact(f"`{_words(node)}` is not a known number")
+        if name != "len":
+            _check_ranks(_words(node), parts)
         try:
             return FUNCTIONS[name](*values)
         except (TypeError, ValueError, ArithmeticError):
@@ -302,12 +307,36 @@ def _as_plain(value: Any, name: str) -> Any:
         if getattr(value, "size", 0) == 1 and getattr(value, "ndim", 0) == 0:
             return value.item()
         value = value.tolist()
+    if isinstance(value, AxisSet):
+        return value
     if isinstance(value, (list, tuple)):
         return tuple(_as_plain(v, name) for v in value)
     return value
 
 
+def _check_ranks(words: str, values: Iterable[Any]) -> None:
+    """Raises UnknownFact where a number is an axis of a value whose rank is not known: from the front or from the back?"""
+    if any(isinstance(value, Axis) and value.rank is None for value in values):
+        raise UnknownFact(f"the rank that the axes of `{words}` count in is not known")
+
+
+def _beside(a: int | float, b: int | float) -> int | float:
+    """An axis as it counts beside a number that is written out: from the front beside one that is not negative."""
+    if isinstance(a, Axis) and a.rank is not None and not isinstance(b, Axis) and b >= 0:
+        return a + a.rank
+    return a
+
+
+def _equal_axes(a: Any, b: Any, words: str) -> bool:
+    same = same_axes(*((v if isinstance(v, tuple) else (v,)) for v in (a, b)))
+    if same is None:
+        raise UnknownFact(f"whether {words} are the same axes is not known: the rank that they count in is not")
+    return same
+
+
 def _equal(a: Any, b: Any, words: str) -> bool:
+    if (_are_axes(a) and _are_numbers(b)) or (_are_numbers(a) and _are_axes(b)):
+        return _equal_axes(a, b, words)
     if isinstance(a, tuple) and isinstance(b, tuple):
         if len(a) != len(b):
             return False
@@ -337,6 +366,14 @@ def _equal(a: Any, b: Any, words: str) -> bool:
     if named and not isinstance(a, known) and not isinstance(b, known) and (a == b or str(a) == str(b)):
         return True
     raise UnknownFact(f"whether {words} are equal is not known")
+
+
+def _are_axes(value: Any) -> bool:
+    return isinstance(value, Axis) or (isinstance(value, tuple) and any(isinstance(v, Axis) for v in value))
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, tuple) and all(isinstance(v, int) for v in value))
 
 
 def _within(a: Any, b: Any, words: str) -> bool:

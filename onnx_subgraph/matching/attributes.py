@@ -15,13 +15,11 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
+from onnx_subgraph.language.axis import numbered, same_axes
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual, close
-from onnx_subgraph.operators import history
+from onnx_subgraph.operators import counts_in_result, history, is_axis, is_ordered
 
-_AXES = frozenset({"axis", "axes"})
-_IN_ORDER = frozenset({"Slice", "Pad", "Resize", "CenterCropPad"})
-"""Operators whose axes go with other operands, one by one; of all others the axes are a set."""
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
 _UNSET = object()
 _PLAIN = (int, float, tuple)
@@ -83,8 +81,9 @@ def match_static(
                     continue
         if actual is _UNSET:
             actual = None
-        ordered = name == "axis" or identity[1] in _IN_ORDER
-        outcome = _match_keyword(name, wanted, actual, _rank(inputs, node), state, ordered=ordered)
+        if is_axis(name):
+            actual = numbered(actual, axes_rank(inputs, node), ordered=is_ordered(identity[1]))
+        outcome = _match_keyword(name, wanted, actual, state)
         if isinstance(outcome, Mismatch):
             return outcome
         state = outcome
@@ -95,12 +94,18 @@ def match_static(
         default = schema.attributes[name].default if schema and name in schema.attributes else None
         if term.rest is not None:
             rest[name] = attribute
-        elif not _equal(name, read_attribute(attribute), _default(view, node, name, default), _rank(inputs, node)):
+        elif not _is_default(name, read_attribute(attribute), _default(view, node, name, default), axes_rank(inputs, node)):
             expected = f"{name} at its default {default}" if default is not None else f"no {name}"
             return Mismatch(expected, f"{name}={_show(attribute)}", change=f"leave {name} out")
     if term.rest is not None:
         state = state.bind(("rest", term.rest), rest)
     return state, _positional(view, identity, inputs, taken, formals, variadic, len(term.arguments))
+
+
+def _is_default(name: str, given: Any, default: Any, rank: int | None) -> bool:
+    if not is_axis(name):
+        return _equal(name, given, default)
+    return bool(_same_axes(*(numbered(v, rank, ordered=False) for v in (given, default))))
 
 
 def _positional(
@@ -126,35 +131,47 @@ def _is_neutral(view: View, operator: str, formal: str, value: ir.Value) -> bool
     return steps is not None and bool((steps == 1).all())
 
 
-def _match_keyword(
-    name: str, wanted: syntax.Term, actual: Any, rank: int | None, state: State, *, ordered: bool
-) -> State | Mismatch:
+def _match_keyword(name: str, wanted: syntax.Term, actual: Any, state: State) -> State | Mismatch:
     match wanted:
         case syntax.Variable(name="_"):
             return state
         case syntax.Variable(name=variable, span=span):
-            if variable in state.bindings:
-                bound = state.bindings[variable]
-                same = _equal(name, bound, actual, rank, ordered=ordered)
-                if same:
-                    return state
-                change = f"let {name} be {_words(bound)} here as well"
-                return Mismatch(f"{name}={_words(bound)} again", f"{name}={_words(actual)}", span, change)
-            return state.bind(variable, _from_the_back(actual, rank, ordered=ordered) if name in _AXES else actual)
+            if variable not in state.bindings:
+                return state.bind(variable, actual)
+            bound = state.bindings[variable]
+            change = f"let {name} be {_words(bound)} here as well"
+            return _held(name, bound, actual, f"{name}={_words(bound)} again", change, span) or state
         case syntax.Literal(value=value, span=span):
-            same = _equal(name, value, actual, rank, ordered=ordered)
-            if same:
-                return state
-            wanted_words = str(syntax.Literal(value))
-            return Mismatch(f"{name}={wanted_words}", f"{name}={_words(actual)}", span, f"let {name} be {wanted_words}")
+            written = f"{name}={syntax.Literal(value)}"
+            return _held(name, value, actual, written, f"let {name} be {syntax.Literal(value)}", span) or state
         case syntax.Either(alternatives=alternatives, span=span):
             for index, alternative in enumerate(alternatives):
-                outcome = _match_keyword(name, alternative, actual, rank, state, ordered=ordered)
+                outcome = _match_keyword(name, alternative, actual, state)
                 if isinstance(outcome, State):
                     return outcome.choose(id(wanted), index)
             return Mismatch(f"{name}={wanted}", f"{name}={actual}", span)
         case _:
             return Mismatch(f"{name}={wanted}", f"{name}={actual}", wanted.span)
+
+
+def _held(name: str, wanted: Any, actual: Any, expected: str, change: str, span: Span | None) -> Mismatch | None:
+    """None where a static value is what is wanted, else why not."""
+    same = _same_axes(wanted, actual) if is_axis(name) else _equal(name, wanted, actual)
+    if same is None:
+        return Mismatch(expected, f"{name}={_words(actual)} of a value whose rank is not known", span, DECLARE)
+    return None if same else Mismatch(expected, f"{name}={_words(actual)}", span, change)
+
+
+DECLARE = "declare the shapes of the inputs, or fix them: `onnx-subgraph specialize MODEL --shape INPUT=…`"
+"""What to do where a shape is not known."""
+
+
+def _same_axes(a: Any, b: Any) -> bool | None:
+    """As `same_axes`, of one axis as well as of a list; whether both are absent where one of them is."""
+    lists = [(v,) if isinstance(v, int) else v for v in (a, b)]
+    if not all(isinstance(v, tuple) for v in lists):
+        return a is b
+    return same_axes(*lists)
 
 
 def read_attribute(attribute: ir.Attr) -> Any:
@@ -189,22 +206,20 @@ def _is_single(identity: tuple[str, str], name: str) -> bool:
 
 def _default(view: View, node: ir.Node, name: str, default: Any) -> Any:
     if node.op_type == "Transpose" and name == "perm":
-        rank = _rank(tuple(node.inputs), node)
+        rank = axes_rank(tuple(node.inputs), node)
         return None if rank is None else tuple(reversed(range(rank)))
     return tuple(default) if isinstance(default, list) else default
 
 
-def _rank(inputs: Inputs, node: ir.Node) -> int | None:
-    """The rank that axes of `node` count in: of its result for Unsqueeze, else of its first input."""
-    value = node.outputs[0] if node.op_type == "Unsqueeze" else (inputs[0] if inputs else None)
+def axes_rank(inputs: Inputs, node: ir.Node) -> int | None:
+    """The rank that axes of `node` count in; None where it is not known."""
+    value = node.outputs[0] if counts_in_result(node.op_type) else (inputs[0] if inputs else None)
     if isinstance(value, Virtual):
         value = node.inputs[0]
     return value.shape.rank() if value is not None and value.shape is not None else None
 
 
-def _equal(name: str, a: Any, b: Any, rank: int | None, *, ordered: bool = False) -> bool:
-    if name in _AXES:
-        a, b = (_count_axes(x, rank, ordered=ordered) for x in (a, b))
+def _equal(name: str, a: Any, b: Any) -> bool:
     if isinstance(a, str | bytes) or isinstance(b, str | bytes):
         a, b = _text(a), _text(b)
         return bool(a == b or (name == "equation" and _lettered(a) == _lettered(b)))
@@ -220,25 +235,6 @@ def _equal(name: str, a: Any, b: Any, rank: int | None, *, ordered: bool = False
     if first.dtype.kind in "iub" and second.dtype.kind in "iub":
         return bool((first == second).all())
     return bool(np.allclose(first.astype(np.float64), second.astype(np.float64), rtol=2e-5, atol=0))
-
-
-def _count_axes(value: Any, rank: int | None, *, ordered: bool) -> Any:
-    """Axes counted from the front where the rank is known; a set of axes has no order."""
-    if not isinstance(value, _PLAIN):
-        return value
-    axes = (value,) if isinstance(value, int | float) else tuple(value)
-    counted = tuple(int(a) % rank if rank else int(a) for a in axes)
-    return counted if ordered else tuple(sorted(counted))
-
-
-def _from_the_back(value: Any, rank: int | None, *, ordered: bool) -> Any:
-    """Axes as a pattern captures them: counted from the back, so that the last is -1 whatever the rank."""
-    if rank is None or not isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, int | float):
-        return int(value) % rank - rank
-    counted = tuple(int(a) % rank - rank for a in value)
-    return counted if ordered else tuple(sorted(counted))
 
 
 def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) -> bool:
@@ -258,7 +254,7 @@ def equals_literal(view: View, literal: syntax.Static, value: ir.Value) -> bool:
             return False
         return close(number.number, float(literal), number.tolerance)
     array = view.constants.array(value)
-    return array is not None and array.ndim == 1 and _equal("", tuple(literal), tuple(array.tolist()), None)
+    return array is not None and array.ndim == 1 and _equal("", tuple(literal), tuple(array.tolist()))
 
 
 def _words(value: Any) -> str:

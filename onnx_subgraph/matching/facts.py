@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.matching.view import View
 
 
@@ -73,6 +74,19 @@ class Facts:
         """The number of a one-element constant, nested tuples of a larger one."""
         array = self._view.constants.array(self._value)
         return None if array is None else static(array)
+
+
+class AxisFacts(Facts):
+    """The facts of a value that an operator reads as the number of an axis, or a list of them, of `count` axes."""
+
+    def __init__(self, view: View, value: ir.Value, count: int | None) -> None:
+        super().__init__(view, value)
+        self._count = count
+
+    @property
+    def value(self) -> Any:
+        """The number of an axis, or a list of them, which compare as axes."""
+        return numbered(super().value, self._count, ordered=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnx_subgraph.language import term as syntax
+from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.language.recipe import UNCHANGED
 from onnx_subgraph.matching.normal import Layout
 from onnx_subgraph.matching.state import State
@@ -484,7 +485,7 @@ def _match_split(view: View, term: Layout, value: ir.Value, state: State) -> Ite
         if axis is None:
             axis = _cut_axis(view, node)
             if axis is not None and -len(extent) <= axis < len(extent):
-                bound[wanted.name] = axis % len(extent) - len(extent)
+                bound[wanted.name] = numbered(axis, len(extent), ordered=True)
     else:
         axis = arguments["axis"]
     if not isinstance(axis, int) or not -len(extent) <= axis < len(extent):

@@ -267,6 +267,8 @@ class Matcher:
             self.fail(partly, outcome.span or term.span, value, outcome.expected, outcome.found, outcome.change)
             return
         after, positional = outcome
+        for name in term.axes:
+            after = after.bind(("axes", name), attributes.axes_rank(inputs, node))
         counted = False
         for operands, inner in self._groupings(identity, positional, len(term.arguments)):
             counted = True

@@ -59,7 +59,7 @@ class Operation:
     """An operator with its arguments in normal form; keywords and `rest` are as written.
 
     index: which of its results. assignment: the line that names several results, -1 for one. is_fixed: whether its keywords
-    are all written out, so that they say the same wherever it is tried.
+    are all written out, so that they say the same wherever it is tried. axes: the names among the arguments that stand for axes.
     """
 
     term: syntax.Apply
@@ -69,6 +69,7 @@ class Operation:
     index: int = 0
     assignment: int = -1
     is_fixed: bool = False
+    axes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

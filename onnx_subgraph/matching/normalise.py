@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from onnx_subgraph import operators
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.check import static_names
@@ -118,15 +120,18 @@ class _Normaliser:
                 return self.sum(term, span)
             case syntax.Chain(span=span):
                 return self.product(term, span)
-            case syntax.Apply(operators=operators, span=span):
+            case syntax.Apply(operators=called, span=span):
                 if self.is_product(term):
                     return self.product(term, span)
-                if operators == (syntax.Operator("Neg"),):
+                if called == (syntax.Operator("Neg"),):
                     return self.product(term, span)
-                identities = frozenset((o.domain, o.name) for o in operators)
+                identities = frozenset((o.domain, o.name) for o in called)
+                numbered = _axis_arguments(term)
+                axes = tuple(a.name for a in numbered.values() if isinstance(a, syntax.Variable))
+                term = _named_axes(term, {n: a for n, a in numbered.items() if isinstance(a, syntax.Literal)})
                 arguments = tuple(self.normal(a) for a in self.grouped(term))
                 is_fixed = term.rest is None and all(isinstance(t, syntax.Literal) for _, t in term.keywords)
-                return Operation(term, identities, arguments, span, index, assignment, is_fixed)
+                return Operation(term, identities, arguments, span, index, assignment, is_fixed, axes)
 
     def grouped(self, term: syntax.Apply) -> tuple[syntax.Term, ...]:
         """The arguments, those of nested calls of the same associative operator among them: Max(Max(a, b), c) as Max(a, b, c)."""
@@ -251,6 +256,23 @@ class _Normaliser:
                     yield term, sign
             case _:
                 yield term, sign
+
+
+def _axis_arguments(term: syntax.Apply) -> dict[str, syntax.Term]:
+    """The positional arguments that number axes, by the name of the formal input."""
+    schema = operators.schema(term.operators[0].name, term.operators[0].domain) if len(term.operators) == 1 else None
+    if schema is None or any(schema.input(name) is not None for name, _ in term.keywords):
+        return {}
+    given = zip(schema.inputs, term.arguments, strict=False)
+    return {formal.name: argument for formal, argument in given if operators.is_axis(formal.name)}
+
+
+def _named_axes(term: syntax.Apply, axes: Mapping[str, syntax.Term]) -> syntax.Apply:
+    """The call with these arguments as keywords, which compare as axes do: `CumSum(x, 1)` is `CumSum(x, axis=1)`."""
+    if not axes:
+        return term
+    kept = tuple(a for a in term.arguments if not any(a is axis for axis in axes.values()))
+    return replace(term, arguments=kept, keywords=(*term.keywords, *axes.items()))
 
 
 def _is_number(value: object) -> bool:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_subgraph.language.pattern import Expression
 from onnx_subgraph.language.sentence import UnknownFact, definition, evaluate
 from onnx_subgraph.matching.anchors import Anchor, climb, paths_to
-from onnx_subgraph.matching.facts import Facts
+from onnx_subgraph.matching.facts import AxisFacts, Facts
 from onnx_subgraph.matching.interior import live_reader, own_nodes, provided_values
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.matcher import Matcher
@@ -114,6 +114,8 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
     def names(name: str) -> object:
         value = bindings.get(name)
         if isinstance(value, ir.Value):
+            if ("axes", name) in state.bindings:
+                return AxisFacts(view, value, state.bindings["axes", name])
             return view.shared(("facts", value), lambda: Facts(view, value))
         return state.bindings.get(("facts", name), value)
 
