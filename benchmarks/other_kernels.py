@@ -26,7 +26,7 @@ from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.model.files import load
 from onnx_subgraph.partitioning.partition import PartitionOptions, partition
 from onnx_subgraph.partitioning.worth import RegionLimits
-from onnx_subgraph.verification.cases import Case
+from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import Finding, compare, compare_all, flatten, is_float
 from onnx_subgraph.verification.nearness import around, exactly
 from onnx_subgraph.verification.sessions import Failure, open_session, run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -27,7 +27,6 @@ from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.assumed import Assumed
-from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.marked import Marks, replace_marked
@@ -52,10 +51,10 @@ class Options:
     fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
     operator each.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
-    strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself against the truth, too.
-    compare_ort: find out what onnxruntime would have fused by itself.
-    excerpts: whether each rewrite notes down the nodes that it removed and added, for a report to draw.
-    thorough: look for near misses also where the operators alone speak against a match, as `explain` does.
+    strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself on all feeds, whichever others it
+    is like, and report how each stands. compare_ort: find out what onnxruntime would have fused by itself. excerpts: whether each
+    rewrite notes down the nodes that it removed and added, for a report to draw. thorough: look for near misses also where the
+    operators alone speak against a match, as `explain` does.
     """
 
     target: str = "onnxruntime"
@@ -174,6 +173,7 @@ def fuse(
         costs.measured() if options.prefer == "speed" and options.target == "onnxruntime" else costs.Costs(()),
         options.thorough,
         options.thorough and bool(options.only),
+        recording=options.verify,
     )
     for attempt in _attempts(original, rewriter, options.opset, clock, notes):
         settled = _settled(attempt, rewriter, reference, options, clock, opset_before)
@@ -205,7 +205,7 @@ def fuse(
         fixed=options.fixed,
         size=None if accepts is None else size(fused.model, model if unchanged else None),
         undone=tuple(undone.values()),
-        sites=settled.sites,
+        sites=settled.sites if options.sites else (),
         own=_own_work(model, fused, options, clock),
         operators_before=before,
         operators_after=after,
@@ -350,12 +350,12 @@ def _settled(
         with clock.stage("verify"), TemporaryDirectory(prefix="onnx-subgraph-") as folder:
             return reference.verdict(write_temporary(fused.model, model, Path(folder)), model.resolve().parent)
 
-    def check(cuttings: Sequence[Cutting]) -> list[SiteCheck]:
+    def check(fused: Fused, thorough: bool) -> list[SiteCheck]:
         with clock.stage("sites"):
-            cases = {provider: reference.cases(provider) for provider in options.providers}
-            return [c for p in options.providers for c in check_sites(attempt.base, model, cuttings, p, cases[p])]
+            held = partial(check_sites, attempt.base, model, fused.cuttings, thorough=thorough or options.sites)
+            return [check for provider in options.providers for check in held(provider, reference.cases(provider))]
 
-    return settle(first, partial(rewriter, attempt.base), verdict, check, sites=options.sites)
+    return settle(first, partial(rewriter, attempt.base), verdict, check)
 
 
 def _has_failed(attempt: _Attempt, settled: Settled[Fused]) -> bool:

@@ -15,7 +15,9 @@ def sentence(undone: Undone) -> str:
 
 
 def reason(undone: Undone) -> str:
-    """How the rewrite was wrong."""
+    """How the rewrite was wrong, or that nothing shows it to be right."""
+    if undone.found == "nowhere":
+        return f"nothing shows it to be right: {undone.problem}"
     if undone.found == "model":
         what = undone.problem or f"differs by {undone.error:.2g}, {undone.bound:.2g} is allowed"
         if undone.site is not None:
@@ -35,4 +37,9 @@ def standing(check: SiteCheck) -> str:
     """Whether a rewrite holds by itself: "yes", what is wrong, or why that is not known."""
     if check.accuracy is None:
         return f"not known: {check.unknown}"
-    return "yes" if check.accuracy.holds else check.accuracy.problem or "no"
+    if not check.accuracy.holds:
+        return check.accuracy.problem or "no"
+    how = ["on drawn values"] if check.values == "drawn" else []
+    how += ["against the unfused result"] if check.against == "unfused" else []
+    how += [f"as {check.like}"] if check.like else []
+    return f"yes, {', '.join(how)}" if how else "yes"

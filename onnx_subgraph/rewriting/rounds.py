@@ -16,6 +16,7 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import copied
 from onnx_subgraph.rewriting.apply import Admits, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
+from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 
@@ -30,12 +31,16 @@ Stage = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """A model after rewriting, not yet verified. opset: of the default domain."""
+    """A model after rewriting, not yet verified. cuttings: each rewrite by itself, where they were recorded.
+
+    opset: of the default domain.
+    """
 
     model: ir.Model
     rewrites: tuple[Rewrite, ...]
     skips: tuple[Skip, ...]
     found: Found
+    cuttings: tuple[Cutting, ...] = ()
 
     @property
     def near_misses(self) -> tuple[NearMiss, ...]:
@@ -52,7 +57,7 @@ class Rewriter:
     """What a model is rewritten with: the patterns, what they become, and the providers that must load it.
 
     stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws. costs: what
-    replacements cost on these providers. thorough, asked: see `find`.
+    replacements cost on these providers. thorough, asked: see `find`. recording: whether each rewrite is kept by itself.
     """
 
     patterns: Sequence[Pattern]
@@ -63,11 +68,14 @@ class Rewriter:
     costs: Costs | None = None
     thorough: bool = False
     asked: bool = False
+    recording: bool = False
 
     @uncollected()
-    def __call__(self, base: ir.Model, admits: Admits | None = None, record: Record | None = None) -> Fused:
-        """`base` rewritten, itself left as it is. admits: whether a place may be touched. record: see `apply`."""
+    def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
+        """`base` rewritten, itself left as it is. admits: whether a place may be touched."""
         model = copied(base)
+        cuttings: list[Cutting] = []
+        record = cuttings.append if self.recording else None
         allowed = admits or _everywhere
         terms = [p for p in self.patterns if p.grow is None]
         rewrites, skips, found = self._rounds(model, terms, MOST_ROUNDS, allowed, record)
@@ -77,7 +85,7 @@ class Rewriter:
             rewrites += made
             skips += not_made
             found = Found((), (), (*near_misses, *grown.near_misses))
-        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found)
+        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings))
 
     def _rounds(
         self, model: ir.Model, patterns: Sequence[Pattern], most: int, admits: Admits, record: Record | None

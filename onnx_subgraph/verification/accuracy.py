@@ -16,6 +16,8 @@ SLACK = 4.0
 """How many times further from the truth than the unfused result the fused one may be …"""
 FLOOR = 64.0
 """… and how many units in the last place of the largest value are always allowed: kernels approximate tanh and erf."""
+FAR = 1e5
+"""How many times larger than the median an element is that is not measured with the others."""
 ATTRIBUTE = 4 * 2.0**-24
 """What a float64 result may lose besides, of its largest value, where a number became an attribute: those are float32."""
 
@@ -26,12 +28,16 @@ class Accuracy:
 
     fused, unfused: of each result; 0 where there is no unfused one, infinite where what should be a number is none.
     bound: what is allowed to the fused one. problem: "" or what is wrong besides the distance (its shape, its dtype).
+    compared: how many elements could show an error: those that are finite and not zero, or of integers. overflows: of how many
+    the unfused result is NaN or infinite, though the truth is a number that its dtype holds and the fused result is one, too.
     """
 
     fused: float
     unfused: float
     bound: float
     problem: str = ""
+    compared: int = 1
+    overflows: int = 0
 
     @property
     def holds(self) -> bool:
@@ -46,21 +52,38 @@ def accuracy(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
     if unfused is not None and fused.dtype != unfused.dtype:
         return _refused(f"is {fused.dtype}, not {unfused.dtype}")
     if fused.dtype.kind in "bui":
-        return Accuracy(0.0, 0.0, 0.0) if bool((fused == exact).all()) else _refused("has other integers")
+        return Accuracy(0.0, 0.0, 0.0, compared=exact.size) if bool((fused == exact).all()) else _refused("has other integers")
     if not exact.size:
-        return Accuracy(0.0, 0.0, 0.0)
+        return Accuracy(0.0, 0.0, 0.0, compared=0)
+    wide, own = fused.astype(np.float64), exact if unfused is None else unfused.astype(np.float64)
+    floor = FLOOR * EPSILON.get(fused.dtype.name, 2.0**-23) + (ATTRIBUTE if stored and fused.dtype == np.float64 else 0.0)
     with np.errstate(all="ignore"):
-        narrow = np.abs(exact) < _largest(fused.dtype) / 2
-        finite = np.isfinite(exact) & narrow
-        error = np.abs(fused.astype(np.float64) - exact)[finite]
-        noise = 0.0 if unfused is None else np.abs(unfused.astype(np.float64) - exact)[finite].max(initial=0.0)
-    scale = max(1e-6, np.abs(exact[finite]).max(initial=0.0))
-    floor = FLOOR * EPSILON.get(fused.dtype.name, 2.0**-23)
-    if stored and fused.dtype == np.float64:
-        floor += ATTRIBUTE
-    bound = SLACK * (0.0 if not np.isfinite(noise) else float(noise)) + floor * scale
-    worst = float(np.nan_to_num(error, nan=np.inf).max(initial=0.0))
-    return Accuracy(worst, float(np.nan_to_num(noise, nan=np.inf)), float(bound))
+        finite = np.isfinite(exact) & (np.abs(exact) < _largest(fused.dtype) / 2)
+        distances = [_distance(wide[part], own[part], exact[part], floor) for part in _by_size(exact, finite)]
+    error, noise, bound = max(distances, key=lambda d: d[0] / d[2], default=(0.0, 0.0, floor))
+    lost = finite & ~np.isfinite(own)
+    return Accuracy(
+        error,
+        np.inf if lost.any() else noise,
+        bound,
+        compared=int((finite & (exact != 0)).sum()),
+        overflows=int((lost & np.isfinite(wide)).sum()),
+    )
+
+
+def _by_size(exact: np.ndarray, finite: np.ndarray) -> list[np.ndarray]:
+    """The finite elements, those far larger than the others apart: a mask of -1e9 is no measure of what stands beside it."""
+    size = np.abs(exact)
+    usual = np.median(size[finite & (exact != 0)]) if (finite & (exact != 0)).any() else 0.0
+    large = finite & (size > FAR * usual)
+    return [part for part in (finite & ~large, large) if part.any()]
+
+
+def _distance(fused: np.ndarray, own: np.ndarray, exact: np.ndarray, floor: float) -> tuple[float, float, float]:
+    """How far the fused and the unfused result are from the truth at most, and how far the fused one may be."""
+    error = float(np.nan_to_num(np.abs(fused - exact), nan=np.inf).max(initial=0.0))
+    noise = float(np.abs(own - exact)[np.isfinite(own)].max(initial=0.0))
+    return error, noise, SLACK * noise + floor * max(1e-6, float(np.abs(exact).max(initial=0.0)))
 
 
 def has_float_attribute(model: onnx.ModelProto) -> bool:

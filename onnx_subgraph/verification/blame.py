@@ -1,7 +1,7 @@
-"""Which rewrites make a model different: they are found, undone, and what is left is verified again.
+"""Which rewrites are wrong: they are found, undone, and what is left is verified again.
 
-First each rewrite is held against the truth by itself (`site`). Where that shows none, because the place is inside a body or the
-error too small to be seen there, bisection over the rewrites finds them: with whole models, log2(n) verifications for each.
+Each rewrite is held against the truth by itself (`site`), whatever the model's outputs say. Where they differ and no rewrite is
+wrong by itself, bisection over the rewrites finds those that make them differ: with whole models, log2(n) verifications for each.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from onnx_subgraph.rewriting.apply import Admits, Record
-from onnx_subgraph.rewriting.cutting import Cutting
+from onnx_subgraph.rewriting.apply import Admits
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.accuracy import Accuracy
+from onnx_subgraph.verification.coverage import resting_on, unshown
 from onnx_subgraph.verification.site import SiteCheck, worst
 from onnx_subgraph.verification.verdict import Verdict
 
@@ -33,13 +33,16 @@ class Rewritten(Protocol):
 
 
 Fused = TypeVar("Fused", bound=Rewritten)
-Make = Callable[[Admits, Record | None], Fused]
-"""Rewrites the model anew where it may, and records each rewrite by itself if it is told to."""
+Make = Callable[[Admits], Fused]
+"""Rewrites the model anew where it may."""
+Check = Callable[[Fused, bool], Sequence[SiteCheck]]
+"""Holds each rewrite by itself; whether thoroughly, since the model is known to be different."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A rewrite that was taken back. found: how, at the "site" itself or in the outputs of the "model".
+    """A rewrite that was taken back. found: how, at the "site" itself or in the outputs of the "model"; or "nowhere": nothing
+    shows it to be right, and `problem` says why.
 
     output: the value that differed; an output of the model where `found` is "model". error, bound: how far it was from the truth
     (from the reference's output), and how far it might be. original: how far it was before the rewrite; None where unknown.
@@ -59,7 +62,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Settled(Generic[Fused]):
-    """What is left when the guilty are undone. sites: of the rewrites that are left, where they were asked for."""
+    """What is left when the guilty are undone. sites: how each rewrite that is left stands by itself."""
 
     fused: Fused
     verdict: Verdict
@@ -67,17 +70,10 @@ class Settled(Generic[Fused]):
     sites: tuple[SiteCheck, ...] = ()
 
 
-def settle(
-    first: Fused,
-    make: Make[Fused],
-    verdict: Callable[[Fused], Verdict],
-    check: Callable[[Sequence[Cutting]], Sequence[SiteCheck]],
-    *,
-    sites: bool = False,
-) -> Settled[Fused]:
-    """The model without the rewrites that make it different, and its verdict: "different" still where none can be blamed.
+def settle(first: Fused, make: Make[Fused], verdict: Callable[[Fused], Verdict], check: Check[Fused]) -> Settled[Fused]:
+    """The model without the rewrites that are wrong, and its verdict: "different" still where none can be blamed.
 
-    first: the model with all rewrites. sites: hold each rewrite against the truth even where the model as a whole is equivalent.
+    first: the model with all rewrites.
     """
     fused, found = first, verdict(first)
     undone: dict[Place, Undone] = {}
@@ -87,22 +83,22 @@ def settle(
         return place not in undone
 
     for _ in range(MOST_ROUNDS):
-        if found.verdict == "not-run" or not fused.rewrites or (found.verdict == "equivalent" and not sites):
+        if not fused.rewrites or (found.verdict == "not-run" and not found.blind):
             break
-        cuttings: list[Cutting] = []
-        make(may_stay, cuttings.append)
-        checks = tuple(check(cuttings))
+        checks = tuple(check(fused, found.verdict == "different"))
         guilty = [_at_site(one) for one in worst(checks) if one.wrong]
-        if not guilty and found.verdict == "equivalent":
-            break
-        guilty = guilty or _bisected(fused, found, make, verdict, {c.rewrite.place: c.accuracy for c in worst(checks)})
+        if not guilty and found.verdict == "different":
+            guilty = _bisected(fused, found, make, verdict, {c.rewrite.place: c.accuracy for c in worst(checks)})
+        elif not guilty:
+            guilty = [_unshown(one) for one in unshown(found, fused.rewrites, checks)]
         if not guilty:
             break
         undone.update((one.rewrite.place, one) for one in guilty)
-        fused = make(may_stay, None)
+        fused = make(may_stay)
         found = verdict(fused)
     left = {rewrite.place for rewrite in fused.rewrites}
-    return Settled(fused, found, tuple(undone.values()), tuple(c for c in checks if c.rewrite.place in left) if sites else ())
+    sites = tuple(c for c in checks if c.rewrite.place in left)
+    return Settled(fused, resting_on(found, fused.rewrites, sites), tuple(undone.values()), sites)
 
 
 def _at_site(check: SiteCheck) -> Undone:
@@ -111,6 +107,10 @@ def _at_site(check: SiteCheck) -> Undone:
     return Undone(
         check.rewrite, "site", check.provider, check.result, accuracy.fused, accuracy.bound, accuracy.unfused, accuracy.problem
     )
+
+
+def _unshown(check: SiteCheck) -> Undone:
+    return Undone(check.rewrite, "nowhere", check.provider, check.result, float("inf"), 0.0, problem=check.unknown)
 
 
 def _bisected(
@@ -124,7 +124,7 @@ def _bisected(
 
     def test(places: Collection[Place]) -> Verdict:
         allowed = frozenset(places)
-        return verdict(make(allowed.__contains__, None))
+        return verdict(make(allowed.__contains__))
 
     guilty = bisect(tuple(by_place), found, test)
     return [_in_model(by_place[place], seen, sites.get(place)) for place, seen in guilty.items()]

@@ -2,6 +2,8 @@
 
 Sizes and seeds are tried until the original runs with optimisation off; the bounds are the user's, or come from the noise that
 the original shows with optimisation on and with noise inside. No session outlives the making of the cases.
+
+What random operators give is drawn in one run of the original and fed from then on (`fed`).
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.model.files import write_temporary
 from onnx_subgraph.model.shapes import declared_only
+from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
 from onnx_subgraph.verification.judge import Bound, Noise, bound, flatten
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.refusal import Refusals
-from onnx_subgraph.verification.sessions import Failure, Outputs, Session, open_session, run
+from onnx_subgraph.verification.sessions import Failure, Session, open_session, run
 from onnx_subgraph.verification.sizes import Sizes, assignments, baked, fixed_by, symbols
 
 DRAWS = 2
@@ -40,19 +45,12 @@ _PLAIN = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataTyp
 
 
 @dataclass(slots=True)
-class Case:
-    """One set of feeds and, once the reference has run, its outputs and their bounds."""
-
-    sizes: Sizes
-    seed: int | None
-    feeds: Feeds
-    outputs: Outputs = field(default_factory=dict)
-    bounds: dict[str, Bound] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class Drawing:
-    """The original on one provider: finds cases that run on it, and fills in their outputs and bounds."""
+    """The original on one provider: finds cases that run on it, and fills in their outputs and bounds.
+
+    folder: where models are written that are only run. fed: the original as the cases feed it, once there are some: without its
+    random operators.
+    """
 
     path: Path
     model: ir.Model
@@ -60,8 +58,13 @@ class Drawing:
     libraries: tuple[Path, ...]
     rtol: float | None
     atol: float | None
+    folder: Path
     remarks: list[str] = field(default_factory=list)
     draws: int = DRAWS
+    fed: Fed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fed = Fed(self.model)
 
     def cases(
         self, seed: int, shapes: Mapping[str, tuple[int, ...]], given: Feeds | None, tell: Callable[[str], None]
@@ -74,9 +77,13 @@ class Drawing:
             cases = self._given(session, given)
         else:
             cases = self._drawn(session, seed, shapes)
-        del session
         if isinstance(cases, Failure):
             return cases
+        found = fed(self.model, session, cases, self._open_changed)
+        del session
+        if isinstance(found, Failure):
+            return found
+        self.fed = found
         if all(not flatten(case.outputs) for case in cases):
             return Failure("the model has no output that could be compared")
         tell(f"noise on {self.provider}")
@@ -84,10 +91,14 @@ class Drawing:
         return cases
 
     def _open(self, model: Path | bytes, *, optimised: bool, weights: Mapping[str, Any] | None = None) -> Session | Failure:
-        folder = self.path.resolve().parent if isinstance(model, bytes) else None
+        folder = None if model == self.path else self.path.resolve().parent
         return open_session(
             model, self.provider, optimised=optimised, folder=folder, custom_op_libraries=self.libraries, weights=weights
         )
+
+    def _open_changed(self, model: ir.Model) -> Session | Failure:
+        """A session of a changed copy of the original, optimisation off."""
+        return self._open(write_temporary(model, self.path, self.folder), optimised=False)
 
     def _given(self, session: Session, given: Feeds) -> list[Case] | Failure:
         outputs = run(session, given)
@@ -169,7 +180,8 @@ class Drawing:
         """Sets the bounds of all cases from rtol and atol or from the noise."""
         noises: list[dict[str, Noise]] = [{name: Noise() for name in flatten(case.outputs)} for case in cases]
         if self.rtol is None and self.atol is None:
-            optimised = self._open(self.path, optimised=True)
+            changed = write_temporary(self.fed.model, self.path, self.folder) if self.fed.sources else self.path
+            optimised = self._open(changed, optimised=True)
             self._listen(optimised, cases, noises, 1)
             del optimised
             noisy = self._open_noisy()
@@ -178,13 +190,18 @@ class Drawing:
             self._listen(noisy, cases, noises, self.draws)
         for case, noise in zip(cases, noises, strict=True):
             flat = flatten(case.outputs)
-            case.bounds = {name: bound(array, noise[name], rtol=self.rtol, atol=self.atol) for name, array in flat.items()}
+            case.bounds = {
+                name: Bound(np.asarray(np.inf))
+                if name in self.fed.random
+                else bound(a, noise[name], rtol=self.rtol, atol=self.atol)
+                for name, a in flat.items()
+            }
 
     def _listen(self, session: Session | Failure, cases: list[Case], noises: list[dict[str, Noise]], draws: int) -> None:
         if isinstance(session, Failure):
             return
         for (case, noise), _ in itertools.product(zip(cases, noises, strict=True), range(draws)):
-            outputs = run(session, case.feeds)
+            outputs = run(session, case.fed_to(session))
             if isinstance(outputs, Failure):
                 continue
             theirs = flatten(outputs)
@@ -195,7 +212,7 @@ class Drawing:
     def _open_noisy(self) -> Session | Failure:
         """A session with noise inside: first with every shape said, for onnxruntime opens that several times faster."""
         try:
-            model = self.model.clone()
+            model = self.fed.model.clone()
             if not add_noise(model, seed=1):
                 return Failure("no result of the model is of floats")
             weights = _take_out_weights(model)

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx.inliner import inline_local_functions
 
 from onnx_subgraph.verification.accuracy import SLACK
-from onnx_subgraph.verification.cases import Case
+from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import AGGREGATE, Array, Bound, Finding, Noise, bound, compare, flatten, is_float
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 from onnx_subgraph.verification.truth import UnknownError, evaluate

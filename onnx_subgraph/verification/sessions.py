@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,8 @@ Array = npt.NDArray[Any]
 Outputs = dict[str, Any]
 """Output name → array, or a list, a mapping or None where the model yields a sequence, a map or an absent optional."""
 
+_RAN = "_kernel_time"
+"""What onnxruntime appends to a node's name where it notes down that it has run."""
 LONGEST_RUN = 600.0
 """Seconds after which a run is ended: a loop in a model may have no end, and nobody can break off a run from outside."""
 
@@ -125,11 +128,13 @@ def open_session(
     weights: Mapping[str, Array] | None = None,
     threads: int | None = None,
     placing: bool = False,
+    profile: Path | None = None,
 ) -> Session | Failure:
     """A session for a model file, or for a serialized model whose external data lies in `folder`.
 
     threads: None for as many as there are processors, at most four; one spares a small model the making of a pool.
     weights: initializers that the model declares as external data, in memory. placing: keep where each node was placed.
+    profile: what the file begins with in which the session notes down what runs, for `executed`.
     Raises UsageError when the provider is in the wheel but does not start on this machine.
     """
     runtime = onnxruntime()
@@ -147,6 +152,9 @@ def open_session(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if placing:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
     if folder is not None and _is_utf8(folder):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
@@ -211,6 +219,13 @@ def placement(session: Session, provider: str) -> Placement | None:
             for node in part.get_nodes()
         ),
     )
+
+
+def executed(session: Session) -> frozenset[str]:
+    """The names of the nodes that have run in a session with a `profile`, inlined ones among them; it notes down no more."""
+    events = json.loads(Path(session.handle.end_profiling()).read_text(encoding="utf-8", errors="replace"))
+    names = (str(event.get("name", "")) for event in events if event.get("cat") == "Node")
+    return frozenset(name.removesuffix(_RAN) for name in names if name.endswith(_RAN))
 
 
 def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:

@@ -1,41 +1,53 @@
 """Each rewrite by itself: is what it put there as near to the truth as what was there before?
 
 The values that really flow into the place are captured from the model before it was rewritten. On them what was replaced and
-what replaces it are run by the provider, and both are held against a float64 evaluation of what was replaced. So a fusion that
-is more accurate is never called wrong, and a wrong one is seen that the rest of the network hides.
+what replaces it are run by the provider, and both are held against a float64 evaluation of what was replaced (`holding`). So a
+fusion that is more accurate is never called wrong, and a wrong one is seen that the rest of the network hides. A place inside a
+body or function, and one where only zeros or NaN flow, is held on drawn values as well. Of rewrites that are alike (`likeness`)
+two stand for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import onnx
 import onnx_ir as ir
-from onnx import helper
 
+from onnx_subgraph.errors import UsageError
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
-from onnx_subgraph.verification.accuracy import Accuracy, accuracy, has_float_attribute
+from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.capture import capturable, capture
-from onnx_subgraph.verification.cases import Case
-from onnx_subgraph.verification.sessions import Failure, open_session, run
-from onnx_subgraph.verification.truth import UnknownError, evaluate
+from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.feeds import draw_feeds
+from onnx_subgraph.verification.holding import Held, Holding
+from onnx_subgraph.verification.likeness import likeness
+from onnx_subgraph.verification.sessions import Failure
+from onnx_subgraph.verification.sizes import Sizes, assignments
 
 FIRST_BATCH = 4
 """For so many sites the values are captured first; that shows how many bytes a site takes."""
 BATCH_BYTES = 1 << 28
 """What the captured values of one batch of sites may take in memory, as far as a batch before it can tell."""
+CASES = 2
+"""On so many sets of feeds a site is held, where nothing is wrong yet: two sizes."""
+TRIALS = 24
+"""How many sets of sizes are tried for values that are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteCheck:
     """One rewrite on one provider. result: the name of the value that is furthest from its bound, of all its results and cases.
 
-    accuracy: of that value; None where it could not be told, and then `unknown` says why.
+    accuracy: of that value; None where it could not be told, and then `unknown` says why. against: what it was held against:
+    the truth in "float64", or the "unfused" result. values: those that it was held on. like: the root of the rewrite that
+    stood for it, "" where it was held itself.
     """
 
     rewrite: Rewrite
@@ -43,33 +55,147 @@ class SiteCheck:
     result: str = ""
     accuracy: Accuracy | None = None
     unknown: str = ""
+    against: Literal["float64", "unfused"] = "float64"
+    values: Literal["flowing", "drawn"] = "flowing"
+    like: str = ""
 
     @property
     def wrong(self) -> bool:
         """Whether the rewrite is shown to be further from the truth than it may be."""
         return self.accuracy is not None and not self.accuracy.holds
 
+    @property
+    def proved(self) -> bool:
+        """Whether the rewrite holds, and an error would have been seen."""
+        return self.accuracy is not None and self.accuracy.holds and self.accuracy.compared > 0
+
 
 def check_sites(
-    model: ir.Model, source: Path, cuttings: Sequence[Cutting], provider: str, cases: Sequence[Case] | Failure
+    model: ir.Model,
+    source: Path,
+    cuttings: Sequence[Cutting],
+    provider: str,
+    cases: Sequence[Case] | Failure,
+    *,
+    thorough: bool = False,
 ) -> tuple[SiteCheck, ...]:
     """Holds every rewrite of `model`, which is as it was before them, against the truth, in the order of the rewrites.
 
-    source: the file that the model was read from. cases: the feeds to run it on.
+    source: the file that the model was read from. cases: the feeds to run it on. thorough: hold each rewrite itself, on all
+    cases, whichever others it is like.
     """
     if isinstance(cases, Failure):
         return tuple(SiteCheck(c.rewrite, provider, unknown=cases.message) for c in cuttings)
-    known = capturable(model)
-    reasons = [(cutting, _out_of_reach(cutting, known)) for cutting in cuttings]
-    checks = {c.rewrite.place: SiteCheck(c.rewrite, provider, unknown=why) for c, why in reasons if why}
-    waiting = [cutting for cutting, why in reasons if not why]
-    size = FIRST_BATCH
-    while waiting:
-        batch, waiting = waiting[:size], waiting[size:]
-        found, taken = _check_batch(model, source, batch, provider, cases)
-        checks |= found
-        size = max(1, min(256, int(BATCH_BYTES * len(batch) / max(1, taken))))
-    return tuple(checks[cutting.rewrite.place] for cutting in cuttings)
+    stands_for = _representatives(cuttings, thorough)
+    chosen = list(dict.fromkeys(stands_for))
+    sites = _Sites(model, source, provider, cases if thorough else cases[:CASES])
+    checks = dict(zip(chosen, sites.checked(chosen), strict=True))
+    return tuple(_as_like(cutting, checks[other]) for cutting, other in zip(cuttings, stands_for, strict=True))
+
+
+def _representatives(cuttings: Sequence[Cutting], thorough: bool) -> list[Cutting]:
+    """Which cutting stands for each: itself, or the last of those that it is like; of them the first stands for itself, too."""
+    if thorough:
+        return list(cuttings)
+    alike: dict[Hashable, list[Cutting]] = defaultdict(list)
+    keys = [likeness(cutting) for cutting in cuttings]
+    for cutting, key in zip(cuttings, keys, strict=True):
+        alike[key].append(cutting)
+    return [cutting if cutting is alike[key][0] else alike[key][-1] for cutting, key in zip(cuttings, keys, strict=True)]
+
+
+def _as_like(cutting: Cutting, check: SiteCheck) -> SiteCheck:
+    if check.rewrite is cutting.rewrite:
+        return check
+    return replace(check, rewrite=cutting.rewrite, like=check.rewrite.root)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sites:
+    """A model before it was rewritten, whose values are captured, and the cases that it is run on."""
+
+    model: ir.Model
+    source: Path
+    provider: str
+    cases: Sequence[Case]
+
+    def checked(self, cuttings: Sequence[Cutting]) -> list[SiteCheck]:
+        """A check of each, in order."""
+        known = capturable(self.model)
+        reasons = {c: _out_of_reach(c, known) for c in cuttings}
+        checks = {c: self._on_drawn(c, Held(unknown=why)) for c, why in reasons.items() if why}
+        waiting, size = [c for c, why in reasons.items() if not why], FIRST_BATCH
+        while waiting:
+            batch, waiting = waiting[:size], waiting[size:]
+            taken = self._check_batch(batch, checks)
+            size = max(1, min(256, int(BATCH_BYTES * len(batch) / max(1, taken))))
+        return [checks[cutting] for cutting in cuttings]
+
+    def _check_batch(self, batch: Sequence[Cutting], checks: dict[Cutting, SiteCheck]) -> int:
+        """Adds the checks of a few sites; returns the bytes that their captured values took."""
+        names = list(dict.fromkeys(name for cutting in batch for name in cutting.reads))
+        captured = list(capture(self.model, self.source, names, self.provider, [case.feeds for case in self.cases]))
+        for cutting in batch:
+            holding = Holding(cutting, self.provider)
+            found = [_held(holding, values) for values in captured]
+            worst = max(found, key=lambda held: held.gravity)
+            drawn = not worst.shows or (worst.against == "float64" and not any(held.shows for held in found))
+            checks[cutting] = self._on_drawn(cutting, worst) if drawn else self._check(cutting, worst)
+        arrays = (a for values in captured if not isinstance(values, Failure) for a in values.values())
+        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+    def _on_drawn(self, cutting: Cutting, flowing: Held) -> SiteCheck:
+        """The check of a place where the values that flow show nothing or can't be had: on drawn ones."""
+        if flowing.accuracy is not None and not flowing.accuracy.holds:
+            return self._check(cutting, flowing)
+        holding = Holding(cutting, self.provider)
+        found = [held for case in self.cases if (held := _on_some(holding, cutting, case)) is not None]
+        if not found:
+            why = flowing.unknown or "the values that flow there are zero, NaN or infinite"
+            return SiteCheck(cutting.rewrite, self.provider, unknown=f"{why}, and it runs on none that were drawn for it")
+        return self._check(cutting, max(found, key=lambda held: held.gravity), "drawn")
+
+    def _check(self, cutting: Cutting, held: Held, values: Literal["flowing", "drawn"] = "flowing") -> SiteCheck:
+        return SiteCheck(cutting.rewrite, self.provider, held.result, held.accuracy, held.unknown, held.against, values)
+
+
+def _held(holding: Holding, values: Mapping[str, Any] | Failure) -> Held:
+    return Held(unknown=f"onnxruntime says: {values.message}") if isinstance(values, Failure) else holding.on(values)
+
+
+def _on_some(holding: Holding, cutting: Cutting, case: Case) -> Held | None:
+    """How the rewrite stands on the first drawn values that show something; None where there are none."""
+    tried: list[Sizes] = []
+    model = _reading(cutting)
+    for sizes in islice(_sizes(model, case.sizes), TRIALS):
+        if sizes in tried:
+            continue
+        tried.append(sizes)
+        try:
+            values = draw_feeds(model, sizes, case.seed or 0)
+        except UsageError:
+            return None
+        held = holding.on(values)
+        if held.shows:
+            return held
+    return None
+
+
+def _reading(cutting: Cutting) -> ir.Model:
+    """A model whose inputs are all that a cutting reads, used as what was replaced uses them."""
+    mine = cutting.before.clone()
+    known = {value.name for value in mine.graph.inputs}
+    for value in cutting.after.graph.inputs:
+        if value.name not in known:
+            mine.graph.inputs.append(ir.Input(value.name, value.shape, value.type))
+    return mine
+
+
+def _sizes(model: ir.Model, sizes: Mapping[str, int]) -> Iterator[Sizes]:
+    """Sizes for the dimensions that the inputs of `model` have, those of the case first."""
+    for found in assignments(list(model.graph.inputs), {}):
+        yield found | dict(sizes)
+    yield from assignments(list(model.graph.inputs), {})
 
 
 def _out_of_reach(cutting: Cutting, known: set[str]) -> str:
@@ -80,94 +206,6 @@ def _out_of_reach(cutting: Cutting, known: set[str]) -> str:
     return f"it reads {missing[0]}, which the model did not have before" if missing else ""
 
 
-def _check_batch(
-    model: ir.Model, source: Path, batch: Sequence[Cutting], provider: str, cases: Sequence[Case]
-) -> tuple[dict[Place, SiteCheck], int]:
-    """The checks of a few sites by their places, and the most bytes that their captured values took."""
-    checks: dict[Place, SiteCheck] = {}
-    names = list(dict.fromkeys(name for cutting in batch for name in cutting.reads))
-    taken = 0
-    for values in capture(model, source, names, provider, [case.feeds for case in cases]):
-        if not isinstance(values, Failure):
-            taken = max(taken, sum(array.nbytes for array in values.values() if isinstance(array, np.ndarray)))
-        for cutting in batch:
-            if isinstance(values, Failure):
-                check = SiteCheck(cutting.rewrite, provider, unknown=f"onnxruntime says: {values.message}")
-            else:
-                check = _check(cutting, {name: values[name] for name in cutting.reads}, provider)
-            place = cutting.rewrite.place
-            checks[place] = max(checks.get(place, check), check, key=_gravity)
-    return checks, taken
-
-
-def _gravity(check: SiteCheck) -> tuple[int, float]:
-    found = check.accuracy
-    if found is None:
-        return 0, 0.0
-    return 2 if found.problem else 1, found.fused / found.bound if found.bound else found.fused
-
-
-def _check(cutting: Cutting, values: Mapping[str, Any], provider: str) -> SiteCheck:
-    rewrite = cutting.rewrite
-    try:
-        before, after = _proto(cutting.before, values), _proto(cutting.after, values)
-        truth = evaluate(before, _read_by(before, values))
-    except UnknownError as why:
-        return SiteCheck(rewrite, provider, unknown=f"it can't be evaluated in float64: {why}")
-    except (ValueError, TypeError, NotImplementedError) as why:  # a value that is no tensor, a model over 2 GiB
-        return SiteCheck(rewrite, provider, unknown=f"it can't be taken out of the model: {why}")
-    unfused, fused = _run(before, values, provider), _run(after, values, provider)
-    if isinstance(fused, Failure):
-        if isinstance(unfused, Failure):
-            return SiteCheck(rewrite, provider, unknown=f"onnxruntime does not run it by itself: {unfused.message}")
-        return SiteCheck(rewrite, provider, "", Accuracy(float("inf"), 0.0, 0.0, f"does not run: {fused.message}"))
-    stored = has_float_attribute(after) and not has_float_attribute(before)
-    checks = (
-        SiteCheck(
-            rewrite,
-            provider,
-            was,
-            accuracy(
-                np.asarray(fused[now]),
-                None if isinstance(unfused, Failure) else np.asarray(unfused[was]),
-                np.asarray(truth[was]),
-                stored=stored,
-            ),
-        )
-        for was, now in cutting.results
-    )
-    return max(checks, key=_gravity)
-
-
-def _run(proto: onnx.ModelProto, values: Mapping[str, Any], provider: str) -> dict[str, Any] | Failure:
-    session = open_session(proto.SerializeToString(), provider, optimised=False)
-    return session if isinstance(session, Failure) else run(session, _read_by(proto, values))
-
-
-def _read_by(proto: onnx.ModelProto, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {value.name: values[value.name] for value in proto.graph.input}
-
-
-def _proto(model: ir.Model, values: Mapping[str, Any]) -> onnx.ModelProto:
-    """The model with all weights inside, its inputs declared as what is fed to them, and nothing else declared."""
-    proto: onnx.ModelProto = ir.to_proto(model)
-    for tensor in proto.graph.initializer:
-        held = model.graph.initializers[tensor.name].const_value
-        if tensor.data_location == onnx.TensorProto.EXTERNAL and held is not None:
-            tensor.CopyFrom(ir.to_proto(ir.Tensor(held.numpy(), dtype=held.dtype, name=tensor.name)))
-    for value in proto.graph.input:
-        array = np.asarray(values[value.name])
-        value.CopyFrom(helper.make_tensor_value_info(value.name, _element_type(array), [None] * array.ndim))
-    del proto.graph.value_info[:]
-    for value in proto.graph.output:
-        value.ClearField("type")
-    return proto
-
-
-def _element_type(array: np.ndarray) -> int:
-    return int(ir.DataType.from_numpy(array.dtype))
-
-
 def worst(checks: Sequence[SiteCheck]) -> Iterator[SiteCheck]:
     """For each rewrite, the gravest of its checks on all providers."""
     by_place: dict[Place, SiteCheck] = {}
@@ -175,3 +213,7 @@ def worst(checks: Sequence[SiteCheck]) -> Iterator[SiteCheck]:
         place = check.rewrite.place
         by_place[place] = max(by_place.get(place, check), check, key=_gravity)
     yield from by_place.values()
+
+
+def _gravity(check: SiteCheck) -> tuple[int, float]:
+    return Held(accuracy=check.accuracy).gravity

@@ -30,16 +30,28 @@ class _Evaluator(ReferenceEvaluator):
         super().__init__(proto, *args, **{**options, "new_ops": list(DEFINITIONS)})
 
 
+class Exact:
+    """A model with every float computed in float64, ready to be run any number of times."""
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        self._wide = widened(proto)
+        self._evaluator: _Evaluator | None = None
+
+    def __call__(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs, by name. Raises UnknownError where they can't be had."""
+        given = {n: a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for n, a in feeds.items()}
+        try:
+            self._evaluator = self._evaluator or _Evaluator(self._wide)
+            with np.errstate(all="ignore"):  # what is not finite is compared as such
+                results = self._evaluator.run(None, given)
+        except Exception as error:  # the evaluator raises what its operators raise
+            raise UnknownError(f"{type(error).__name__}: {error}") from error
+        return dict(zip((o.name for o in self._wide.graph.output), results, strict=True))
+
+
 def evaluate(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The outputs of the model with every float computed in float64. Raises UnknownError where that can't be done."""
-    wide = widened(proto)
-    given = {n: a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for n, a in feeds.items()}
-    try:
-        with np.errstate(all="ignore"):  # what is not finite is compared as such
-            results = _Evaluator(wide).run(None, given)
-    except Exception as error:  # the evaluator raises what its operators raise
-        raise UnknownError(f"{type(error).__name__}: {error}") from error
-    return dict(zip((o.name for o in wide.graph.output), results, strict=True))
+    return Exact(proto)(feeds)
 
 
 def widened(proto: onnx.ModelProto) -> onnx.ModelProto:

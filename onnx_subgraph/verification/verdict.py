@@ -63,12 +63,54 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Showing:
+    """What an output of the reference can show.
+
+    blind: why it can show nothing; "" where it can. power: the smallest error that its bound lets show, where all elements have
+    it, as a share of the output's own spread; None where it is not of floats, or is blind.
+    """
+
+    output: str
+    blind: str = ""
+    power: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Nodes of the candidate that have run, by name. kernel: as themselves; reached: these, and others of the same graphs."""
+
+    kernel: frozenset[str] = frozenset()
+    reached: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What shows each fusion to be right. Each is counted once in the first three, and once in the others.
+
+    kernel, body: ran in a run of the model, by a kernel or by its definition. alone: no run of the model reached it.
+    float64: held by itself against a float64 evaluation. unfused: held by itself against the unfused result, within its noise.
+    outputs: shown by the outputs of the model alone. drawn: how many of those held by themselves were on drawn values.
+    """
+
+    kernel: int = 0
+    body: int = 0
+    alone: int = 0
+    float64: int = 0
+    unfused: int = 0
+    outputs: int = 0
+    drawn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """equivalent: every run is equal. different: one is not. not-run: nothing could be, or was to be, compared (`reason`).
+    """equivalent: every run is equal, on evidence. different: one is not. not-run: nothing was compared, or could show anything.
 
     strength: "kernel" when every fused operator ran as a kernel of the provider, "body" when the definition of at least one
-    was inlined, so that the definition, not a kernel, is what was verified.
-    placements: for every provider but the CPU's, where nodes ran; without it where this onnxruntime does not tell.
+    was inlined, so that the definition, not a kernel, is what was verified. reason: why it is not-run, or what else there is to
+    say. placements: for every provider but the CPU's, where nodes ran; without it where this onnxruntime does not tell. showings:
+    what each output can show. blind: whether it is not-run because no output can show anything. random: the random operators,
+    whose results were fed to both models. coverage: what shows each fusion; None where there are none, or it is unknown. reached:
+    which of the candidate's nodes have run.
     """
 
     verdict: Literal["equivalent", "different", "not-run"]
@@ -76,6 +118,11 @@ class Verdict:
     runs: tuple[Run, ...] = ()
     reason: str = ""
     placements: tuple[Placement, ...] = ()
+    showings: tuple[Showing, ...] = ()
+    blind: bool = False
+    random: tuple[str, ...] = ()
+    coverage: Coverage | None = None
+    reached: Reached = Reached()
 
     @property
     def worst(self) -> Run | None:

@@ -3,29 +3,41 @@
 The reference is the original with graph optimisation off; the candidate runs with it off and on, on every provider, on feeds
 of several sizes and seeds. First everything is asked of the reference and its sessions are freed, then of the candidate: two
 sessions never stand at the same time.
+
+"Equivalent" is said on evidence only: where no output can show anything (`showing`), the verdict is "not-run".
 """
 
 from __future__ import annotations
 
 import itertools
+import shutil
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.files import load
+from onnx_subgraph.model.files import load, write_temporary
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import fix_dimensions
 from onnx_subgraph.paths import StrPath
-from onnx_subgraph.verification.cases import Case, Drawing
+from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.cases import Drawing
+from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.judge import Finding, compare_all
 from onnx_subgraph.verification.nearness import exactly, nearness
+from onnx_subgraph.verification.observed import reached
+from onnx_subgraph.verification.randomness import with_results_fed
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, check_providers, open_session, placement, run
+from onnx_subgraph.verification.sessions import executed as executed_by
+from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.truth import UnknownError
-from onnx_subgraph.verification.verdict import Placement, Run, Verdict
+from onnx_subgraph.verification.verdict import Placement, Run, Showing, Verdict
 
 CPU = "CPUExecutionProvider"
 FUNCTION_DOMAIN = "onnx_subgraph"
@@ -102,6 +114,7 @@ class Reference:
         self._libraries = tuple(map(Path, custom_op_libraries))
         self._tell = progress or (lambda stage: None)
         self._cases: dict[str, list[Case] | Failure] = {}
+        self._fed: dict[str, Fed] = {}
         self._remarks: dict[str, None] = {}
 
     @cached_property
@@ -109,6 +122,13 @@ class Reference:
         model = load(self.path)
         fix_dimensions(model, self._fixed)
         return model
+
+    @cached_property
+    def _folder(self) -> Path:
+        """Where models are written that are only run; it goes with the reference."""
+        folder = Path(mkdtemp(prefix="onnx-subgraph-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
 
     @cached_property
     def _truth(self) -> Callable[[Mapping[str, Any]], Outputs]:
@@ -132,22 +152,31 @@ class Reference:
             return Verdict("different", strength, problems)
         runs: list[Run] = []
         placements: list[Placement] = []
+        executed: set[str] = set()
         for provider in self.providers:
             cases = self.cases(provider)
             if isinstance(cases, Failure):
                 return Verdict("not-run", strength, tuple(runs), cases.message)
+            path, home = self._without_randomness(candidate, fused, weights, provider)
             for optimised in (False, True):
                 self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
-                runs += _candidate_runs(candidate, provider, optimised, cases, self._libraries, weights, placements)
+                runs += self._candidate_runs(path, provider, optimised, cases, home, placements, executed)
         for name, opened in (also or {}).items():
             self._tell(f"candidate by {name}")
             cases = self.cases(self.providers[0])
             assert not isinstance(cases, Failure)
             runs += _runs(opened(candidate), name, True, cases, self._nearer)
-        if not runs:
-            return Verdict("not-run", strength, reason="the model has no output that could be compared")
-        verdict = "equivalent" if all(run.equal for run in runs) else "different"
-        return Verdict(verdict, strength, tuple(runs), "; ".join(self._remarks), tuple(placements))  # type: ignore[arg-type]
+        verdict = Verdict(
+            "equivalent" if all(run.equal for run in runs) else "different",
+            strength,
+            tuple(runs),
+            "; ".join(self._remarks),
+            tuple(placements),
+            self._showings,
+            random=tuple(dict.fromkeys(str(source) for fed in self._fed.values() for source in fed.sources)),
+            reached=reached(fused, executed),
+        )
+        return _on_evidence(verdict)
 
     def cases(self, provider: str) -> list[Case] | Failure:
         """What the original yields on a provider, and how far a candidate may be from it; or why it does not run there."""
@@ -169,33 +198,81 @@ class Reference:
             self._remarks[f"{name} was held against a float64 evaluation of the original"] = None
         return found
 
+    @property
+    def _showings(self) -> tuple[Showing, ...]:
+        """What each output can show on the provider where it shows the most."""
+        given = self._rtol is not None or self._atol is not None
+        found: dict[str, Showing] = {}
+        for provider, fed in self._fed.items():
+            cases = self._cases[provider]
+            assert not isinstance(cases, Failure)
+            for one in showings(cases, fed.random, given=given):
+                if one.output not in found or found[one.output].blind:
+                    found[one.output] = one
+        return tuple(found.values())
+
     def _drawn(self, provider: str) -> list[Case] | Failure:
         model = self._inferred
         if self._inputs is None and (reason := unfeedable(model)):
             return Failure(f"{reason}; give them with --inputs")
         self._tell(f"reference on {provider}")
-        drawing = Drawing(self.path, model, provider, self._libraries, self._rtol, self._atol)
+        folder = self._folder / provider
+        folder.mkdir(exist_ok=True)
+        drawing = Drawing(self.path, model, provider, self._libraries, self._rtol, self._atol, folder)
         given = None if self._inputs is None else read_feeds(self._inputs, model.graph.inputs)
         cases = drawing.cases(self._seed, self._shapes, given, self._tell)
         if not isinstance(cases, Failure):
             self._remarks |= dict.fromkeys(drawing.remarks)
+            self._fed[provider] = drawing.fed
         return cases
 
+    def _without_randomness(
+        self, candidate: Path, model: ir.Model, weights: Path | None, provider: str
+    ) -> tuple[Path, Path | None]:
+        """The candidate's file, and the folder of its external data: as it is, or with the results of random operators fed."""
+        if not self._fed[provider].sources:
+            return candidate, weights
+        fed = with_results_fed(model, self._fed[provider].results)
+        folder = self._folder / f"candidate-{provider}"
+        folder.mkdir(exist_ok=True)
+        return write_temporary(fed, candidate, folder), weights or candidate.resolve().parent
 
-def _candidate_runs(
-    path: Path,
-    provider: str,
-    optimised: bool,
-    cases: Sequence[Case],
-    libraries: Sequence[Path],
-    weights: Path | None,
-    placements: list[Placement],
-) -> Iterator[Run]:
-    placing = provider != CPU and not optimised
-    session = open_session(path, provider, optimised=optimised, folder=weights, custom_op_libraries=libraries, placing=placing)
-    if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
-        placements.append(placed)
-    yield from _runs(session, provider, optimised, cases)
+    def _candidate_runs(
+        self,
+        path: Path,
+        provider: str,
+        optimised: bool,
+        cases: Sequence[Case],
+        weights: Path | None,
+        placements: list[Placement],
+        executed: set[str],
+    ) -> Iterator[Run]:
+        """The runs on one provider. placements, executed: get where nodes ran, and which, where optimisation is off."""
+        placing = provider != CPU and not optimised
+        session = open_session(
+            path,
+            provider,
+            optimised=optimised,
+            folder=weights,
+            custom_op_libraries=self._libraries,
+            placing=placing,
+            profile=None if optimised else self._folder / "ran",
+        )
+        if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
+            placements.append(placed)
+        yield from _runs(session, provider, optimised, cases)
+        if not optimised and not isinstance(session, Failure):
+            executed |= executed_by(session)
+
+
+def _on_evidence(verdict: Verdict) -> Verdict:
+    """The verdict, "not-run" where nothing is different but no output can show that."""
+    if verdict.verdict == "different" or any(not showing.blind for showing in verdict.showings):
+        return verdict
+    said = "; ".join(dict.fromkeys(f"{one.output}: {one.blind}" for one in verdict.showings[:3]))
+    reason = f"no output can show a difference ({said})" if said else "the model has no output that could be compared"
+    hint = "--inputs FEEDS.npz compares them on inputs that matter" if said else ""
+    return replace(verdict, verdict="not-run", blind=bool(said), reason="; ".join(filter(None, (reason, hint))))
 
 
 def _runs(
@@ -206,7 +283,7 @@ def _runs(
     nearer: Nearer = lambda case, names, outputs: {},
 ) -> Iterator[Run]:
     for case in cases:
-        outputs = session if isinstance(session, Failure) else run(session, case.feeds)
+        outputs = session if isinstance(session, Failure) else run(session, case.fed_to(session))
         if isinstance(outputs, Failure):
             what = "does not load" if isinstance(session, Failure) else "does not run"
             yield Run(provider, optimised, case.sizes, case.seed, "", float("inf"), 0.0, (), f"{what}: {outputs.message}")

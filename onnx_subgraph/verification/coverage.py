@@ -1,0 +1,54 @@
+"""On what a verdict rests: for each fusion, whether a run reached it, and what shows it to be right.
+
+A fusion that is held by itself is shown. One that can't be held by itself is shown by the outputs of the model, where a run has
+reached it and some output can show errors. Where neither is so, it is not made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite
+from onnx_subgraph.verification.site import SiteCheck, worst
+from onnx_subgraph.verification.verdict import Coverage, Verdict
+
+
+def unshown(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list[SiteCheck]:
+    """The rewrites that nothing shows to be right, each with why it could not be held by itself."""
+    by_place = {check.rewrite.place: check for check in worst(sites)}
+    checks = (by_place[rewrite.place] for rewrite in rewrites if rewrite.place in by_place)
+    return [c for c in checks if not c.proved and (verdict.blind or not _is_reached(c.rewrite, verdict))]
+
+
+def resting_on(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> Verdict:
+    """The verdict on a model after these rewrites, of which none is wrong, with what shows each.
+
+    It is "equivalent" also where no output can show anything, if each rewrite is shown by itself.
+    """
+    if verdict.verdict == "different" or (verdict.verdict == "not-run" and not verdict.blind) or not sites:
+        return verdict
+    by_place = {check.rewrite.place: check for check in worst(sites)}
+    counted = replace(verdict, coverage=_coverage(rewrites, by_place, verdict))
+    if not verdict.blind or unshown(verdict, rewrites, sites):
+        return counted
+    return replace(counted, verdict="equivalent", reason=f"each fusion is right by itself; {verdict.reason}")
+
+
+def _is_reached(rewrite: Rewrite, verdict: Verdict) -> bool:
+    return not rewrite.place.scope or rewrite.node in verdict.reached.reached
+
+
+def _coverage(rewrites: Sequence[Rewrite], sites: Mapping[Place, SiteCheck], verdict: Verdict) -> Coverage:
+    counts: Counter[str] = Counter()
+    for rewrite in rewrites:
+        ran = "body" if rewrite.body and rewrite.node not in verdict.reached.kernel else "kernel"
+        counts[ran if _is_reached(rewrite, verdict) else "alone"] += 1
+        check = sites.get(rewrite.place)
+        if check is None or not check.proved:
+            counts["outputs"] += 1
+            continue
+        counts[check.against] += 1
+        counts["drawn"] += check.values == "drawn"
+    return Coverage(**counts)

@@ -1,0 +1,42 @@
+"""Which nodes of a model have run: read off what onnxruntime noted down, not assumed.
+
+A node of the main graph runs in every run. A body of If, Loop or Scan runs where one of its nodes has; a function's nodes are
+known after inlining by the end of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.nested import bodies
+from onnx_subgraph.verification.verdict import Reached
+
+_INLINED = "_inlfunc_"
+"""What onnxruntime begins the name of a node with that it took out of a function."""
+
+
+def reached(model: ir.Model, executed: Collection[str]) -> Reached:
+    """executed: the names that onnxruntime gave to the nodes that ran."""
+    inlined = [name for name in executed if name.startswith(_INLINED)]
+    kernel = {str(node.name) for node in model.graph.all_nodes() if node.name in executed}
+    found = set(kernel)
+    for graph, inside_function in _graphs(model):
+        names = {str(node.name) for node in graph if node.name}
+        if inside_function:
+            kernel |= (ran := {name for name in names if any(other.endswith(f"_{name}") for other in inlined)})
+        else:
+            ran = names & set(executed)
+        if ran or graph is model.graph:
+            found |= names
+    return Reached(frozenset(kernel), frozenset(found))
+
+
+def _graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, bool]]:
+    """Every graph of the model, and whether it is inside a function."""
+    queue = [(model.graph, False), *((function.graph, True) for function in model.functions.values())]
+    while queue:
+        graph, inside = queue.pop()
+        yield graph, inside
+        queue += [(body, inside) for node in graph for body in bodies(node)]

@@ -1,0 +1,171 @@
+"""Random operators: found before anything is compared, so that their randomness is never taken for the noise of the model.
+
+What a random node of the main graph gives is drawn once, by the original, and fed to both models: its results become inputs. A
+node counts as random where its operator is, where a body or function that it runs holds such a node, or where two runs on the
+same feeds showed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.nested import bodies
+from onnx_subgraph.operators.randomness import RANDOM
+from onnx_subgraph.verification.judge import Array, is_float
+from onnx_subgraph.verification.ranges import constant
+from onnx_subgraph.verification.sessions import Outputs
+
+_KNOWN = frozenset(("", "ai.onnx", "ai.onnx.ml", "com.microsoft"))
+"""Domains whose random operators are known."""
+_DRAWN = "__drawn"
+"""What the name of an input that stands for a random result ends with."""
+AGAIN = 1e-3
+"""Two runs on the same feeds whose results differ by more than this share of their root mean square differ at random."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A node of the main graph whose results are random. op: the random operator; node: its name, or that of what runs it.
+
+    results: the names of the tensors that it gives and something reads, in order.
+    """
+
+    op: str
+    node: str
+    results: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.op} at {self.node}"
+
+
+def sources(model: ir.Model, suspects: Collection[str] = ()) -> tuple[Source, ...]:
+    """The random nodes of the main graph, in its order. suspects: results that two runs showed to be random."""
+    found = []
+    for node in model.graph:
+        op = _random_operator(node, model)
+        if not op and any(value.name in suspects for value in node.outputs):
+            op = node.op_type
+        if op:
+            read = (
+                v
+                for v in node.outputs
+                if v.name and (v.uses() or v.is_graph_output()) and isinstance(v.type, ir.TensorType | None)
+            )
+            found.append(Source(op, node.name or str(node.outputs[0].name), tuple(str(v.name) for v in read)))
+    return tuple(found)
+
+
+def suspicious(model: ir.Model) -> list[str]:
+    """The results of nodes that may be random without being known for it: of unknown operators, or of bodies that hold such."""
+    doubtful = (n for n in model.graph if any(inner.domain not in _KNOWN for inner in _all_run_by(n, model)))
+    return [str(v.name) for n in doubtful for v in n.outputs if v.name and isinstance(v.type, ir.TensorType | None)]
+
+
+def differing(one: Outputs, other: Outputs) -> list[str]:
+    """The outputs in which two runs on the same feeds differ by more than roundings explain, in order."""
+    return [
+        n for n, a in one.items() if isinstance(a, np.ndarray) and isinstance(b := other.get(n), np.ndarray) and _differ(a, b)
+    ]
+
+
+def with_results_fed(model: ir.Model, results: Collection[str]) -> ir.Model:
+    """A copy of the model in which these values of the main graph are inputs, and nothing computes them any more.
+
+    Values that it does not have are passed over. An input is named as `fed_name` says; a result that the model yields is that
+    input.
+    """
+    copy = model.clone()
+    graph = copy.graph
+    for node in list(graph):
+        cut = [value for value in node.outputs if value.name in results]
+        for value in cut:
+            name = str(value.name)
+            stand_in = ir.Input(fed_name(name), None, value.type)
+            graph.inputs.append(stand_in)
+            if value.is_graph_output():
+                identity = ir.node("Identity", [stand_in])
+                value.name = f"{name}{_DRAWN}_plain"
+                identity.outputs[0].name, identity.outputs[0].type, identity.outputs[0].shape = name, value.type, value.shape
+                graph.append(identity)
+                value.replace_all_uses_with(identity.outputs[0], replace_graph_outputs=True)
+                identity.replace_input_with(0, stand_in)
+            else:
+                value.replace_all_uses_with(stand_in)
+        if cut and not any(value.uses() or value.is_graph_output() for value in node.outputs):
+            graph.remove(node, safe=True)
+    return copy
+
+
+def with_results_yielded(model: ir.Model, results: Collection[str]) -> ir.Model:
+    """A copy of the model that yields these values of its main graph, and nothing else."""
+    copy = model.clone()
+    yielded = [value for node in copy.graph for value in node.outputs if value.name in results]
+    copy.graph.outputs.clear()
+    copy.graph.outputs.extend(yielded)
+    return copy
+
+
+def fed_name(result: str) -> str:
+    """The name of the input that stands for a random result."""
+    return f"{result}{_DRAWN}"
+
+
+def feedable(found: Iterable[Source]) -> list[str]:
+    """The results of these nodes."""
+    return [name for source in found for name in source.results]
+
+
+def listed(found: Sequence[Source]) -> str:
+    """`RandomNormalLike at noise, Dropout at drop and 3 more`."""
+    shown = ", ".join(map(str, found[:3]))
+    return f"{shown} and {len(found) - 3} more" if len(found) > 3 else shown
+
+
+def _random_operator(node: ir.Node, model: ir.Model) -> str:
+    return next((inner.op_type for inner in _all_run_by(node, model) if _is_random(inner)), "")
+
+
+def _is_random(node: ir.Node) -> bool:
+    if node.op_type not in RANDOM or node.domain not in _KNOWN:
+        return False
+    return node.op_type != "Dropout" or _drops(node)
+
+
+def _drops(node: ir.Node) -> bool:
+    """Whether a Dropout may be in training: its third input says so (from opset 12 on), and is not constantly false."""
+    if len(node.inputs) < 3 or node.inputs[2] is None:
+        return False
+    said = constant(node.inputs[2])
+    return said is None or bool(said.any())
+
+
+def _all_run_by(node: ir.Node, model: ir.Model) -> Iterator[ir.Node]:
+    """The node, and every node that its bodies and the functions that it calls run."""
+    seen: set[ir.OperatorIdentifier] = set()
+    queue = [node]
+    while queue:
+        current = queue.pop()
+        function = model.functions.get(current.op_identifier())
+        if function is None:
+            yield current
+        elif function.identifier() not in seen:
+            seen.add(function.identifier())
+            queue += function
+        for body in bodies(current):
+            queue += body
+
+
+def _differ(one: Array, other: Array) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return True
+    if not is_float(one):
+        return bool((one != other).any())
+    with np.errstate(all="ignore"):
+        difference = np.abs(one.astype(np.complex128) - other.astype(np.complex128))
+        scale = np.sqrt(np.nanmean(np.where(np.isfinite(one), np.abs(one.astype(np.complex128)) ** 2, 0.0))) if one.size else 0.0
+        misplaced = (np.isnan(one) != np.isnan(other)).any()
+    return bool(misplaced or (np.nan_to_num(difference, posinf=0.0) > AGAIN * max(float(scale), 1e-30)).any())

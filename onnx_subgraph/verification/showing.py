@@ -1,0 +1,82 @@
+"""What an output can show: an output that no error could move past its bound is no evidence, however equal it is.
+
+An output shows nothing where it is NaN or infinite everywhere, where it is the same for all feeds, where two runs on the same
+feeds differ, or where its bound is wide: more than `WIDE` of its own spread, as in a chaotic network, whose roundings grow until
+they are as large as the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.judge import Array, Bound, flatten, is_float
+from onnx_subgraph.verification.verdict import Showing
+
+WIDE = 0.1
+"""The share of an output's spread that its bound may take; beyond it, the output shows nothing."""
+
+
+def showings(cases: Sequence[Case], random: Collection[str] = (), *, given: bool = False) -> tuple[Showing, ...]:
+    """What each output of the reference can show in these cases, in order. random: outputs that differ from run to run.
+
+    given: whether the bounds are the user's own; then they are not too wide.
+    """
+    flat = [flatten(case.outputs) for case in cases]
+    names = dict.fromkeys(name for outputs in flat for name in outputs)
+    fed = any(case.feeds for case in cases)
+    found = []
+    for name in names:
+        seen = [(outputs[name], case.bounds[name]) for outputs, case in zip(flat, cases, strict=True) if name in outputs]
+        if name in random:
+            found.append(Showing(name, "it is random: two runs on the same inputs differ"))
+        else:
+            found.append(_showing(name, seen, fed=fed, given=given))
+    return tuple(found)
+
+
+def _showing(name: str, seen: Sequence[tuple[Array, Bound]], *, fed: bool, given: bool) -> Showing:
+    arrays = [array for array, _ in seen if array.size]
+    if not arrays:
+        return Showing(name, "it is empty")
+    floats = is_float(arrays[0])
+    if floats and not any(np.isfinite(array).any() for array in arrays):
+        return Showing(name, "it is NaN or infinite everywhere")
+    if fed and len(seen) > 1 and _same(arrays):
+        return Showing(name, "it is the same for all inputs that were tried")
+    power = min(filter(None, (_power(array, allowed) for array, allowed in seen if array.size)), default=None)
+    if not given and power is not None and power > WIDE:
+        return Showing(
+            name, f"its own rounding moves it by {power:.0%} of its spread" if floats else "its values flip by rounding"
+        )
+    return Showing(name, "", power if floats else None)
+
+
+def _same(arrays: Sequence[Array]) -> bool:
+    """Whether all are one array, or hold one and the same number everywhere."""
+    first = arrays[0]
+    if all(array.shape == first.shape for array in arrays):
+        return all(_equal(array, first) for array in arrays)
+    number = first.reshape(-1)[:1]
+    return all(_equal(array.reshape(-1), np.broadcast_to(number, array.size)) for array in arrays)
+
+
+def _equal(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+
+
+def _power(array: Array, allowed: Bound) -> float | None:
+    """The bound as a share of the spread; of integers, the share that may flip. None where there is no spread to measure by."""
+    if not is_float(array):
+        return float(allowed.element) or None
+    with np.errstate(all="ignore"):
+        wide = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+        finite = wide[np.isfinite(wide)]
+        spread = float(np.std(finite)) if finite.size > 1 else float(np.abs(finite).max(initial=0.0))
+        own = float(np.sqrt(np.mean(np.broadcast_to(allowed.element, array.shape) ** 2)))
+    bound = allowed.aggregate if np.isfinite(allowed.aggregate) else own
+    if not np.isfinite(bound):
+        return np.inf
+    return bound / spread if spread else None
