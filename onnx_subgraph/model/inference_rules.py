@@ -163,9 +163,11 @@ def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _is_long_join(node: ir.Node) -> bool:
-    """Whether a node joins vectors to one of more elements than can be those of a shape."""
+    """Whether a node joins vectors that are no shapes: of more elements than a shape can have, or of floats."""
     if node.op_type != "Concat" or node.domain:
         return False
+    if any(value is not None and value.dtype is not None and value.dtype.is_floating_point() for value in node.inputs):
+        return all(value is not None and value.shape is not None and len(value.shape) == 1 for value in node.inputs)
     shapes = [None if value is None else value.shape for value in node.inputs]
     if not all(shape is not None and len(shape) == 1 for shape in shapes):
         return False
