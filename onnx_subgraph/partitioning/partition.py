@@ -189,7 +189,7 @@ class _Trial:
         """What verification says, and the engines whose backend failed: position → why."""
         opened: list[EngineSession] = []
 
-        def by_engines(candidate: Path) -> Session | Failure:
+        def by_engines() -> Session | Failure:
             try:
                 session = EngineSession(candidate, backends={self.backend.name: self.running}, weights=weights)
             except Exception as error:  # onnxruntime's exceptions share no class of their own

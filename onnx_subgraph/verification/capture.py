@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.files import write_temporary
 from onnx_subgraph.verification.feeds import Feeds
-from onnx_subgraph.verification.sessions import Failure, open_session, run
+from onnx_subgraph.verification.memory import open_model
+from onnx_subgraph.verification.randomness import with_results_yielded
+from onnx_subgraph.verification.sessions import Failure, run
 
 
 def capturable(model: ir.Model) -> set[str]:
@@ -31,29 +31,16 @@ def capture(
 
     source: the file that the model was read from, in whose folder its external data is.
     """
-    inner = _yielding(model, names)
+    inner = with_results_yielded(model, names)
     defaults = {v.name: v.const_value for v in model.graph.inputs if v.name in names and v.const_value is not None}
-    with TemporaryDirectory(prefix="onnx-subgraph-") as folder:
-        session = None
-        if inner.graph.outputs:
-            path = write_temporary(inner, source, Path(folder))
-            session = open_session(path, provider, optimised=False, folder=source.resolve().parent)
-        for given in feeds:
-            known = {name: tensor.numpy() for name, tensor in defaults.items()} | given
-            if isinstance(session, Failure):
-                yield session
-                continue
-            yielded = {} if session is None else run(session, given)
-            if isinstance(yielded, Failure):
-                yield yielded
-            else:
-                yield {name: yielded[name] if name in yielded else known[name] for name in names}
-
-
-def _yielding(model: ir.Model, names: Collection[str]) -> ir.Model:
-    """A copy of the model that yields the values of these names, graph inputs left out, and nothing else."""
-    copy = model.clone()
-    graph = copy.graph
-    graph.outputs.clear()
-    graph.outputs.extend(value for node in graph for value in node.outputs if value.name in names)
-    return copy
+    session = open_model(inner, source.resolve().parent, provider) if inner.graph.outputs else None
+    for given in feeds:
+        known = {name: tensor.numpy() for name, tensor in defaults.items()} | given
+        if isinstance(session, Failure):
+            yield session
+            continue
+        yielded = {} if session is None else run(session, given)
+        if isinstance(yielded, Failure):
+            yield yielded
+        else:
+            yield {name: yielded[name] if name in yielded else known[name] for name in names}

@@ -13,17 +13,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.files import write_temporary
-from onnx_subgraph.model.shapes import declared_only
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
 from onnx_subgraph.verification.judge import Bound, Noise, bound, flatten
+from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.sessions import Failure, Session, open_session, run
@@ -39,17 +37,13 @@ PATIENCE = 1.0
 """A model whose run takes less than these seconds is run at two sizes in any case."""
 SEARCH_SECONDS = 60.0
 """How long sizes are tried before the search is given up."""
-LARGE = 1 << 20
-"""Weights of as many bytes are handed to a session and not written into its model."""
-_PLAIN = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.INT64, ir.DataType.INT32)
 
 
 @dataclass(slots=True)
 class Drawing:
     """The original on one provider: finds cases that run on it, and fills in their outputs and bounds.
 
-    folder: where models are written that are only run. fed: the original as the cases feed it, once there are some: without its
-    random operators.
+    fed: the original as the cases feed it, once there are some: without its random operators.
     """
 
     path: Path
@@ -58,7 +52,6 @@ class Drawing:
     libraries: tuple[Path, ...]
     rtol: float | None
     atol: float | None
-    folder: Path
     remarks: list[str] = field(default_factory=list)
     draws: int = DRAWS
     fed: Fed = field(init=False)
@@ -70,7 +63,7 @@ class Drawing:
         self, seed: int, shapes: Mapping[str, tuple[int, ...]], given: Feeds | None, tell: Callable[[str], None]
     ) -> list[Case] | Failure:
         """The cases, judged and ready for the candidate; a Failure that says what to do when the reference does not run."""
-        session = self._open(self.path, optimised=False)
+        session = self._open_original(optimised=False)
         if isinstance(session, Failure):
             return Failure(f"onnxruntime does not load the original model: {session.message}")
         if given is not None:
@@ -79,7 +72,7 @@ class Drawing:
             cases = self._drawn(session, seed, shapes)
         if isinstance(cases, Failure):
             return cases
-        found = fed(self.model, session, cases, self._open_changed)
+        found = fed(self.model, session, cases, self._open)
         del session
         if isinstance(found, Failure):
             return found
@@ -90,15 +83,13 @@ class Drawing:
         self._bound(cases)
         return cases
 
-    def _open(self, model: Path | bytes, *, optimised: bool, weights: Mapping[str, Any] | None = None) -> Session | Failure:
-        folder = None if model == self.path else self.path.resolve().parent
-        return open_session(
-            model, self.provider, optimised=optimised, folder=folder, custom_op_libraries=self.libraries, weights=weights
-        )
+    def _open(self, model: ir.Model, *, optimised: bool = False, inferred: bool = False) -> Session | Failure:
+        """A session of a changed copy of the original."""
+        home = self.path.resolve().parent
+        return open_model(model, home, self.provider, optimised=optimised, inferred=inferred, libraries=self.libraries)
 
-    def _open_changed(self, model: ir.Model) -> Session | Failure:
-        """A session of a changed copy of the original, optimisation off."""
-        return self._open(write_temporary(model, self.path, self.folder), optimised=False)
+    def _open_original(self, *, optimised: bool) -> Session | Failure:
+        return open_session(self.path, self.provider, optimised=optimised, custom_op_libraries=self.libraries)
 
     def _given(self, session: Session, given: Feeds) -> list[Case] | Failure:
         outputs = run(session, given)
@@ -180,8 +171,8 @@ class Drawing:
         """Sets the bounds of all cases from rtol and atol or from the noise."""
         noises: list[dict[str, Noise]] = [{name: Noise() for name in flatten(case.outputs)} for case in cases]
         if self.rtol is None and self.atol is None:
-            changed = write_temporary(self.fed.model, self.path, self.folder) if self.fed.sources else self.path
-            optimised = self._open(changed, optimised=True)
+            changed = self._open(self.fed.model, optimised=True) if self.fed.sources else None
+            optimised = changed or self._open_original(optimised=True)
             self._listen(optimised, cases, noises, 1)
             del optimised
             noisy = self._open_noisy()
@@ -211,31 +202,11 @@ class Drawing:
 
     def _open_noisy(self) -> Session | Failure:
         """A session with noise inside: first with every shape said, for onnxruntime opens that several times faster."""
+        model = self.fed.model.clone()
         try:
-            model = self.fed.model.clone()
             if not add_noise(model, seed=1):
                 return Failure("no result of the model is of floats")
-            weights = _take_out_weights(model)
-            session = self._open(ir.serde.serialize_model(model).SerializeToString(), optimised=False, weights=weights)
-            if isinstance(session, Failure):
-                with declared_only(model):
-                    serialized = ir.serde.serialize_model(model).SerializeToString()
-                session = self._open(serialized, optimised=False, weights=weights)
-        except Exception as error:  # a model that onnx can't infer or write: the noise is measured otherwise
+        except Exception as error:  # a model that onnx_ir can't change: the noise is measured otherwise
             return Failure(str(error))
-        return session
-
-
-def _take_out_weights(model: ir.Model) -> dict[str, Any]:
-    """The large weights inside the model, replaced in it by external data: a session takes them as they are, uncopied."""
-    taken: dict[str, Any] = {}
-    for name, value in model.graph.initializers.items():
-        tensor = value.const_value
-        if tensor is None or isinstance(tensor, ir.ExternalTensor) or value.is_graph_input() or tensor.dtype not in _PLAIN:
-            continue
-        if tensor.nbytes >= LARGE:
-            taken[name] = np.ascontiguousarray(tensor.numpy())
-            value.const_value = ir.ExternalTensor(
-                "weights", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
-            )
-    return taken
+        session = self._open(model, inferred=True)
+        return self._open(model) if isinstance(session, Failure) else session

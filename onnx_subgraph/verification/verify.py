@@ -10,19 +10,17 @@ sessions never stand at the same time.
 from __future__ import annotations
 
 import itertools
-import shutil
-import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.files import load, write_temporary
-from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.model.specialize import fix_dimensions
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.case import Case
@@ -30,11 +28,20 @@ from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.judge import Finding, compare_all
+from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.nearness import exactly, nearness
 from onnx_subgraph.verification.observed import reached
 from onnx_subgraph.verification.randomness import with_results_fed
-from onnx_subgraph.verification.sessions import Failure, Outputs, Session, check_providers, open_session, placement, run
-from onnx_subgraph.verification.sessions import executed as executed_by
+from onnx_subgraph.verification.sessions import (
+    Failure,
+    Outputs,
+    Session,
+    check_providers,
+    executed,
+    open_session,
+    placement,
+    run,
+)
 from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.verdict import Placement, Run, Showing, Verdict
@@ -42,8 +49,8 @@ from onnx_subgraph.verification.verdict import Placement, Run, Showing, Verdict
 CPU = "CPUExecutionProvider"
 FUNCTION_DOMAIN = "onnx_subgraph"
 
-Opener = Callable[[Path], Session | Failure]
-"""Makes a session of a candidate's file."""
+Opener = Callable[[], Session | Failure]
+"""Makes a session of a candidate."""
 
 Nearer = Callable[[Case, Collection[str], Outputs], Mapping[str, Finding]]
 """Looks once more at those of the outputs that are not equal, and says which are nevertheless."""
@@ -124,13 +131,6 @@ class Reference:
         return model
 
     @cached_property
-    def _folder(self) -> Path:
-        """Where models are written that are only run; it goes with the reference."""
-        folder = Path(mkdtemp(prefix="onnx-subgraph-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return folder
-
-    @cached_property
     def _truth(self) -> Callable[[Mapping[str, Any]], Outputs]:
         return exactly(self.path, self._model)
 
@@ -140,41 +140,45 @@ class Reference:
         infer_shapes(model)
         return model
 
-    def verdict(self, candidate: Path, weights: Path | None = None, also: Mapping[str, Opener] | None = None) -> Verdict:
-        """Whether the candidate computes the same. weights: the folder of its external data, where that is not its own.
+    def verdict(
+        self, candidate: Path | ir.Model, weights: Path | None = None, also: Mapping[str, Opener] | None = None
+    ) -> Verdict:
+        """Whether the candidate computes the same. It is a file, or a model in memory that was made of the original.
 
+        weights: the folder of its external data, where that is not its own.
         also: other ways to run it, by the name that the runs then have for a provider, held against the first provider's cases;
         an output that is further off than the noise is equal nevertheless where it is as near to the truth (see `nearness`).
         """
-        fused = load(candidate, weights=weights)
+        fused = load(candidate, weights=weights) if isinstance(candidate, Path) else candidate
         strength = _strength(fused, self._libraries)
-        if problems := _interface_problems(self._model, fused):
+        with declared_only(fused):
+            problems = _interface_problems(self._model, fused)
+        if problems:
             return Verdict("different", strength, problems)
+        home = weights or (candidate if isinstance(candidate, Path) else self.path).resolve().parent
+        trial = _Trial(fused, candidate if isinstance(candidate, Path) else None, home, self._libraries)
         runs: list[Run] = []
-        placements: list[Placement] = []
-        executed: set[str] = set()
         for provider in self.providers:
             cases = self.cases(provider)
             if isinstance(cases, Failure):
                 return Verdict("not-run", strength, tuple(runs), cases.message)
-            path, home = self._without_randomness(candidate, fused, weights, provider)
             for optimised in (False, True):
                 self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
-                runs += self._candidate_runs(path, provider, optimised, cases, home, placements, executed)
+                runs += trial.runs(provider, optimised, cases, self._fed[provider].results)
         for name, opened in (also or {}).items():
             self._tell(f"candidate by {name}")
             cases = self.cases(self.providers[0])
             assert not isinstance(cases, Failure)
-            runs += _runs(opened(candidate), name, True, cases, self._nearer)
+            runs += _runs(opened(), name, True, cases, self._nearer)
         verdict = Verdict(
             "equivalent" if all(run.equal for run in runs) else "different",
             strength,
             tuple(runs),
             "; ".join(self._remarks),
-            tuple(placements),
+            tuple(trial.placements),
             self._showings,
             random=tuple(dict.fromkeys(str(source) for fed in self._fed.values() for source in fed.sources)),
-            reached=reached(fused, executed),
+            reached=reached(fused, trial.executed),
         )
         return _on_evidence(verdict)
 
@@ -216,9 +220,7 @@ class Reference:
         if self._inputs is None and (reason := unfeedable(model)):
             return Failure(f"{reason}; give them with --inputs")
         self._tell(f"reference on {provider}")
-        folder = self._folder / provider
-        folder.mkdir(exist_ok=True)
-        drawing = Drawing(self.path, model, provider, self._libraries, self._rtol, self._atol, folder)
+        drawing = Drawing(self.path, model, provider, self._libraries, self._rtol, self._atol)
         given = None if self._inputs is None else read_feeds(self._inputs, model.graph.inputs)
         cases = drawing.cases(self._seed, self._shapes, given, self._tell)
         if not isinstance(cases, Failure):
@@ -226,43 +228,50 @@ class Reference:
             self._fed[provider] = drawing.fed
         return cases
 
-    def _without_randomness(
-        self, candidate: Path, model: ir.Model, weights: Path | None, provider: str
-    ) -> tuple[Path, Path | None]:
-        """The candidate's file, and the folder of its external data: as it is, or with the results of random operators fed."""
-        if not self._fed[provider].sources:
-            return candidate, weights
-        fed = with_results_fed(model, self._fed[provider].results)
-        folder = self._folder / f"candidate-{provider}"
-        folder.mkdir(exist_ok=True)
-        return write_temporary(fed, candidate, folder), weights or candidate.resolve().parent
 
-    def _candidate_runs(
-        self,
-        path: Path,
-        provider: str,
-        optimised: bool,
-        cases: Sequence[Case],
-        weights: Path | None,
-        placements: list[Placement],
-        executed: set[str],
-    ) -> Iterator[Run]:
-        """The runs on one provider. placements, executed: get where nodes ran, and which, where optimisation is off."""
+@dataclass(slots=True)
+class _Trial:
+    """A candidate that is run. file: where it is, None for one that is in memory alone. home: the folder of its external data.
+
+    placements: where nodes ran, for every provider but the CPU's. executed: the nodes that ran, as onnxruntime names them.
+    """
+
+    model: ir.Model
+    file: Path | None
+    home: Path
+    libraries: Sequence[Path]
+    placements: list[Placement] = field(default_factory=list)
+    executed: set[str] = field(default_factory=set)
+
+    def runs(self, provider: str, optimised: bool, cases: Sequence[Case], results: Collection[str]) -> Iterator[Run]:
+        """All cases on one provider. results: the random results, which are fed."""
         placing = provider != CPU and not optimised
-        session = open_session(
-            path,
+        with TemporaryDirectory(prefix="onnx-subgraph-") as folder:
+            profile = None if optimised else Path(folder) / "ran"
+            session = self._opened(provider, optimised, results, placing, profile)
+            if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
+                self.placements.append(placed)
+            yield from _runs(session, provider, optimised, cases)
+            if profile is not None and not isinstance(session, Failure):
+                self.executed |= executed(session)
+
+    def _opened(
+        self, provider: str, optimised: bool, results: Collection[str], placing: bool, profile: Path | None
+    ) -> Session | Failure:
+        if self.file is None or results:
+            model = with_results_fed(self.model, results) if results else self.model
+            return open_model(
+                model, self.home, provider, optimised=optimised, libraries=self.libraries, placing=placing, profile=profile
+            )
+        return open_session(
+            self.file,
             provider,
             optimised=optimised,
-            folder=weights,
-            custom_op_libraries=self._libraries,
+            folder=self.home,
+            custom_op_libraries=self.libraries,
             placing=placing,
-            profile=None if optimised else self._folder / "ran",
+            profile=profile,
         )
-        if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
-            placements.append(placed)
-        yield from _runs(session, provider, optimised, cases)
-        if not optimised and not isinstance(session, Failure):
-            executed |= executed_by(session)
 
 
 def _on_evidence(verdict: Verdict) -> Verdict:

@@ -1,0 +1,79 @@
+"""A session of a model in memory: large weights are handed over as they are, neither serialized nor written to a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.shapes import declared_only
+from onnx_subgraph.verification.judge import Array
+from onnx_subgraph.verification.sessions import Failure, Session, open_session
+
+LARGE = 1 << 20
+"""Weights of as many bytes are handed over."""
+_PLAIN = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.INT64, ir.DataType.INT32)
+
+
+def open_model(
+    model: ir.Model,
+    home: Path,
+    provider: str,
+    *,
+    optimised: bool = False,
+    inferred: bool = False,
+    libraries: Sequence[Path] = (),
+    placing: bool = False,
+    profile: Path | None = None,
+) -> Session | Failure:
+    """A session for a model in memory. home: the folder of its external data.
+
+    inferred: say the shapes that inference found, not only those that the file declares: onnxruntime opens that several times
+    faster, and refuses it where it infers others. The other arguments are those of `open_session`.
+    """
+    try:
+        with _without_large_weights(model) as weights:
+            content = _serialized(model, inferred=inferred)
+    except Exception as error:  # a model that can't be written: protobuf's and onnx_ir's own errors
+        return Failure(str(error))
+    return open_session(
+        content,
+        provider,
+        optimised=optimised,
+        folder=home,
+        custom_op_libraries=libraries,
+        weights=weights,
+        placing=placing,
+        profile=profile,
+    )
+
+
+def _serialized(model: ir.Model, *, inferred: bool) -> bytes:
+    with nullcontext() if inferred else declared_only(model):
+        content: bytes = ir.serde.serialize_model(model).SerializeToString()
+    return content
+
+
+@contextmanager
+def _without_large_weights(model: ir.Model) -> Iterator[dict[str, Array]]:
+    """Within the block the large weights inside the model are declared as external data; gives their arrays by name."""
+    taken: dict[str, Array] = {}
+    before: list[tuple[ir.Value, ir.TensorProtocol]] = []
+    try:
+        for name, value in model.graph.initializers.items():
+            tensor = value.const_value
+            if tensor is None or isinstance(tensor, ir.ExternalTensor) or value.is_graph_input() or tensor.dtype not in _PLAIN:
+                continue
+            if tensor.nbytes >= LARGE:
+                taken[name] = np.ascontiguousarray(tensor.numpy())
+                before.append((value, tensor))
+                value.const_value = ir.ExternalTensor(
+                    "weights", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
+                )
+        yield taken
+    finally:
+        for value, tensor in before:
+            value.const_value = tensor
