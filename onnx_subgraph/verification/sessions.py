@@ -222,8 +222,14 @@ def placement(session: Session, provider: str) -> Placement | None:
 
 
 def executed(session: Session) -> frozenset[str]:
-    """The names of the nodes that have run in a session with a `profile`, inlined ones among them; it notes down no more."""
-    events = json.loads(Path(session.handle.end_profiling()).read_text(encoding="utf-8", errors="replace"))
+    """The names of the nodes that have run in a session with a `profile`, inlined ones among them; it notes down no more.
+
+    None of them where the notes are cut off, as on a full disk.
+    """
+    try:
+        events = json.loads(Path(session.handle.end_profiling()).read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return frozenset()
     names = (str(event.get("name", "")) for event in events if event.get("cat") == "Node")
     return frozenset(name.removesuffix(_RAN) for name in names if name.endswith(_RAN))
 
