@@ -108,7 +108,7 @@ def save(model: ir.Model, path: Path, source: Path | None) -> None:
     check_target(path, never=(*((source,) if source is not None else ()), *data))
     beside = source is not None and source.resolve().parent == path.resolve().parent
     with placed(model, path, keep=beside, never=data) as placement:
-        placement.write(lambda: _serialized(model, path))
+        placement.write(lambda: serialized(model, path))
 
 
 def size(model: ir.Model, unchanged: Path | None = None) -> int:
@@ -117,7 +117,7 @@ def size(model: ir.Model, unchanged: Path | None = None) -> int:
     unchanged: the file that is handed on in its place, where nothing was changed in it.
     """
     with placed(model, Path("model.onnx"), keep=True, never=()):
-        content = unchanged.stat().st_size if unchanged is not None else len(_serialized(model, Path("model.onnx")))
+        content = unchanged.stat().st_size if unchanged is not None else len(serialized(model, Path("model.onnx")))
         tensors = [value.const_value for value in _external(model)]
         data = {
             (tensor.location, tensor.offset): int(tensor.nbytes) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)
@@ -134,7 +134,7 @@ def write_temporary(model: ir.Model, source: Path, directory: Path) -> Path:
     path = Path(directory) / f"{source.stem}.candidate.onnx"
     data = sources(model)
     with placed(model, path, keep=True, never=data, inline=True) as placement:
-        placement.write(lambda: _serialized(model, path))
+        placement.write(lambda: serialized(model, path))
     return path
 
 
@@ -194,7 +194,8 @@ def _same_bytes(a: Path, b: Path) -> bool:
     return True
 
 
-def _serialized(model: ir.Model, path: Path) -> bytes:
+def serialized(model: ir.Model, path: Path) -> bytes:
+    """The bytes of the file `path` that the model is written to; its external data stays where it is. Raises ModelError."""
     try:
         with shapes.declared_only(model), _quiet("onnx_ir"):
             proto = ir.to_proto(model)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.shapes import declared_only
+from onnx_subgraph.model.files import serialized
 from onnx_subgraph.verification.judge import Array
 from onnx_subgraph.verification.sessions import Failure, Session, open_session
 
@@ -36,7 +36,7 @@ def open_model(
     """
     try:
         with _without_large_weights(model) as weights:
-            content = _serialized(model, inferred=inferred)
+            content = _with_inferred_shapes(model) if inferred else serialized(model, home / "model.onnx")
     except Exception as error:  # a model that can't be written: protobuf's and onnx_ir's own errors
         return Failure(str(error))
     return open_session(
@@ -51,9 +51,8 @@ def open_model(
     )
 
 
-def _serialized(model: ir.Model, *, inferred: bool) -> bytes:
-    with nullcontext() if inferred else declared_only(model):
-        content: bytes = ir.serde.serialize_model(model).SerializeToString()
+def _with_inferred_shapes(model: ir.Model) -> bytes:
+    content: bytes = ir.serde.serialize_model(model).SerializeToString()
     return content
 
 

@@ -151,7 +151,7 @@ class Reference:
         """
         fused = load(candidate, weights=weights) if isinstance(candidate, Path) else candidate
         strength = _strength(fused, self._libraries)
-        with declared_only(fused):
+        with declared_only(self._model), declared_only(fused):
             problems = _interface_problems(self._model, fused)
         if problems:
             return Verdict("different", strength, problems)
