@@ -18,6 +18,7 @@ from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.axis import numbered, same_axes
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual, close
+from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.operators import counts_in_result, history, is_axis, is_ordered
 
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
@@ -162,7 +163,6 @@ def _held(name: str, wanted: Any, actual: Any, expected: str, change: str, span:
     return None if same else Mismatch(expected, f"{name}={_words(actual)}", span, change)
 
 
-DECLARE = "declare the shapes of the inputs, or fix them: `onnx-subgraph specialize MODEL --shape INPUT=…`"
 """What to do where a shape is not known."""
 
 

@@ -12,7 +12,6 @@ from onnx_subgraph.language import falsity
 from onnx_subgraph.language.evaluation import Names
 from onnx_subgraph.language.pattern import Expression, Pattern
 from onnx_subgraph.language.sentence import free_names
-from onnx_subgraph.matching.attributes import DECLARE
 from onnx_subgraph.matching.chain import Front
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum
