@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("operators",),
     ("deadline",),
     ("paths",),
-    ("errors", "clock", "collection"),
+    ("errors", "clock", "collection", "temporary"),
 )
 """From top to bottom. A room imports from the rooms below it and from itself; rooms side by side do not know each other."""
 

@@ -1,22 +1,20 @@
 """Files that appear whole or not at all.
 
 A file is written under a temporary name in the target's folder, flushed to the disk and renamed over the target. Whatever goes
-wrong on the way (a full disk, ^C), the temporary file is removed and the target is as it was; of a process that is killed files
-named `.*.tmp` may be left, and never a model beside the data of another one.
+wrong on the way (a full disk, ^C), the temporary file is removed and the target is as it was. What a process leaves that is
+killed, the next one removes that writes there (`temporary`), and never is a model left beside the data of another one.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from onnx_subgraph import temporary
 from onnx_subgraph.errors import ModelError, UsageError
-
-_numbers = itertools.count()
 
 
 @contextmanager
@@ -27,28 +25,32 @@ def written_whole(*targets: Path) -> Iterator[tuple[BinaryIO, ...]]:
 
     Raises ModelError when the system refuses (no space, no permission), and leaves nothing behind then.
     """
-    temporary = [target.with_name(f".{target.name}.{os.getpid()}.{next(_numbers)}.tmp") for target in targets]
+    for folder in {target.parent for target in targets}:
+        temporary.sweep(folder)
+    paths = [temporary.beside(target) for target in targets]
     files: list[BinaryIO] = []
     try:
         try:
-            files.extend(path.open("xb") for path in temporary)
-            yield tuple(files)
-            for file in files:
-                file.flush()
-                os.fsync(file.fileno())
+            files.extend(path.open("xb") for path in paths)
+            with temporary.held(*paths):
+                yield tuple(files)
+                for file in files:
+                    file.flush()
+                    os.fsync(file.fileno())
+                    file.close()
+                with _set_aside(targets if len(targets) > 1 else ()):
+                    for path, target in zip(paths, targets, strict=True):
+                        path.replace(target)
         finally:
             for file in files:
                 file.close()
-        with _set_aside(targets if len(targets) > 1 else ()):
-            for path, target in zip(temporary, targets, strict=True):
-                path.replace(target)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ModelError(
             f"{targets[-1]}: cannot be written: {reason}", hint="nothing was left behind; free space or choose another output"
         ) from error
     finally:
-        for path in temporary:
+        for path in paths:
             path.unlink(missing_ok=True)
 
 
@@ -57,12 +59,13 @@ def _set_aside(targets: Sequence[Path]) -> Iterator[None]:
     """Within the block the targets are out of the way, the last one first; they come back if it fails, else they are gone."""
     aside: dict[Path, Path] = {}
     new = [target for target in targets if not target.exists()]
+    old = [target for target in reversed(targets) if target.is_file()]
     try:
-        for target in reversed(targets):
-            if target.is_file():
-                aside[target] = target.with_name(f".{target.name}.{os.getpid()}.{next(_numbers)}.tmp")
+        with temporary.locked(*old):
+            for target in old:
+                aside[target] = temporary.beside(target, "old")
                 target.replace(aside[target])
-        yield
+            yield
     except BaseException:
         for target in new:
             target.unlink(missing_ok=True)

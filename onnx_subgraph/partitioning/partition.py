@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import onnx_ir as ir
 
+from onnx_subgraph import temporary
 from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.registry import SHIPPED, find_backend
 from onnx_subgraph.clock import Clock, Progress
@@ -198,9 +198,9 @@ class _Trial:
             return Session(session, tuple(argument.name for argument in session.get_outputs()))
 
         weights = self.path.resolve().parent
-        with TemporaryDirectory(prefix="onnx-subgraph-") as folder, warnings.catch_warnings():
+        with temporary.folder() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", OnnxSubgraphWarning)  # the report tells them
-            candidate = write_temporary(partition.model, self.path, Path(folder))
+            candidate = write_temporary(partition.model, self.path, folder)
             verdict = reference.verdict(candidate, weights, also={self.backend.name: by_engines})
         failures = {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
         return verdict, {made.place: failures[made.node] for made in partition.engines if made.node in failures}
@@ -211,9 +211,9 @@ class _Trial:
         if isinstance(cases, Failure):
             return {}
         weights = self.path.resolve().parent
-        with TemporaryDirectory(prefix="onnx-subgraph-") as folder, warnings.catch_warnings():
+        with temporary.folder() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", OnnxSubgraphWarning)  # the report tells them
-            candidate = write_temporary(partition.model, self.path, Path(folder))
+            candidate = write_temporary(partition.model, self.path, folder)
             found = slower(self.path, candidate, weights, self.running, CPU, cases[0].feeds)
         return {made.place: found[made.node] for made in partition.engines if made.node in found}
 

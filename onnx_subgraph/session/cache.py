@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnx_subgraph import temporary
 from onnx_subgraph.session.digest import Memory, file_digest, stamp
 
 MANIFEST = "entry.json"
@@ -158,7 +158,7 @@ class NoCache:
 
     def get(self, key: str, fill: Fill) -> Entry:
         """An entry that is made now. Raises what `fill` raises, and OSError."""
-        folder = Path(tempfile.mkdtemp(prefix="onnx-subgraph-session-"))
+        folder = temporary.make_folder()
         try:
             note = fill(folder)
         except BaseException:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
 import onnx_ir as ir
 
+from onnx_subgraph import temporary
 from onnx_subgraph.model.files import read, write_temporary
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.rewrite import Rewrite
@@ -88,10 +88,10 @@ def own_work(original: ir.Model, fused: ir.Model, source: Path, rewrites: Sequen
 
     source: the file that the original was read from, in whose folder its external data is.
     """
-    with TemporaryDirectory(prefix="onnx-subgraph-") as folder:
+    with temporary.folder() as folder:
         made = []
         for name, model in (("original", original), ("fused", fused)):
-            home = Path(folder) / name
+            home = folder / name
             home.mkdir()
             path = write_temporary(model, source, home)
             optimised = optimise(path, provider, home / "optimised.onnx", folder=source.resolve().parent)
@@ -113,8 +113,8 @@ def own_operators(model: ir.Model, source: Path, provider: str) -> Operators:
     source: the file that the model was read from, in whose folder its external data is. What a call of a function became by
     inlining is left out.
     """
-    with TemporaryDirectory(prefix="onnx-subgraph-") as folder:
-        optimised = optimise(source, provider, Path(folder) / "optimised.onnx", folder=source.resolve().parent)
+    with temporary.folder() as folder:
+        optimised = optimise(source, provider, folder / "optimised.onnx", folder=source.resolve().parent)
         if isinstance(optimised, Failure):
             return {}
         by_itself, before = _optimised(optimised), _written(model)

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph import temporary
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.model.specialize import fix_dimensions
@@ -246,8 +246,8 @@ class _Trial:
     def runs(self, provider: str, optimised: bool, cases: Sequence[Case], results: Collection[str]) -> Iterator[Run]:
         """All cases on one provider. results: the random results, which are fed."""
         placing = provider != CPU and not optimised
-        with TemporaryDirectory(prefix="onnx-subgraph-") as folder:
-            profile = None if optimised else Path(folder) / "ran"
+        with temporary.folder() as folder:
+            profile = None if optimised else folder / "ran"
             session = self._opened(provider, optimised, results, placing, profile)
             if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
                 self.placements.append(placed)

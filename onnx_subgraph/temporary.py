@@ -1,0 +1,184 @@
+"""Temporary files and folders that no killed process leaves for good.
+
+Their names say whose they are: program, machine, process. Who makes one first removes what dead processes of this program left in
+the same folder. A process that lives holds a lock on what is its own, which ends with it, however it ends; a file of another
+machine, whose processes can't be seen from here, has to be a day old besides.
+
+A file that was set aside (`.old`) comes back, where a temporary file of the same process shows that its work was not complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import os
+import re
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAM = "onnx-subgraph"
+ABANDONED_SECONDS = 24 * 3600.0
+"""The age at which what another machine left is removed: no run writes a file for so long."""
+_HAS_LOCKS = importlib.util.find_spec("fcntl") is not None
+"""Without locks, as on Windows, age alone tells."""
+_HOST = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:40] or "unknown"
+_MARK = re.compile(rf"(?:^|\.){PROGRAM}-(?P<host>\w+)-(?P<pid>\d+)-\w+(?:\.(?P<kind>tmp|old))?$")
+_numbers = itertools.count()
+_mine: set[Path] = set()
+"""What this process has at the moment."""
+
+
+def beside(target: Path, kind: str = "tmp") -> Path:
+    """A name for a temporary file in the folder of `target`. kind: "old" for what `target` was before."""
+    return target.with_name(f".{target.name}.{_mark()}.{kind}")
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A temporary folder, within the block."""
+    path = make_folder()
+    with held(path):
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def make_folder() -> Path:
+    """A temporary folder that its user removes."""
+    parent = Path(tempfile.gettempdir())
+    sweep(parent)
+    return Path(tempfile.mkdtemp(prefix=f"{_mark()}_", dir=parent))
+
+
+@contextmanager
+def held(*paths: Path) -> Iterator[None]:
+    """Within the block these temporary files and folders are in use, by whatever name; `remove_mine` knows them."""
+    _mine.update(paths)
+    try:
+        with locked(*paths):
+            yield
+    finally:
+        _mine.difference_update(paths)
+
+
+@contextmanager
+def locked(*paths: Path) -> Iterator[None]:
+    """Holds the system's locks on files and folders, where there are such locks; another's is no reason to wait."""
+    descriptors = []
+    try:
+        for path in paths if _HAS_LOCKS else ():
+            with contextlib.suppress(OSError):
+                descriptors.append(os.open(path, os.O_RDONLY))
+                _take_lock(descriptors[-1])
+        yield
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def remove_mine() -> None:
+    """Removes all that this process has at the moment, as `sweep` will once it is dead: who should do so is given up."""
+    for place in {path.parent for path in tuple(_mine)}:
+        _settle([one for one in _all_in(place) if one.owner == (_HOST, os.getpid())])
+
+
+def sweep(place: Path) -> None:
+    """Removes what dead processes left in a folder, and puts back what they had set aside. What can't be removed stays."""
+    left = [one for one in _all_in(place) if one.is_abandoned()]
+    for owner in {one.owner for one in left}:
+        _settle([one for one in left if one.owner == owner])
+
+
+def _mark() -> str:
+    return f"{PROGRAM}-{_HOST}-{os.getpid()}-{next(_numbers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Something with a name of ours. owner: machine and process. kind: "tmp", "old", or "" for a folder."""
+
+    path: Path
+    owner: tuple[str, int]
+    kind: str
+
+    @classmethod
+    def of(cls, path: Path) -> _Left | None:
+        found = _MARK.search(path.name)
+        if found is None or (found["kind"] is None) != path.is_dir():
+            return None
+        return cls(path, (found["host"], int(found["pid"])), found["kind"] or "")
+
+    def is_abandoned(self) -> bool:
+        """Whether its process is surely gone."""
+        host, pid = self.owner
+        gone = _HAS_LOCKS and host == _HOST and not _is_running(pid)
+        with contextlib.suppress(OSError):
+            return (gone or time.time() - self.path.lstat().st_mtime > ABANDONED_SECONDS) and not _is_locked(self.path)
+        return False
+
+    def settle(self, *, complete: bool) -> None:
+        """Removes it, or brings it back where the work of its process was not complete."""
+        with contextlib.suppress(OSError):
+            if self.kind == "old" and not complete:
+                self.path.replace(self.path.with_name(_MARK.sub("", self.path.name).removeprefix(".")))
+            elif self.kind:
+                self.path.unlink()
+            else:
+                shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _all_in(place: Path) -> list[_Left]:
+    """All in a folder that has a name of ours."""
+    try:
+        return [one for path in place.iterdir() if (one := _Left.of(path)) is not None]
+    except OSError:
+        return []
+
+
+def _settle(left: Sequence[_Left]) -> None:
+    """Removes what one process left. A temporary file among it shows that not all had their names yet."""
+    complete = not any(one.kind == "tmp" for one in left)
+    for one in sorted(left, key=lambda one: one.kind != "old"):
+        one.settle(complete=complete)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it runs, and is another user's
+        return True
+    return True
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether another process holds the lock; where that can't be told, it may."""
+    if not _HAS_LOCKS:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return True
+    try:
+        _take_lock(descriptor)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _take_lock(descriptor: int) -> None:
+    """Raises OSError where another process has it."""
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

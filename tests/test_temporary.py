@@ -1,0 +1,149 @@
+"""What a killed process leaves is removed by the next one that writes there; what is, or may be, another's stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph import temporary
+from onnx_subgraph.cli import main
+from onnx_subgraph.errors import ModelError
+from onnx_subgraph.model.atomic import written_whole
+from tests.cli.conftest import GELU, ROOT, save
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="locks and signals as on POSIX")
+HOST = temporary._HOST
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from onnx_subgraph import temporary
+from onnx_subgraph.cli import main
+from onnx_subgraph.errors import ModelError
+from onnx_subgraph.model.atomic import written_whole
+
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+
+folder, when = Path(sys.argv[1]), sys.argv[2]
+with temporary.folder() as other, written_whole(folder / "m.onnx.data", folder / "m.onnx") as files:
+    (other / "weights").write_bytes(b"many")
+    for file in files:
+        file.write(b"new")
+    if when == "writing":
+        die()
+    replace, calls = Path.replace, []
+    def counted(*paths):
+        calls.append(paths)
+        replace(*paths)
+        if len(calls) == int(when):
+            die()
+    Path.replace = counted
+"""
+
+
+def killed(folder: Path, when: str) -> None:
+    """A process that writes a model and its data into `folder`, and is killed there; its temporary folder is in `folder`."""
+    done = subprocess.run([sys.executable, "-c", KILLED, folder, when], cwd=ROOT, env={**os.environ, "TMPDIR": str(folder)})
+    assert done.returncode == -signal.SIGKILL
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@POSIX
+def test_the_next_write_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    killed(tmp_path, "writing")
+    assert len(names(tmp_path)) == 3
+    with written_whole(tmp_path / "other") as (file,):
+        file.write(b"x")
+    assert names(tmp_path) == {"other"}
+
+
+@POSIX
+@pytest.mark.parametrize(
+    "when", ["1", "2", "3", "4"], ids=["set one aside", "set both aside", "put one in place", "put both in place"]
+)
+def test_a_model_and_its_data_are_both_old_or_both_new(tmp_path: Path, when: str) -> None:
+    for name in ("m.onnx", "m.onnx.data"):
+        (tmp_path / name).write_bytes(b"old")
+    killed(tmp_path, when)
+    temporary.sweep(tmp_path)
+    assert names(tmp_path) == {"m.onnx", "m.onnx.data"}
+    assert {path.read_bytes() for path in tmp_path.iterdir()} == {b"new" if when == "4" else b"old"}
+
+
+@POSIX
+def test_fuse_cleans_the_folders_that_it_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    killed(tmp_path, "writing")
+    killed(place, "writing")
+    assert main(["fuse", str(save(GELU, tmp_path / "gelu.onnx"))]) == 0
+    assert names(tmp_path) == {"gelu.onnx", "gelu.fused.onnx", "temporary"}
+    assert names(place) <= {".ses"}  # onnxruntime's
+
+
+def test_what_a_living_process_has_stays(tmp_path: Path) -> None:
+    with written_whole(tmp_path / "a"):
+        before = names(tmp_path)
+        temporary.sweep(tmp_path)
+        assert names(tmp_path) == before
+
+
+@POSIX
+def test_a_lock_tells_of_a_process_that_cannot_be_seen(tmp_path: Path) -> None:
+    """In another container of the same name: its number is not in use here, but it holds its lock."""
+    path = tmp_path / f".m.onnx.onnx-subgraph-{HOST}-{2**22 + 1}-0.tmp"
+    path.touch()
+    with temporary.locked(path):
+        temporary.sweep(tmp_path)
+        assert path.exists()
+    temporary.sweep(tmp_path)
+    assert not path.exists()
+
+
+def test_what_another_machine_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    path = tmp_path / f".m.onnx.onnx-subgraph-another_{HOST}-{os.getpid()}-0.tmp"
+    path.touch()
+    temporary.sweep(tmp_path)
+    assert path.exists()
+    os.utime(path, (0, 0))
+    temporary.sweep(tmp_path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".m.onnx.1234567.0.tmp",
+        "m.onnx.tmp",
+        f"onnx-subgraph-{HOST}-{2**22 + 1}-0.onnx",
+        "onnx-subgraph-notes-2026-03-04",
+        ".x.tmp",
+    ],
+)
+def test_other_files_stay(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    os.utime(tmp_path / name, (0, 0))
+    temporary.sweep(tmp_path)
+    assert names(tmp_path) == {name}
+
+
+def test_what_is_given_up_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever was given up can't put into place any more what it had begun."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "mine").write_bytes(b"old")
+    with pytest.raises(ModelError), temporary.folder() as folder, written_whole(tmp_path / "mine") as (file,):
+        (folder / "weights").touch()
+        file.write(b"new")
+        temporary.remove_mine()
+        assert names(tmp_path) == {"mine"}
+    assert (tmp_path / "mine").read_bytes() == b"old"
