@@ -74,6 +74,7 @@ def check_names(pattern: Pattern, fields: Fields) -> None:
     for block in pattern.replace.values():
         _check_replacement(pattern, block, names)
     _check_unused(pattern, names)
+    _check_read(pattern)
     _check_example(pattern, fields, names)
 
 
@@ -176,6 +177,24 @@ def _check_unused(pattern: Pattern, names: Bound) -> None:
         if uses[name] < 2 and name not in names.axes:
             message = f"`{name}` is not used" if name in names.assigned else f"`{name}` is captured and not used"
             raise PatternError(message, span=_place(pattern.match, name), hint=hint)
+
+
+def _check_read(pattern: Pattern) -> None:
+    """Every line leads to a result: what no line reads and no replacement provides would never be looked for."""
+    needed, lines = set(pattern.results), pattern.match.assignments
+    for line in reversed(lines):
+        if needed.isdisjoint(line.names):
+            name = next(n for n in line.names if n != "_")
+            asked = any(name in free_names(e) for e in (*pattern.where, *(e for _, e in pattern.let)))
+            given = any(name in _used(a.term) for block in pattern.replace.values() for a in block)
+            message = f"no line of `match` reads `{name}`, and no replacement provides it, so it would not be looked for"
+            hint = "read it in a line below, assign it in `replace`, or leave the line out"
+            if asked or given:
+                hint = f"what {'a sentence asks of' if asked else '`replace` reads'} must be part of what is matched: {hint}"
+            elif not pattern.replace:
+                hint = "without `replace` the last line is the result: read it there, or write a `replace` that assigns it"
+            raise PatternError(message, span=line.span, hint=hint)
+        needed.update(_used(line.term))
 
 
 def _check_example(pattern: Pattern, fields: Fields, names: Bound) -> None:

@@ -109,6 +109,13 @@ class Pattern:
         return camel_case(self.id) if self.grow is None else self.grow.operator
 
     @property
+    def results(self) -> tuple[str, ...]:
+        """The names of `match` that replacements provide, in the order of `match`; without a replacement, the last line's."""
+        provided = {name for block in self.replace.values() for name in block.names}
+        names = tuple(name for name in self.match.names if name in provided)
+        return names or tuple(n for a in self.match.assignments[-1:] for n in a.names if n != "_")
+
+    @property
     def targets(self) -> tuple[str, ...]:
         """The targets this pattern can be fused for, in the order of `TARGETS`."""
         return tuple(t for t in TARGETS if t in self.replace or t == "function")

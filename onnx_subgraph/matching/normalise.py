@@ -53,8 +53,7 @@ class _Normaliser:
         self.statics = static_names(pattern)
         self.names: dict[str, Name] = {}
         uses = Counter(t.name for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable))
-        provided = {n for block in pattern.replace.values() for n in block.names} & set(pattern.match.names)
-        self.roots = tuple(n for n in pattern.match.names if n in provided) or pattern.match.names[-1:]
+        self.roots = pattern.results
         self.spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)} | pattern.shares
         self.dissolved = {n for n in pattern.match.names if n not in self.roots and n not in self.spoken}
         self.inlined = {n for n in self.dissolved if uses[n] == 1}
