@@ -21,6 +21,7 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
 from onnx_subgraph.model.gaps import Gap, gaps
 from onnx_subgraph.model.opset import raise_opset
+from onnx_subgraph.model.overridable import Overridable, make_constant, overridable
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.paths import StrPath
@@ -46,6 +47,7 @@ class Options:
     target: "onnxruntime", "standard" or "function". prefer: "speed" leaves apart what was measured to be slower fused on one of
     the providers, "fusion" fuses it. providers: execution providers, each verified by itself. assumed: others, that must
     load the result as a table of their kernels has it, and that nothing is run on.
+    constant_initializers: take initializers that are inputs as well out of the inputs, so that they are constants.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
     operator each.
@@ -77,6 +79,7 @@ class Options:
     thorough: bool = False
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
+    constant_initializers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,9 @@ class FuseResult:
     output: the file written, or None (dry run, a verdict "different", or with `strict` something undone). unchanged: nothing
     fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
-    gaps: where shape inference gave up. sites: each rewrite by itself, where that was asked for. seconds: stage → wall-clock
-    seconds. operators: how often each is there.
+    gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
+    made_constant: those that were taken out of the inputs on request. sites: each rewrite by itself, where that was asked for.
+    seconds: stage → wall-clock seconds. operators: how often each is there.
     """
 
     model: Path
@@ -113,6 +117,8 @@ class FuseResult:
     assumed: tuple[str, ...] = ()
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
+    overridable: Overridable = field(default_factory=Overridable)
+    made_constant: tuple[str, ...] = ()
 
 
 UNVERIFIED = "--provider verifies it on one that is here as well, --no-verify writes it unverified"
@@ -148,10 +154,12 @@ def fuse(
         shapes=options.shapes,
         inputs=options.inputs,
         fixed=options.fixed,
+        constant_initializers=options.constant_initializers,
         progress=clock.progress,
     )
     with clock.stage("load"), uncollected():
         original = load(model)
+        made_constant = make_constant(original) if options.constant_initializers else ()
         infer_shapes(original)
         before, opset_before = _operators(original), original.opset_imports.get("", 0)
     if options.fixed:
@@ -160,7 +168,8 @@ def fuse(
     if options.marks:
         replace_marked(original, options.marks)
         infer_shapes(original)
-    given_up = gaps(original)
+    given_up, replaceable = gaps(original), overridable(original)
+    prepared = bool(options.fixed or options.marks or made_constant)
     notes: dict[int, str] = {}
     undone: dict[Place, Undone] = {}
     rewriter = Rewriter(
@@ -175,7 +184,7 @@ def fuse(
         recording=options.verify,
     )
     for attempt in _attempts(original, rewriter, options.opset, clock, notes):
-        settled = _settled(attempt, rewriter, reference, options, clock, opset_before)
+        settled = _settled(attempt, rewriter, reference, options, clock, None if prepared else opset_before)
         undone |= {one.rewrite.place: one for one in settled.undone}
         if not _has_failed(attempt, settled):
             break
@@ -184,7 +193,7 @@ def fuse(
     for rewrite in fused.rewrites:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
     skips = tuple(_explained(s, notes) for s in fused.skips)
-    unchanged = not fused.rewrites and not options.fixed and not options.marks and fused.opset == opset_before
+    unchanged = not fused.rewrites and not prepared and fused.opset == opset_before
     after = _operators(fused.model)
     result = FuseResult(
         model=model,
@@ -210,6 +219,8 @@ def fuse(
         operators_after=after,
         assumed=options.assumed,
         gaps=given_up,
+        overridable=replaceable,
+        made_constant=made_constant,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     writes = writes and not (options.strict and undone)
@@ -334,15 +345,17 @@ class _Attempt:
 
 
 def _settled(
-    attempt: _Attempt, rewriter: Rewriter, reference: Reference, options: Options, clock: Clock, opset: int
+    attempt: _Attempt, rewriter: Rewriter, reference: Reference, options: Options, clock: Clock, opset: int | None
 ) -> Settled[Fused]:
-    """The attempt verified, without the rewrites that made it different. opset: the model's own."""
+    """The attempt verified, without the rewrites that made it different. opset: the file's own; None where the model is no more
+    the file's, whatever fuses.
+    """
     first, model = attempt.fused, reference.path
     if not options.verify:
         return Settled(first, Verdict("not-run", reason="verification was not asked for"))
     if not options.providers:
         return Settled(first, Verdict("not-run", reason=f"it can't be run on {' or '.join(options.assumed)} here; {UNVERIFIED}"))
-    if not first.rewrites and not options.fixed and not options.marks and first.opset == opset:
+    if not first.rewrites and first.opset == opset:
         return Settled(first, Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte"))
 
     def verdict(fused: Fused) -> Verdict:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnx_subgraph.cli.options import MODEL, check_ids, json_option, patterns_option, prefer_option, time_limit_option
+from onnx_subgraph.cli.options import (
+    MODEL,
+    check_ids,
+    constant_initializers_option,
+    json_option,
+    patterns_option,
+    prefer_option,
+    time_limit_option,
+)
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--node", metavar="NAME", help="Only what has to do with the node of this name.")
 @patterns_option
 @prefer_option
+@constant_initializers_option
 @time_limit_option
 @json_option
 def explain(
@@ -32,6 +41,7 @@ def explain(
     node: str | None,
     patterns: tuple[Path, ...],
     prefer: str,
+    constant_initializers: bool,
     time_limit: float,
     as_json: bool,
 ) -> int:
@@ -54,7 +64,9 @@ def explain(
     only = (pattern,) if pattern else ()
     # A region becomes a function and nothing else: asked about one, we don't answer that the target is another.
     target = "function" if pattern and library.get(pattern).grow else "onnxruntime"
-    options = pipeline.Options(target, prefer=prefer, only=only, dry_run=True, verify=False)
+    options = pipeline.Options(
+        target, prefer=prefer, only=only, dry_run=True, verify=False, constant_initializers=constant_initializers
+    )
     hint = "PATTERN asks about one pattern only, --time-limit gives more time"
     with progress() as say, limited(time_limit, lambda stage: say(f"{model}: {stage}"), hint) as told_stage:
         result = pipeline.explain(model, library, options, told_stage)

@@ -19,6 +19,7 @@ from onnx_subgraph.cli.ci import Wanted, ci_options, held
 from onnx_subgraph.cli.options import (
     MODEL,
     check_ids,
+    constant_initializers_option,
     feeds_options,
     flat,
     identifiers,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     "without --provider nothing is run at all.",
 )
 @prefer_option
+@constant_initializers_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
 @click.option(
@@ -108,6 +110,7 @@ def fuse(
     target: str,
     providers: tuple[str, ...],
     prefer: str,
+    constant_initializers: bool,
     assumed: tuple[str, ...],
     no_verify: bool,
     strict: bool,
@@ -159,6 +162,7 @@ def fuse(
         providers=() if assumed and not _is_given("providers") else providers,
         assumed=assumed,
         prefer=prefer,
+        constant_initializers=constant_initializers,
         only=flat(only),
         skip=flat(skip),
         verify=not no_verify,

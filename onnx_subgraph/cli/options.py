@@ -120,6 +120,15 @@ def provider_option(command: Command) -> Command:
     )(command)
 
 
+def constant_initializers_option(command: Command) -> Command:
+    """`--constant-initializers`: weights that are inputs of the graph are constants."""
+    return click.option(
+        "--constant-initializers",
+        is_flag=True,
+        help="Take initializers that are inputs as well out of the inputs: they are then constants, and no run can replace them.",
+    )(command)
+
+
 def target_option(command: Command) -> Command:
     """`--target`: what a fusion becomes."""
     return click.option(

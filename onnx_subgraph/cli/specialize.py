@@ -13,6 +13,7 @@ import click
 from onnx_subgraph.cli.options import (
     MODEL,
     check_ids,
+    constant_initializers_option,
     feeds_options,
     flat,
     identifiers,
@@ -50,6 +51,7 @@ from onnx_subgraph.paths import beside
 @click.option("--to", "last", multiple=True, metavar="VALUE", help="… and this one. Both may be repeated.")
 @click.option("--skip", type=identifiers, multiple=True, metavar="ID,…", help="Do not use these patterns. May be repeated.")
 @target_option
+@constant_initializers_option
 @provider_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @feeds_options
@@ -71,6 +73,7 @@ def specialize(
     last: tuple[str, ...],
     skip: tuple[tuple[str, ...], ...],
     target: str,
+    constant_initializers: bool,
     providers: tuple[str, ...],
     no_verify: bool,
     opset: str,
@@ -111,6 +114,7 @@ def specialize(
     check_ids(flat(skip), library)
     options = Options(
         target=target,
+        constant_initializers=constant_initializers,
         providers=providers,
         skip=flat(skip),
         verify=not no_verify,

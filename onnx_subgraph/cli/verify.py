@@ -11,7 +11,15 @@ from typing import Any
 
 import click
 
-from onnx_subgraph.cli.options import MODEL, feeds_options, json_option, provider_option, shapes, time_limit_option
+from onnx_subgraph.cli.options import (
+    MODEL,
+    constant_initializers_option,
+    feeds_options,
+    json_option,
+    provider_option,
+    shapes,
+    time_limit_option,
+)
 
 
 @click.command(short_help="Say whether one model computes the same as another.")
@@ -19,12 +27,14 @@ from onnx_subgraph.cli.options import MODEL, feeds_options, json_option, provide
 @click.argument("candidate", type=MODEL)
 @provider_option
 @feeds_options
+@constant_initializers_option
 @time_limit_option
 @json_option
 def verify(
     reference: Path,
     candidate: Path,
     providers: tuple[str, ...],
+    constant_initializers: bool,
     shape: tuple[tuple[str, tuple[int, ...]], ...],
     time_limit: float,
     as_json: bool,
@@ -38,7 +48,15 @@ def verify(
 
     hint = "--shape compares on smaller inputs, --time-limit gives more time"
     with progress() as say, limited(time_limit, say, hint) as tell:
-        verdict = compare(reference, candidate, providers=providers, shapes=shapes(shape), progress=tell, **feeds)
+        verdict = compare(
+            reference,
+            candidate,
+            providers=providers,
+            shapes=shapes(shape),
+            constant_initializers=constant_initializers,
+            progress=tell,
+            **feeds,
+        )
     if as_json:
         show_json({"reference": str(reference), "candidate": str(candidate), **json.verdict(verdict)})
     else:

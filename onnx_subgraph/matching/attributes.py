@@ -163,9 +163,6 @@ def _held(name: str, wanted: Any, actual: Any, expected: str, change: str, span:
     return None if same else Mismatch(expected, f"{name}={_words(actual)}", span, change)
 
 
-"""What to do where a shape is not known."""
-
-
 def _same_axes(a: Any, b: Any) -> bool | None:
     """As `same_axes`, of one axis as well as of a list; whether both are absent where one of them is."""
     lists = [(v,) if isinstance(v, int) else v for v in (a, b)]

@@ -226,7 +226,7 @@ def _opened(value: Target | None, expected: str) -> str:
     """What to change where a constant is expected, and the value could be one."""
     if not isinstance(value, ir.Value) or "constant" not in expected or not _is_overridable(value):
         return ""
-    return f"take {value.name} out of the inputs of the graph, so that nothing can override it"
+    return f"take {value.name} out of the inputs of the graph, so that nothing can override it: --constant-initializers"
 
 
 def _veiled(pattern: Pattern, view: View, value: Target | None) -> str:

@@ -152,6 +152,8 @@ def _found(result: FuseResult) -> Object:
             }
             for group in grouping.skipped(result.skipped)
         ],
+        "overridable": {"initializers": list(result.overridable.names), "readers": result.overridable.readers},
+        **({"made_constant": list(result.made_constant)} if result.made_constant else {}),
         "gaps": [
             {
                 "operator": group.first.operator,

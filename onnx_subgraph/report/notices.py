@@ -22,7 +22,7 @@ REPORT = "please report it with what --json has under `bugs`"
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One of them. kind: "bug" or "gap". title: of one or two words. change: the next step, "" where there is none."""
+    """One of them. kind: "bug", "inputs", "interface" or "gap". title: a few words. change: the next step, "" for none."""
 
     kind: str
     title: str
@@ -42,7 +42,11 @@ class Gaps:
 
 def notices(result: FuseResult) -> tuple[Notice, ...]:
     """What has to be said first of a result, the gravest first."""
-    return (*_bugs(result), *(_gap(group) for group in gaps(result) if group.patterns or not group.first.node))
+    return (
+        *_bugs(result),
+        *_initializers(result),
+        *(_gap(group) for group in gaps(result) if group.patterns or not group.first.node),
+    )
 
 
 def bug(skip: grouping.Skipped) -> str:
@@ -75,6 +79,20 @@ def _needing(behind: frozenset[str], result: FuseResult) -> Iterable[str]:
 def _bugs(result: FuseResult) -> Iterable[Notice]:
     for group in grouping.skipped(skip for skip in result.skipped if skip.bug is not None):
         yield Notice("bug", "Bug", f"{bug(group)}. What it matched there is as it was, and everything else was fused.", REPORT)
+
+
+def _initializers(result: FuseResult) -> Iterable[Notice]:
+    """What a run may replace is no constant; what was made one on request changes the interface."""
+    if number := len(result.overridable.names):
+        are = "initializer is an input" if number == 1 else "initializers are inputs"
+        sentence = (
+            f"{number} {are} as well, which a run may replace: at the {count(result.overridable.readers, 'node')} that "
+            f"read {'it' if number == 1 else 'them'} nothing is fused that needs a constant."
+        )
+        yield Notice("inputs", "Weights are inputs", sentence, "--constant-initializers takes them out of the inputs")
+    if number := len(result.made_constant):
+        inputs = f"{count(number, 'initializer')} {'is' if number == 1 else 'are'} no input any more"
+        yield Notice("interface", "Interface", f"As --constant-initializers asks, {inputs}: a run can't replace them.")
 
 
 def _gap(group: Gaps) -> Notice:

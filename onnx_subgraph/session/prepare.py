@@ -73,6 +73,8 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
     if settings.skip:
         options += ["--skip", ",".join(settings.skip)]
     options += [part for path in several(settings.patterns) for part in ("--patterns", str(path.absolute()))]
+    if settings.constant_initializers:
+        options.append("--constant-initializers")
     return (*options, *([] if settings.verify else ["--no-verify"]))
 
 

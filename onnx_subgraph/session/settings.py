@@ -39,7 +39,8 @@ class SessionSettings:
     enabled: False loads models as they are. skip, patterns, target: as the options of `onnx-subgraph fuse`; no target stands for
     standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
     backend: of `onnx-subgraph partition`, None for fusing alone. isolated: it prepares and runs in processes of its own, which it
-    may crash. measure: as the option of `onnx-subgraph partition`. verify: compare the fused model with the original first.
+    may crash. measure: as the option of `onnx-subgraph partition`. constant_initializers: as the option of `onnx-subgraph fuse`;
+    the session then has fewer inputs. verify: compare the fused model with the original first.
     strict: a failure raises, and does not fall back to the unmodified model with a warning.
     cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
     """
@@ -51,6 +52,7 @@ class SessionSettings:
     target: str | None = None
     skip: tuple[str, ...] = ()
     patterns: StrPath | Sequence[StrPath] = ()
+    constant_initializers: bool = False
     verify: bool = True
     strict: bool = False
     cache: StrPath | None = field(default_factory=cache_folder)
@@ -71,6 +73,7 @@ class SessionSettings:
             target=given.get("TARGET") or None,
             skip=tuple(part.strip() for part in given.get("SKIP", "").split(",") if part.strip()),
             patterns=tuple(Path(part) for part in given.get("PATTERNS", "").split(os.pathsep) if part),
+            constant_initializers=_flag(given, "CONSTANT_INITIALIZERS", default.constant_initializers),
             verify=_flag(given, "VERIFY", default.verify),
             strict=_flag(given, "STRICT", default.strict),
             cache=cache_folder(environment) if not cache else None if cache.lower() in _NO else Path(cache).absolute(),
@@ -87,6 +90,7 @@ VARIABLES: Mapping[str, str] = {
     "TARGET": "as fuse --target",
     "SKIP": "as fuse --skip",
     "PATTERNS": "as fuse --patterns; several, separated as in PATH",
+    "CONSTANT_INITIALIZERS": "1 takes weights that are inputs out of the inputs, as fuse --constant-initializers",
     "VERIFY": "0 prepares without comparing with the original",
     "STRICT": "1 raises where the unmodified model would be used",
     "CACHE": "the folder of prepared models, or off",

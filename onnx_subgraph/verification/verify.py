@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from onnx_subgraph import temporary
 from onnx_subgraph.model.files import load
+from onnx_subgraph.model.overridable import make_constant
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.model.specialize import fix_dimensions
 from onnx_subgraph.paths import StrPath
@@ -47,6 +48,7 @@ from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.verdict import Placement, Run, Showing, Verdict
 
 CPU = "CPUExecutionProvider"
+_IR_VERSION_OF_OVERRIDES = 4
 FUNCTION_DOMAIN = "onnx_subgraph"
 
 Opener = Callable[[], Session | Failure]
@@ -69,6 +71,7 @@ def verify(
     custom_op_libraries: Sequence[StrPath] = (),
     weights: StrPath | None = None,
     fixed: Mapping[str, tuple[int, ...]] | None = None,
+    constant_initializers: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Holds the candidate against the reference. Both are model files; neither is written to.
@@ -77,6 +80,7 @@ def verify(
     inputs: an .npz of feeds, then the only ones. custom_op_libraries: loaded into every session, and none besides.
     weights: the folder of the candidate's external data, where that is not its own folder.
     fixed: input → shape that the candidate is specialised to: it is then compared at these shapes, and may declare no others.
+    constant_initializers: the candidate's are constants: those that are inputs of the reference as well are none of its own.
     Raises UsageError for a provider that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
     """
     return Reference(
@@ -89,6 +93,7 @@ def verify(
         inputs=inputs,
         custom_op_libraries=custom_op_libraries,
         fixed=fixed,
+        constant_initializers=constant_initializers,
         progress=progress,
     ).verdict(Path(candidate), None if weights is None else Path(weights))
 
@@ -111,6 +116,7 @@ class Reference:
         inputs: StrPath | None = None,
         custom_op_libraries: Sequence[StrPath] = (),
         fixed: Mapping[str, tuple[int, ...]] | None = None,
+        constant_initializers: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         check_providers(providers)
@@ -118,6 +124,7 @@ class Reference:
         self.providers = tuple(providers)
         self._seed, self._rtol, self._atol = seed, rtol, atol
         self._shapes, self._inputs, self._fixed = shapes or {}, None if inputs is None else Path(inputs), fixed or {}
+        self._constant_initializers = constant_initializers
         self._libraries = tuple(map(Path, custom_op_libraries))
         self._tell = progress or (lambda stage: None)
         self._cases: dict[str, list[Case] | Failure] = {}
@@ -127,6 +134,8 @@ class Reference:
     @cached_property
     def _model(self) -> ir.Model:
         model = load(self.path)
+        if self._constant_initializers:
+            make_constant(model)
         fix_dimensions(model, self._fixed)
         return model
 
@@ -319,7 +328,7 @@ def _interface_problems(reference: ir.Model, candidate: ir.Model) -> tuple[Run, 
     """Inputs and outputs that are not what they were: names, order, types, declared dimensions."""
     problems = []
     for what, mine, theirs in (
-        ("inputs", reference.graph.inputs, candidate.graph.inputs),
+        ("inputs", _inputs(reference, candidate), candidate.graph.inputs),
         ("outputs", reference.graph.outputs, candidate.graph.outputs),
     ):
         if [value.name for value in mine] != [value.name for value in theirs]:
@@ -331,6 +340,13 @@ def _interface_problems(reference: ir.Model, candidate: ir.Model) -> tuple[Run, 
             elif one.is_initializer() != other.is_initializer():
                 problems.append((str(one.name), "has a default in one model and none in the other"))
     return tuple(Run("", False, {}, None, name, float("inf"), 0.0, (), problem) for name, problem in problems)
+
+
+def _inputs(reference: ir.Model, candidate: ir.Model) -> Sequence[ir.Value]:
+    """The inputs that a candidate must have: before IR version 4 initializers had to be inputs, and no run could replace them."""
+    kept = {value.name for value in candidate.graph.inputs}
+    constant = reference.ir_version < _IR_VERSION_OF_OVERRIDES
+    return [value for value in reference.graph.inputs if not (constant and value.is_initializer() and value.name not in kept)]
 
 
 def _names(values: Sequence[ir.Value]) -> str:

@@ -155,3 +155,88 @@ def test_the_page_has_the_gap(run: Run, unknown: Path, tmp_path: Path) -> None:
 def test_a_proof_fails_by_a_mistake_of_ours(run: Run) -> None:
     result = run("test-patterns", "gelu")
     assert result.code == 1 and "fusing raises KeyError: 'approximate'" in result.out
+
+
+WEIGHTS = """
+<ir_version: 4, opset_import: ["" : 17]>
+weights (float[batch, 8] x, float[8] w, float two, float epsilon) => (float[batch, 8] y)
+<float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}, float two = {2.0}, float epsilon = {0.00001}>
+{
+  mean = ReduceMean <axes = [-1]> (x)
+  centred = Sub (x, mean)
+  square = Pow (centred, two)
+  variance = ReduceMean <axes = [-1]> (square)
+  shifted = Add (variance, epsilon)
+  deviation = Sqrt (shifted)
+  normal = Div (centred, deviation)
+  y = Mul (normal, w)
+}
+"""
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    return written(WEIGHTS, tmp_path / "weights.onnx")
+
+
+def test_weights_that_are_inputs_are_one_line_with_the_option(run: Run, weights: Path) -> None:
+    for command in (("fuse", weights, "--dry-run"), ("explain", weights)):
+        said = on_one_line(run(*command).out)
+        assert "3 initializers are inputs as well, which a run may replace: at the 3 nodes that read them nothing" in said
+        assert "change: --constant-initializers takes them out of the inputs" in said
+    answer = run("fuse", weights, "--dry-run", "--json").json
+    jsonschema.validate(answer, SCHEMA)
+    assert answer["overridable"] == {"initializers": ["w", "two", "epsilon"], "readers": 3}
+    assert answer["fusions"] == []
+
+
+def test_the_option_takes_them_out_and_says_so(run: Run, weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    result = run("fuse", weights, "-o", out, "--constant-initializers")
+    assert result.code == 0 and "verdict  equivalent" in result.out
+    assert "3 initializers are no input any more" in on_one_line(result.out)
+    fused = onnx.load(out)
+    assert [value.name for value in fused.graph.input] == ["x"]
+    assert [node.op_type for node in fused.graph.node] == ["LayerNormalization"]
+    answer = run("fuse", weights, "--dry-run", "--constant-initializers", "--json").json
+    jsonschema.validate(answer, SCHEMA)
+    assert answer["made_constant"] == ["w", "two", "epsilon"] and answer["overridable"]["initializers"] == []
+
+
+def test_the_judge_accepts_exactly_that_difference(run: Run, weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    run("fuse", weights, "-o", out, "--constant-initializers")
+    assert run("verify", weights, out).code == 1, "the interface is another"
+    assert run("verify", weights, out, "--constant-initializers").code == 0
+    changed = onnx.load(out)
+    changed.graph.input[0].name = changed.graph.node[0].input[0] = "z"
+    onnx.save(changed, out)
+    assert run("verify", weights, out, "--constant-initializers").code == 1
+
+
+def test_where_nothing_fuses_the_inputs_go_all_the_same(run: Run, tmp_path: Path) -> None:
+    text = """<ir_version: 4, opset_import: ["" : 17]>
+    m (float[n] x, float[n] b) => (float[n] y) <float[1] b = {2.0}> { y = Add (x, b) }"""
+    out = tmp_path / "out.onnx"
+    result = run("fuse", written(text, tmp_path / "m.onnx"), "-o", out, "--constant-initializers")
+    assert result.code == 0 and "an unchanged copy" not in result.out
+    assert [value.name for value in onnx.load(out).graph.input] == ["x"]
+
+
+def test_explain_and_specialize_know_the_option(run: Run, weights: Path, tmp_path: Path) -> None:
+    said = run("explain", weights, "layer-normalization", "--constant-initializers").out
+    assert "LayerNormalization" in said and "Weights are inputs" not in said
+    out = tmp_path / "out.onnx"
+    assert run("specialize", weights, "--shape", "x=2x8", "-o", out, "--constant-initializers").code == 0
+    assert [value.name for value in onnx.load(out).graph.input] == ["x"]
+
+
+def test_before_ir_version_4_they_are_constants_anyway(run: Run, tmp_path: Path) -> None:
+    """Also where the opset is raised, which leaves them out of the inputs: nobody could replace them."""
+    text = WEIGHTS.replace("ir_version: 4", "ir_version: 3").replace('"" : 17', '"" : 12')
+    out = tmp_path / "out.onnx"
+    result = run("fuse", written(text, tmp_path / "m.onnx"), "-o", out)
+    assert result.code == 0 and "Weights are inputs" not in result.out
+    fused = onnx.load(out)
+    assert [node.op_type for node in fused.graph.node] == ["LayerNormalization"]
+    assert [value.name for value in fused.graph.input] == ["x"]

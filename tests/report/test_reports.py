@@ -164,6 +164,7 @@ def test_json_has_the_documented_keys() -> None:
         "fusions",
         "near_misses",
         "skipped",
+        "overridable",
         "gaps",
         "bugs",
         "undone",

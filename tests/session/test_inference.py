@@ -86,6 +86,16 @@ def test_without_a_cache_nothing_stays(gelu: Path, settings: SessionSettings, tm
     assert session.run(None, {"x": x})[0].shape == (3, 8)
 
 
+def test_weights_that_are_inputs_can_be_made_constants(tmp_path: Path) -> None:
+    text = """<ir_version: 4, opset_import: ["" : 17]> g (float[n, 8] x, float[8] w) => (float[n, 8] y)
+    <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = Mul (x, w) }"""
+    model = save(text, tmp_path / "m.onnx")
+    settings = SessionSettings(cache=None, strict=True, constant_initializers=True)
+    session = InferenceSession(model, settings=settings)
+    assert session.get_overridable_initializers() == []
+    assert session.run(None, {"x": np.ones((1, 8), np.float32)})[0].tolist() == [[1, 2, 3, 4, 5, 6, 7, 8]]
+
+
 def test_the_model_in_memory_may_have_its_weights_in_files(tmp_path: Path, settings: SessionSettings, x: np.ndarray) -> None:
     gelu = save(PLAIN, tmp_path / "m.onnx")
     proto = onnx.parser.parse_model(
