@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,14 @@ def verdict(verdict: Verdict) -> Object:
         "reason": verdict.reason,
         "runs": [_run(run) for run in verdict.runs],
         "placements": [_placement(placement) for placement in verdict.placements],
+        "outputs": [{"output": s.output, "blind": s.blind, "power": _power(s.power)} for s in verdict.showings],
+        "random": list(verdict.random),
+        "coverage": None if verdict.coverage is None else asdict(verdict.coverage),
     }
+
+
+def _power(power: float | None) -> float | None:
+    return None if power is None else _number(power)
 
 
 def header(header: Header) -> Object:
@@ -226,6 +234,9 @@ def _site(check: SiteCheck) -> Object:
         "provider": check.provider,
         "output": check.result,
         "holds": None if found is None else found.holds,
+        "against": check.against,
+        "values": check.values,
+        "like": check.like,
         "error": None if found is None else _number(found.fused),
         "original": None if found is None else _number(found.unfused),
         "bound": None if found is None else _number(found.bound),

@@ -20,7 +20,7 @@ from onnx_subgraph.report import blame, grouping, own
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
 from onnx_subgraph.report.notices import notices
-from onnx_subgraph.report.wording import ASSUMED, FOLDED, STRENGTH, UNNAMED, count, outcome, placed, tried
+from onnx_subgraph.report.wording import ASSUMED, FOLDED, UNNAMED, count, evidence, outcome, placed, tried
 from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def verdict_text(verdict: Verdict) -> Text:
         text.append(f": {verdict.reason}")
     if any(run.provider for run in verdict.runs):
         text.append(f"\n{tried(verdict.runs)}")
-        text.append(f"\nstrength {verdict.strength}: {STRENGTH[verdict.strength]}")
+        text.append("".join(f"\n{line}" for line in evidence(verdict)))
     for placement in verdict.placements:
         text.append(f"\n{placed(placement)}")
     if (worst := verdict.worst) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx_subgraph.verification.verdict import Placement, Run
+    from onnx_subgraph.verification.verdict import Coverage, Placement, Run, Verdict
 
 UNNAMED = "(a node without a name)"
 ASSUMED = {"finite": "the same where no value is NaN or infinite, which the graph does not say and nobody checked"}
@@ -39,6 +39,43 @@ def tried(runs: Sequence[Run]) -> str:
     if seeds:
         parts.append(f"with {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}")
     return " ".join(parts)
+
+
+def evidence(verdict: Verdict) -> list[str]:
+    """On what a verdict rests, a line each: what ran, what was held by itself, what the outputs can show, what was random."""
+    lines = [f"strength {verdict.strength}: {_ran(verdict)}"]
+    if verdict.coverage is not None:
+        lines.append(_held(verdict.coverage))
+    powers = [showing.power for showing in verdict.showings if showing.power is not None]
+    if powers:
+        lines.append(f"power: the outputs show an error from {max(powers):.1g} of their spread on")
+    blind = [f"{showing.output} ({showing.blind})" for showing in verdict.showings if showing.blind]
+    if blind and not verdict.blind:
+        lines.append(f"counted for nothing: {_some(blind)}")
+    if verdict.random:
+        lines.append(f"random: {_some(verdict.random)}; what they give was fed to both models")
+    return lines
+
+
+def _ran(verdict: Verdict) -> str:
+    found = verdict.coverage
+    if found is None:
+        return STRENGTH[verdict.strength]
+    parts = [f"{found.kernel} by a kernel"] if found.kernel else []
+    parts += [f"{found.body} by definition"] if found.body else []
+    ran = f"{count(found.kernel + found.body, 'fusion')} ran" + (f", {' and '.join(parts)}" if parts else "")
+    return ran + (f"; no run reached {count(found.alone, 'other')}" if found.alone else "")
+
+
+def _held(found: Coverage) -> str:
+    parts = [f"{found.float64} by itself against float64"] if found.float64 else []
+    parts += [f"{found.unfused} by itself against the unfused result"] if found.unfused else []
+    parts += [f"{found.outputs} by the outputs alone"] if found.outputs else []
+    return f"shown: {', '.join(parts)}" + (f" ({found.drawn} on drawn values)" if found.drawn else "")
+
+
+def _some(names: Sequence[str], limit: int = 3) -> str:
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def outcome(run: Run) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.verification.case import Case
@@ -12,7 +13,6 @@ from onnx_subgraph.verification.randomness import (
     Source,
     differing,
     fed_name,
-    feedable,
     listed,
     sources,
     suspicious,
@@ -27,16 +27,15 @@ Opens = Callable[[ir.Model], Session | Failure]
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """model: without the random operators, which are `sources`. random: outputs that differ from run to run nevertheless."""
+    """model: without the random operators, which are `sources`; results: the values that are fed instead, and their dtypes.
+
+    random: outputs that differ from run to run nevertheless.
+    """
 
     model: ir.Model
     sources: tuple[Source, ...] = ()
+    results: Mapping[str, ir.DataType] = field(default_factory=dict)
     random: frozenset[str] = frozenset()
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        """The values that are fed."""
-        return tuple(feedable(self.sources))
 
 
 def fed(model: ir.Model, session: Session, cases: Sequence[Case], opens: Opens) -> Fed | Failure:
@@ -45,16 +44,29 @@ def fed(model: ir.Model, session: Session, cases: Sequence[Case], opens: Opens) 
     session: of the original. cases: with the original's outputs. Returns a Failure where it does not run with them fed.
     """
     found, different = _found(model, session, cases[0], opens)
-    if not found:
-        return Fed(model, random=frozenset(different))
-    results = feedable(found)
-    without = with_results_fed(model, results)
-    drawing, session_without = opens(with_results_yielded(model, results)), opens(without)
-    for case in cases:
-        if (failed := _feed(case, drawing, session_without)) is not None:
-            return Failure(f"it has random operators ({listed(found)}) and does not run with their results fed: {failed.message}")
-    assert not isinstance(session_without, Failure)
-    return Fed(without, found, frozenset(_differing(session_without, cases[0])))
+    names = [name for source in found for name in source.results]
+    if not names:
+        return Fed(model, found, random=frozenset(different))
+    drawing = opens(with_results_yielded(model, names))
+    draws = [drawing if isinstance(drawing, Failure) else run(drawing, case.feeds) for case in cases]
+    if failed := next((draw for draw in draws if isinstance(draw, Failure)), None):
+        return _refused(found, failed)
+    drawn = [draw for draw in draws if not isinstance(draw, Failure)]
+    dtypes = {name: ir.DataType.from_numpy(np.asarray(value).dtype) for name, value in drawn[0].items()}
+    without = with_results_fed(model, dtypes)
+    feeding = opens(without)
+    for case, draw in zip(cases, drawn, strict=True):
+        case.drawn = {fed_name(name): value for name, value in draw.items()}
+        outputs = feeding if isinstance(feeding, Failure) else run(feeding, case.fed_to(feeding))
+        if isinstance(outputs, Failure):
+            return _refused(found, outputs)
+        case.outputs = outputs
+    assert not isinstance(feeding, Failure)
+    return Fed(without, found, dtypes, frozenset(_differing(feeding, cases[0])))
+
+
+def _refused(found: Sequence[Source], failure: Failure) -> Failure:
+    return Failure(f"it has random operators ({listed(found)}) and does not run with their results fed: {failure.message}")
 
 
 def _found(model: ir.Model, session: Session, case: Case, opens: Opens) -> tuple[tuple[Source, ...], Collection[str]]:
@@ -71,21 +83,6 @@ def _found(model: ir.Model, session: Session, case: Case, opens: Opens) -> tuple
     if isinstance(once, Failure) or isinstance(again, Failure):
         return (), different
     return sources(model, differing(once, again)), different
-
-
-def _feed(case: Case, drawing: Session | Failure, without: Session | Failure) -> Failure | None:
-    """Draws what the random operators give in a case, and runs the model without them on it."""
-    if isinstance(drawing, Failure) or isinstance(without, Failure):
-        return drawing if isinstance(drawing, Failure) else without  # type: ignore[return-value]
-    drawn = run(drawing, case.feeds)
-    if isinstance(drawn, Failure):
-        return drawn
-    case.drawn = {fed_name(name): value for name, value in drawn.items()}
-    outputs = run(without, case.fed_to(without))
-    if isinstance(outputs, Failure):
-        return outputs
-    case.outputs = outputs
-    return None
 
 
 def _differing(session: Session, case: Case) -> list[str]:

@@ -7,7 +7,7 @@ same feeds showed it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ from onnx_subgraph.verification.sessions import Outputs
 
 _KNOWN = frozenset(("", "ai.onnx", "ai.onnx.ml", "com.microsoft"))
 """Domains whose random operators are known."""
+_SHAPED = frozenset(("RandomNormalLike", "RandomUniformLike"))
+"""Operators that read the shape of a value and not its elements."""
 _DRAWN = "__drawn"
 """What the name of an input that stands for a random result ends with."""
 AGAIN = 1e-3
@@ -72,32 +74,48 @@ def differing(one: Outputs, other: Outputs) -> list[str]:
     ]
 
 
-def with_results_fed(model: ir.Model, results: Collection[str]) -> ir.Model:
+def with_results_fed(model: ir.Model, results: Mapping[str, ir.DataType]) -> ir.Model:
     """A copy of the model in which these values of the main graph are inputs, and nothing computes them any more.
 
-    Values that it does not have are passed over. An input is named as `fed_name` says; a result that the model yields is that
-    input.
+    results: their dtypes. Values that it does not have are passed over. An input is named as `fed_name` says; a result that the
+    model yields is that input. What flowed into the nodes that are gone is yielded besides, lest it be compared no more.
     """
     copy = model.clone()
-    graph = copy.graph
-    for node in list(graph):
+    for node in list(copy.graph):
         cut = [value for value in node.outputs if value.name in results]
+        if cut and node.op_type not in _SHAPED:
+            _yield_what_it_reads(node, copy.graph)
         for value in cut:
-            name = str(value.name)
-            stand_in = ir.Input(fed_name(name), None, value.type)
-            graph.inputs.append(stand_in)
-            if value.is_graph_output():
-                identity = ir.node("Identity", [stand_in])
-                value.name = f"{name}{_DRAWN}_plain"
-                identity.outputs[0].name, identity.outputs[0].type, identity.outputs[0].shape = name, value.type, value.shape
-                graph.append(identity)
-                value.replace_all_uses_with(identity.outputs[0], replace_graph_outputs=True)
-                identity.replace_input_with(0, stand_in)
-            else:
-                value.replace_all_uses_with(stand_in)
+            _feed(value, results[str(value.name)], copy.graph)
         if cut and not any(value.uses() or value.is_graph_output() for value in node.outputs):
-            graph.remove(node, safe=True)
+            copy.graph.remove(node, safe=True)
     return copy
+
+
+def _yield_what_it_reads(node: ir.Node, graph: ir.Graph) -> None:
+    for index, value in enumerate(node.inputs):
+        if value is not None and not value.is_initializer() and isinstance(value.type, ir.TensorType | None):
+            identity = ir.node("Identity", [value])
+            identity.outputs[0].name = f"input {index} of {node.outputs[0].name}"
+            identity.outputs[0].type = value.type
+            graph.insert_before(node, identity)
+            graph.outputs.append(identity.outputs[0])
+
+
+def _feed(value: ir.Value, dtype: ir.DataType, graph: ir.Graph) -> None:
+    """Puts an input in the place of a value."""
+    name = str(value.name)
+    stand_in = ir.val(fed_name(name), dtype)
+    graph.inputs.append(stand_in)
+    if not value.is_graph_output():
+        value.replace_all_uses_with(stand_in)
+        return
+    value.name = f"{name}{_DRAWN}_plain"
+    identity = ir.node("Identity", [stand_in])
+    output = identity.outputs[0]
+    output.name, output.type, output.shape = name, value.type, value.shape
+    graph.append(identity)
+    value.replace_all_uses_with(output, replace_graph_outputs=True)
 
 
 def with_results_yielded(model: ir.Model, results: Collection[str]) -> ir.Model:
@@ -112,11 +130,6 @@ def with_results_yielded(model: ir.Model, results: Collection[str]) -> ir.Model:
 def fed_name(result: str) -> str:
     """The name of the input that stands for a random result."""
     return f"{result}{_DRAWN}"
-
-
-def feedable(found: Iterable[Source]) -> list[str]:
-    """The results of these nodes."""
-    return [name for source in found for name in source.results]
 
 
 def listed(found: Sequence[Source]) -> str:

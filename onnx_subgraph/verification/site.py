@@ -187,7 +187,7 @@ def _reading(cutting: Cutting) -> ir.Model:
     known = {value.name for value in mine.graph.inputs}
     for value in cutting.after.graph.inputs:
         if value.name not in known:
-            mine.graph.inputs.append(ir.Input(value.name, value.shape, value.type))
+            mine.graph.inputs.append(ir.val(value.name, type=value.type, shape=value.shape))
     return mine
 
 

@@ -252,7 +252,7 @@ class _Trial:
     placements: list[Placement] = field(default_factory=list)
     executed: set[str] = field(default_factory=set)
 
-    def runs(self, provider: str, optimised: bool, cases: Sequence[Case], results: Collection[str]) -> Iterator[Run]:
+    def runs(self, provider: str, optimised: bool, cases: Sequence[Case], results: Mapping[str, ir.DataType]) -> Iterator[Run]:
         """All cases on one provider. results: the random results, which are fed."""
         placing = provider != CPU and not optimised
         with temporary.folder() as folder:
@@ -265,7 +265,7 @@ class _Trial:
                 self.executed |= executed(session)
 
     def _opened(
-        self, provider: str, optimised: bool, results: Collection[str], placing: bool, profile: Path | None
+        self, provider: str, optimised: bool, results: Mapping[str, ir.DataType], placing: bool, profile: Path | None
     ) -> Session | Failure:
         if self.file is None or results:
             model = with_results_fed(self.model, results) if results else self.model

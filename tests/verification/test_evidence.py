@@ -1,0 +1,235 @@
+""" "Equivalent" is said on evidence: random results are fed, blind outputs count for nothing, what no run reached is held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnx_subgraph import FuseResult, Options, fuse, load_patterns
+from onnx_subgraph.verification.verdict import Verdict
+from onnx_subgraph.verification.verify import verify
+from tests.verification.models import weights, write
+from tests.verification.planted import patterns
+
+WRONG_SILU = """
+id: wrong-silu
+summary: A SiLU that is replaced by another function
+match: |
+  y = x * Sigmoid(x)
+replace:
+  onnxruntime: y = com.microsoft.QuickGelu(x, alpha={alpha})
+example: {{x: "float32[2, 8]"}}
+"""
+HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[n, 8] x) => (float[n, 8] y)'
+SILU = "s = Sigmoid (x)  m = Mul (x, s)"
+
+RANDOM = {
+    "RandomNormalLike": "r = RandomNormalLike (m)  y = Add (m, r)",
+    "RandomUniformLike": "r = RandomUniformLike (m)  y = Mul (m, r)",
+    "RandomNormal": "r = RandomNormal <shape = [8]> ()  y = Add (m, r)",
+    "Bernoulli": "p = Sigmoid (m)  r = Bernoulli (p)  y = Mul (m, r)",
+    "Dropout": "half = Constant <value = float {0.5}> ()  t = Constant <value = bool {1}> ()  y = Dropout (m, half, t)",
+}
+
+
+def silu(path: Path, rest: str, first: str = SILU, header: str = HEADER) -> Path:
+    return write(path, f"{header} {{ {first} {rest} }}")
+
+
+def fused(model: Path, tmp_path: Path, alpha: float = 1.001, **options: object) -> FuseResult:
+    """With a pattern that is wrong by a thousandth, or right where alpha is 1."""
+    pack = patterns(tmp_path, WRONG_SILU.format(alpha=alpha))
+    return fuse(model, tmp_path / "out.onnx", load_patterns([pack]), Options(only=("wrong-silu",), **options))  # type: ignore[arg-type]
+
+
+def undone(result: FuseResult) -> list[str]:
+    return [one.rewrite.pattern for one in result.undone]
+
+
+@pytest.mark.parametrize("op", RANDOM)
+def test_a_wrong_model_is_different_whatever_is_random_in_it(tmp_path: Path, op: str) -> None:
+    one, same, other = (silu(tmp_path / f"{i}.onnx", RANDOM[op], first) for i, first in enumerate((SILU, SILU, "m = Neg (x)")))
+    verdict = verify(one, same)
+    assert (verdict.verdict, len(verdict.random)) == ("equivalent", 1) and verdict.random[0].startswith(op)
+    assert verify(one, other).verdict == "different"
+
+
+@pytest.mark.parametrize("op", RANDOM)
+def test_a_wrong_fusion_is_undone_whatever_is_random_behind_it(tmp_path: Path, op: str) -> None:
+    model = silu(tmp_path / "m.onnx", RANDOM[op])
+    assert undone(fused(model, tmp_path)) == ["wrong-silu"]
+
+
+@pytest.mark.parametrize("op", RANDOM)
+def test_a_right_fusion_stays_whatever_is_random_behind_it(tmp_path: Path, op: str) -> None:
+    result = fused(silu(tmp_path / "m.onnx", RANDOM[op]), tmp_path, alpha=1.0)
+    assert (result.verdict.verdict, len(result.rewrites), result.undone) == ("equivalent", 1, ())
+    assert result.verdict.worst is not None and result.verdict.worst.bound < 1e-4, "the bound knows nothing of the randomness"
+
+
+def test_what_follows_from_random_sizes_of_noise_is_compared_as_tightly_as_without(tmp_path: Path) -> None:
+    """An error of 1e-5 beside noise of 1: the randomness would hide it a thousand times over."""
+    one, other = (
+        silu(
+            tmp_path / f"{i}.onnx",
+            f"c = Constant <value = float {{{c}}}> () k = Mul (m, c) r = RandomNormalLike (k) y = Add (k, r)",
+        )
+        for i, c in enumerate((1.0, 1.0001))
+    )
+    assert verify(one, other).verdict == "different"
+
+
+def test_random_operators_in_a_body_are_found(tmp_path: Path) -> None:
+    body = """
+      c = Constant <value = bool {1}> ()
+      r = If (c) <then_branch = t () => (float[n, 8] u) { u = RandomNormalLike (x) },
+                  else_branch = e () => (float[n, 8] v) { v = Identity (x) }>
+      y = Add (m, r)
+    """
+    one, other = (silu(tmp_path / f"{i}.onnx", body, first) for i, first in enumerate((SILU, "m = Neg (x)")))
+    assert verify(one, one).verdict == "equivalent" and verify(one, one).random == ("RandomNormalLike at r",)
+    assert verify(one, other).verdict == "different"
+
+
+def test_a_random_output_counts_for_nothing(tmp_path: Path) -> None:
+    header = HEADER.replace("(float[n, 8] y)", "(float[n, 8] y, float[n, 8] r)")
+    one, other = (
+        silu(tmp_path / f"{i}.onnx", "r = RandomNormalLike (x) y = Identity (m)", first, header)
+        for i, first in enumerate((SILU, "m = Neg (x)"))
+    )
+    assert verify(one, one).verdict == "equivalent"
+    assert verify(one, other).verdict == "different"
+
+
+def test_a_seed_makes_no_difference(tmp_path: Path) -> None:
+    model = silu(tmp_path / "m.onnx", "r = RandomNormalLike <seed = 3.0> (m) y = Add (m, r)")
+    assert verify(model, model).verdict == "equivalent"
+    assert undone(fused(model, tmp_path)) == ["wrong-silu"]
+
+
+BLIND = {
+    "NaN": ("zero = Constant <value = float {0.0}> () n = Div (zero, zero) y = Add (m, n)", "NaN"),
+    "infinite": (
+        "zero = Constant <value = float {0.0}> () one = Constant <value = float {1.0}> () i = Div (one, zero) y = Max (m, i)",
+        "infinite",
+    ),
+    "times zero": ("zero = Constant <value = float {0.0}> () y = Mul (m, zero)", "the same for all inputs"),
+    "a threshold nobody reaches": (
+        "far = Constant <value = float {1000.0}> () b = Greater (m, far) y = Cast <to = 1> (b)",
+        "the same for all inputs",
+    ),
+    "chaotic": ("k = Constant <value = float {1e9}> () a = Mul (m, k) y = Sin (a)", "its own rounding moves it"),
+}
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_an_output_that_can_show_nothing_is_no_evidence(tmp_path: Path, name: str) -> None:
+    rest, why = BLIND[name]
+    model = silu(tmp_path / "m.onnx", rest)
+    verdict = verify(model, model)
+    assert verdict.verdict == "not-run" and verdict.blind
+    assert why in verdict.reason and "--inputs" in verdict.reason
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_where_no_output_shows_anything_each_fusion_is_held_by_itself(tmp_path: Path, name: str) -> None:
+    model = silu(tmp_path / "m.onnx", BLIND[name][0])
+    assert undone(fused(model, tmp_path)) == ["wrong-silu"]
+    (tmp_path / "right").mkdir()
+    right = fused(model, tmp_path / "right", alpha=1.0)
+    assert (right.verdict.verdict, len(right.rewrites)) == ("equivalent", 1)
+    assert right.verdict.coverage is not None and right.verdict.coverage.float64 == 1
+    assert right.output is not None and "each fusion is right by itself" in right.verdict.reason
+
+
+def test_an_output_that_shows_something_is_enough(tmp_path: Path) -> None:
+    header = HEADER.replace("(float[n, 8] y)", "(float[n, 8] y, float[n, 8] z)")
+    model = silu(tmp_path / "m.onnx", "zero = Constant <value = float {0.0}> () z = Mul (m, zero) y = Neg (m)", header=header)
+    verdict = verify(model, model)
+    assert verdict.verdict == "equivalent"
+    assert {s.output: bool(s.blind) for s in verdict.showings} == {"y": False, "z": True}
+
+
+def test_a_model_without_inputs_shows_what_it_computes(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g () => (float[3] y) { y = Constant <value = float[3] {1.0, 2.0, 3.0}> () }'
+    other = text.replace("3.0", "3.5")
+    one, two = write(tmp_path / "a.onnx", text), write(tmp_path / "b.onnx", other)
+    assert (verify(one, one).verdict, verify(one, two).verdict) == ("equivalent", "different")
+
+
+def test_a_wrong_fusion_that_hardly_moves_the_output_is_undone(tmp_path: Path) -> None:
+    model = silu(tmp_path / "m.onnx", "k = Constant <value = float {1e-8}> () a = Mul (m, k) y = Add (x, a)")
+    result = fused(model, tmp_path)
+    assert (undone(result), result.undone[0].found) == (["wrong-silu"], "site")
+
+
+def test_an_error_in_float16_is_seen_below_its_rounding(tmp_path: Path) -> None:
+    """A thousandth is one unit in the last place of float16; in float64 the two formulas are apart."""
+    header = HEADER.replace("float[", "float16[")
+    assert undone(fused(silu(tmp_path / "m.onnx", "y = Neg (m)", header=header), tmp_path)) == ["wrong-silu"]
+
+
+BRANCHES = """
+  low = Constant <value = float {{-100.0}}> ()
+  least = ReduceMin <keepdims = 0> (x)
+  c = {compare} (least, low)
+  y = If (c) <then_branch = t () => (float[n, 8] u) {{ s = Sigmoid (x) u = Mul (x, s) }},
+              else_branch = e () => (float[n, 8] v) {{ v = Neg (x) }}>
+"""
+
+
+@pytest.mark.parametrize(("compare", "alone"), [("Less", 1), ("Greater", 0)])
+def test_a_fusion_in_a_branch_is_counted_by_whether_the_branch_was_taken(tmp_path: Path, compare: str, alone: int) -> None:
+    result = fused(silu(tmp_path / "m.onnx", BRANCHES.format(compare=compare), ""), tmp_path, alpha=1.0)
+    coverage = result.verdict.coverage
+    assert coverage is not None and (coverage.alone, coverage.kernel, coverage.drawn) == (alone, 1 - alone, 1)
+
+
+@pytest.mark.parametrize("compare", ["Less", "Greater"])
+def test_a_wrong_fusion_in_a_branch_is_undone_whether_it_was_taken_or_not(tmp_path: Path, compare: str) -> None:
+    assert undone(fused(silu(tmp_path / "m.onnx", BRANCHES.format(compare=compare), ""), tmp_path)) == ["wrong-silu"]
+
+
+def test_a_fusion_in_a_loop_of_no_turns_is_held_on_drawn_values(tmp_path: Path) -> None:
+    body = """
+      none = Constant <value = int64 {0}> ()  yes = Constant <value = bool {1}> ()
+      y = Loop (none, yes, x) <body = b (int64 i, bool c, float[n, 8] before) => (bool d, float[n, 8] after) {
+        d = Identity (c) s = Sigmoid (before) after = Mul (before, s) }>
+    """
+    model = silu(tmp_path / "m.onnx", body, "")
+    assert undone(fused(model, tmp_path)) == ["wrong-silu"]
+    (tmp_path / "right").mkdir()
+    coverage = fused(model, tmp_path / "right", alpha=1.0).verdict.coverage
+    assert coverage is not None and (coverage.alone, coverage.drawn) == (1, 1)
+
+
+def test_alike_layers_are_held_once_or_twice_and_a_layer_that_is_not_alike_by_itself(tmp_path: Path) -> None:
+    lines = "".join(f"s{i} = Sigmoid (x{i}) m{i} = Mul (x{i}, s{i}) x{i + 1} = MatMul (m{i}, w) " for i in range(6))
+    text = HEADER.replace("(float[n, 8] x)", "(float[n, 8] x0)").replace("y)", "x6)")
+    model = write(tmp_path / "m.onnx", f"{text} {{ {lines} }}", w=weights((8, 8))[0])
+    coverage = fused(model, tmp_path, alpha=1.0).verdict.coverage
+    assert coverage is not None and coverage.float64 == 6
+    (tmp_path / "wrong").mkdir()
+    assert undone(fused(model, tmp_path / "wrong")) == ["wrong-silu"] * 6
+
+
+def test_operators_that_nobody_knows_are_found_random_by_running_twice(tmp_path: Path) -> None:
+    extensions = pytest.importorskip("onnxruntime_extensions")
+
+    @extensions.onnx_op(op_type="Dice", inputs=[extensions.PyCustomOpDef.dt_float], outputs=[extensions.PyCustomOpDef.dt_float])
+    def dice(x: np.ndarray) -> np.ndarray:
+        return np.random.default_rng().standard_normal(x.shape).astype(np.float32)
+
+    header = HEADER.replace('"com.microsoft" : 1', '"ai.onnx.contrib" : 1')
+    one, other = (
+        silu(tmp_path / f"{i}.onnx", "r = ai.onnx.contrib.Dice (x) y = Add (m, r)", first, header)
+        for i, first in enumerate((SILU, "m = Neg (x)"))
+    )
+
+    def judged(candidate: Path) -> Verdict:
+        return verify(one, candidate, custom_op_libraries=[Path(extensions.get_library_path())])
+
+    assert (judged(one).verdict, judged(one).random) == ("equivalent", ("Dice at r",))
+    assert judged(other).verdict == "different"
