@@ -13,7 +13,7 @@ from dimensions import PLAIN
 from taking_turns import Ratio
 
 SLOWER = 1.02
-"""A fused model that takes more than so many times as long as its original is named."""
+"""A fused model that takes more than so many times as long as its original is named, unless two runs of that differ as much."""
 LARGEST_ERROR = 1e-4
 """Of an output's largest magnitude, unless onnxruntime's own optimisation of the original moves it as far (`TIMES`)."""
 TIMES = 4
@@ -37,7 +37,8 @@ close to zero everywhere, the rounding of a Sigmoid is large."""
 COST = """\
 Seconds of `fuse` by the wall clock; *peak* is the memory of its whole process, in MB. *Time* is that of the written model over
 the original's, both with all of onnxruntime's optimisations, run in turn{threads}: the ratio of the medians,
-with the least and most of five parts of the run. Below 1 is faster. Models in which nothing was fused are not timed."""
+with the least and most of five parts of the run. Below 1 is faster. *Again* is the same for a second session of the original
+itself: what this differs from 1 is noise. Models in which nothing was fused are not timed."""
 NAMES = """\
 The name of a symbolic dimension must not matter. Each model that has one was fused with its dimensions renamed, without
 verification: the first gets the name at the head of the column, the others a number after it. The numbers are the nodes that are
@@ -111,17 +112,26 @@ class Fused:
 
 @dataclass(frozen=True)
 class Latency:
-    """milliseconds: a run of the original. ratio: the written model's time over the original's. runs: of each."""
+    """milliseconds: a run of the original. ratio: the written model's time over the original's. runs: of each.
+
+    again: the time of a second session of the original over that of the first.
+    """
 
     milliseconds: float
     ratio: Ratio
+    again: Ratio
     runs: int
     threads: int
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Latency:
         """From what `dataclasses.asdict` makes of one."""
-        return cls(**{**data, "ratio": Ratio(**data["ratio"])})
+        return cls(**{**data, "ratio": Ratio(**data["ratio"]), "again": Ratio(**data["again"])})
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the written model is slower than the original by more than the original is than itself."""
+        return self.ratio.ratio > max(SLOWER, self.again.ratio, 1 / self.again.ratio)
 
 
 @dataclass(frozen=True)
@@ -162,7 +172,7 @@ def page(rows: Sequence[Row], version: str, cores: int) -> str:
     sections: Mapping[str, Iterable[str]] = {
         "Undone": (f"* **{r.name}**: {_undone(undone)}" for r, f in done for undone in f.undone),
         f"Slower than {SLOWER} of the original": (
-            f"* **{r.name}**: {_ratio(r.latency)}" for r in rows if r.latency is not None and r.latency.ratio.ratio > SLOWER
+            f"* **{r.name}**: {_ratio(r.latency.ratio)}" for r in rows if r.latency is not None and r.latency.is_slower
         ),
         "Matched and left as it was": _grouped((r.name, f"{why} ({n}×)") for r, f in done for why, n in f.skipped.items()),
         "Said with the verdict": _grouped((r.name, f.reason) for r, f in done if f.reason),
@@ -179,7 +189,7 @@ def _preface(rows: Sequence[Row], version: str, cores: int) -> str:
     done = [row.fused for row in rows if row.fused is not None]
     dimensions, other = [f for f in done if f.variants], [f for f in done if f.renamed]
     latencies = [row.latency for row in rows if row.latency is not None]
-    slower = sum(latency.ratio.ratio > SLOWER for latency in latencies)
+    slower = sum(latency.is_slower for latency in latencies)
     renamed = (
         f"{len(dimensions)} models have symbolic dimensions; in {len(other) or 'none'} other sites are fused for their names."
     )
@@ -220,19 +230,20 @@ def _cost(done: Sequence[tuple[Row, Fused]]) -> list[str]:
     words = " on one thread, in processor time" if threads == 1 else f" on {threads} threads"
     lines = [*COST.format(threads=words).splitlines(), ""]
     lines += [
-        f"| model | seconds | {' | '.join(stages)} | peak | original, ms | time |",
-        f"|---|{'---:|' * (len(stages) + 3)}---|",
+        f"| model | seconds | {' | '.join(stages)} | peak | original, ms | time | again |",
+        f"|---|{'---:|' * (len(stages) + 3)}---|---|",
     ]
     for row, fused in done:
         seconds = (f"{fused.seconds[stage]:.1f}" if stage in fused.seconds else "" for stage in stages)
         milliseconds = "" if row.latency is None else f"{row.latency.milliseconds:.3g}"
         cells = (row.name, f"{sum(fused.seconds.values()):.1f}", *seconds, f"{fused.megabytes:.0f}", milliseconds)
-        lines.append(f"| {' | '.join((*cells, _ratio(row.latency)))} |")
+        ratios = ("", "") if row.latency is None else (_ratio(row.latency.ratio), _ratio(row.latency.again))
+        lines.append(f"| {' | '.join((*cells, *ratios))} |")
     return lines
 
 
-def _ratio(latency: Latency | None) -> str:
-    return "" if latency is None else f"{latency.ratio.ratio:.2f} ({latency.ratio.least:.2f} to {latency.ratio.most:.2f})"
+def _ratio(ratio: Ratio) -> str:
+    return f"{ratio.ratio:.2f} ({ratio.least:.2f} to {ratio.most:.2f})"
 
 
 def _names(done: Sequence[tuple[Row, Fused]]) -> list[str]:
