@@ -174,7 +174,7 @@ def page(rows: Sequence[Row], version: str, cores: int) -> str:
         f"Slower than {SLOWER} of the original": (
             f"* **{r.name}**: {_ratio(r.latency.ratio)}" for r in rows if r.latency is not None and r.latency.is_slower
         ),
-        "Matched and left as it was": _grouped((r.name, f"{why} ({n}×)") for r, f in done for why, n in f.skipped.items()),
+        "Matched and left as it was": _skipped(done),
         "Said with the verdict": _grouped((r.name, f.reason) for r, f in done if f.reason),
         "Problems": (f"* **{r.name}**: {f.problem}" for r, f in done if f.problem),
         "Off": (f"* **{r.name}**: {f.error:.1e}, onnxruntime's own optimisation {f.own:.1e}" for r, f in done if f.is_off),
@@ -248,6 +248,8 @@ def _ratio(ratio: Ratio) -> str:
 
 def _names(done: Sequence[tuple[Row, Fused]]) -> list[str]:
     spellings = list(dict.fromkeys(name for _, fused in done for name in fused.variants))
+    if not spellings:
+        return ["No model has one."]
     titles = (name if name == "as published" else f"`{name}`" for name in spellings)
     lines = [
         f"| model | {' | '.join(titles)} |",
@@ -264,6 +266,15 @@ def _names(done: Sequence[tuple[Row, Fused]]) -> list[str]:
 def _variant(variant: Variant, plain: Variant) -> str:
     text = variant.problem or str(variant.after)
     return text if variant == plain else f"**{text}**"
+
+
+def _skipped(done: Sequence[tuple[Row, Fused]]) -> list[str]:
+    """One line for each pattern and reason, whatever the sizes at which it was measured."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for row, fused in done:
+        for why, count in fused.skipped.items():
+            counts[why.partition(": it takes")[0], row.name] += count
+    return _grouped((f"{name} ({count}×)", why) for (why, name), count in sorted(counts.items()))
 
 
 def _fenced(text: str) -> str:
