@@ -31,7 +31,7 @@ from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.marked import Marks, replace_marked
 from onnx_subgraph.rewriting.raising import check_raised
-from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, Undone, settle
 from onnx_subgraph.verification.own import OwnWork, own_operators, own_work
@@ -240,7 +240,10 @@ def explain(model: StrPath, library: Library, options: Options, progress: Progre
     What is left is held against what a session fuses by itself when it loads the model.
     """
     model = Path(model)
-    result = fuse(model, None, library, replace(options, verify=False, dry_run=True, thorough=True), progress)
+    options = replace(options, verify=False, dry_run=True, thorough=True)
+    result = fuse(model, None, library, options, progress)
+    if options.only and result.rewrites:
+        result = _left_by_others(result, fuse(model, None, library, replace(options, only=(), thorough=False), progress))
     if not (result.skipped or result.near_misses):
         return result
     clock = Clock(progress)
@@ -260,6 +263,21 @@ def explain(model: StrPath, library: Library, options: Options, progress: Progre
         return replace(miss, change=_by_itself(miss.change, op))
 
     return replace(result, skipped=tuple(map(skip, result.skipped)), near_misses=tuple(map(near, result.near_misses)))
+
+
+def _left_by_others(result: FuseResult, everything: FuseResult) -> FuseResult:
+    """What some patterns would fuse by themselves, without what others take from them where all are looked for."""
+    made = {rewrite.place for rewrite in everything.rewrites}
+    by_node = {node: rewrite.pattern for rewrite in everything.rewrites for node in rewrite.replaces if node}
+    kept: list[Rewrite] = []
+    lost: list[Skip] = []
+    for rewrite in result.rewrites:
+        winners = dict.fromkeys(by_node[node] for node in rewrite.replaces if node in by_node)
+        if rewrite.place in made or not winners or rewrite.pattern in winners:
+            kept.append(rewrite)
+        else:
+            lost.append(taken(rewrite.pattern, rewrite.root, winners))
+    return replace(result, rewrites=tuple(kept), skipped=(*result.skipped, *lost))
 
 
 def _by_itself(change: str, op: str) -> str:

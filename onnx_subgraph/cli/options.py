@@ -92,14 +92,14 @@ def check_ids(ids: Iterable[str], library: Library) -> None:
 
 
 def patterns_option(command: Command) -> Command:
-    """`--patterns`: folders or files of patterns beside the built-in ones."""
+    """`--patterns`: folders or files of patterns, which come before the built-in ones."""
     return click.option(
         "--patterns",
         "patterns",
         type=click.Path(exists=True, path_type=Path),
         multiple=True,
         metavar="PATH",
-        help="A folder or file of patterns to use beside the built-in ones. May be repeated.",
+        help="A folder or file of patterns to use before the built-in ones. May be repeated.",
     )(command)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from onnx_subgraph.errors import PatternError, Span, UsageError
@@ -111,6 +111,7 @@ def built_in_packs() -> tuple[Path, ...]:
     return () if folder is None else (folder,)
 
 
+@cache
 def is_built_in(file: str) -> bool:
     """Whether a pattern file came with the package."""
     return any(Path(file).is_relative_to(folder) for folder in built_in_packs())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.verification.site import SiteCheck
     from onnx_subgraph.verification.verdict import Run, Verdict
 
+DEFAULT_TARGET = "onnxruntime"
 FAILURES = 10
 """How many failures of one proof are shown; `--json` has all."""
 FATES = ("by itself", "kept", "replaced", "blocked")
@@ -90,7 +91,8 @@ def explanation(result: FuseResult, *, hidden: int = 0, pattern: str = "", absen
         nothing = absence or "No pattern got past its first operator here: there is nothing to explain."
         return Group(*parts, nothing, *_begun(result, hidden, pattern), "")
     if groups := grouping.fusions(result.rewrites):
-        parts += ["", Text("Matched", "bold"), *_fused(groups)]
+        how = "" if result.target == DEFAULT_TARGET else f", with --target {result.target}"
+        parts += ["", Text(f"Matched{how}", "bold"), *_fused(groups)]
     if skipped := [skip for skip in result.skipped if skip.bug is None]:
         parts += ["", Text("Matched, not replaced", "bold"), *map(_skip, grouping.skipped(skipped))]
     if near := grouping.nearly_matched(result.near_misses):

@@ -1,8 +1,9 @@
 """Matches become rewrites: which of them, in which order, and the one door through which the graph changes.
 
-Larger matches go first, then the pattern's order, then the place in the graph, so the same input gives the same output. Every
-match is planned just before its commit, against the graph as the commits before have left it. A match that loses its nodes to
-another one is not mentioned; it is found again in the next round if it is still there.
+Patterns that did not come with the package go first, then larger matches, then the pattern's order, then the place in the graph,
+so the same input gives the same output. Every match is planned just before its commit, against the graph as the commits before
+have left it. A match that loses its nodes to another one is found again in the next round if it is still there; one of the user's
+own patterns is listed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.matching.match import PATTERN, Binding, Match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import bodies, operands
@@ -27,7 +29,7 @@ from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outline import Outline, label, shared_path
 from onnx_subgraph.rewriting.plan import Plan, Site, plan, root_name
-from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 from onnx_subgraph.rewriting.share import share
 
 _PLUMBING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
@@ -61,9 +63,12 @@ def apply(
     rewrites: list[Rewrite] = []
     skips: list[Skip] = []
     refused: set[tuple[str, frozenset[ir.Node]]] = set()
+    taken_by: dict[ir.Node, str] = {}
     renewed: dict[ir.Value, ir.Value] = {}
     for match in _in_order(model, matches, outline):
         current = _current(match, renewed)
+        if current is None and not is_built_in(match.pattern.file):
+            skips += _taken(match, taken_by)
         if current is None or not admits(_place_of(current, outline)):
             continue
         planned = plan(current, target, site)
@@ -74,6 +79,7 @@ def apply(
         else:
             skips += planned.remarks
             rewrites.append(_recorded(planned, site, renewed, excerpts, record))
+            taken_by |= dict.fromkeys(planned.removed, match.pattern.id)
     if rewrites:
         share(outline, constants, PATTERN, fused=frozenset(r.node for r in rewrites))
     return tuple(rewrites), tuple(skips)
@@ -82,12 +88,20 @@ def apply(
 def _in_order(model: ir.Model, matches: Iterable[Match], outline: Outline) -> list[Match]:
     graphs = {graph: index for index, graph in enumerate(outline.graphs)}
 
-    def key(match: Match) -> tuple[int, int, int, float]:
+    def key(match: Match) -> tuple[bool, int, int, int, float]:
         graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
         root = max(outline.position[n] for n in match.nodes)
-        return -len(match.nodes), match.pattern.order, graphs[graph], root
+        return is_built_in(match.pattern.file), -len(match.nodes), match.pattern.order, graphs[graph], root
 
     return sorted(matches, key=key)
+
+
+def _taken(match: Match, taken_by: Mapping[ir.Node, str]) -> list[Skip]:
+    """What is to be said of a match that lost nodes to another pattern; nothing where that was the same one."""
+    winners = dict.fromkeys(taken_by[node] for node in match.nodes if node in taken_by)
+    if not winners or match.pattern.id in winners:
+        return []
+    return [taken(match.pattern.id, root_name(match), winners)]
 
 
 def _current(match: Match, renewed: Mapping[ir.Value, ir.Value]) -> Match | None:

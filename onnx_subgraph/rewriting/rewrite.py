@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +76,7 @@ class Skip:
 
     node: the name of the node at its root. opset: what it would need, or None. change: the smallest change that would let it be
     replaced, in words; "" where none is known. results: the names of the values that the match provides. bug: the mistake of
-    this tool that kept a replacement from being planned, or None.
+    this tool that kept a replacement from being planned, or None. winners: the patterns that took its nodes.
     """
 
     pattern: str
@@ -85,3 +86,11 @@ class Skip:
     change: str = ""
     results: tuple[str, ...] = ()
     bug: Bug | None = None
+    winners: tuple[str, ...] = ()
+
+
+def taken(pattern: str, node: str, winners: Iterable[str]) -> Skip:
+    """A match whose nodes other patterns took, which come first or are larger."""
+    names = tuple(winners)
+    change = f"leave the other out: --skip {','.join(names)}"
+    return Skip(pattern, node, f"taken by {' and '.join(names)}", change=change, winners=names)

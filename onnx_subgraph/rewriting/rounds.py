@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.collection import uncollected
+from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.find import Found, find
 from onnx_subgraph.matching.match import NearMiss
@@ -72,20 +73,37 @@ class Rewriter:
 
     @uncollected()
     def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
-        """`base` rewritten, itself left as it is. admits: whether a place may be touched."""
+        """`base` rewritten, itself left as it is. admits: whether a place may be touched.
+
+        Patterns that did not come with the package have the first choice, and what the others leave in the end.
+        """
         model = copied(base)
         cuttings: list[Cutting] = []
         record = cuttings.append if self.recording else None
         allowed = admits or _everywhere
-        terms = [p for p in self.patterns if p.grow is None]
-        rewrites, skips, found = self._rounds(model, terms, MOST_ROUNDS, allowed, record)
-        for pattern in (p for p in self.patterns if p.grow is not None):  # regions take what the others have left
+        own = [p for p in self.patterns if not is_built_in(p.file)]
+        rewrites: list[Rewrite] = []
+        skips: list[Skip] = []
+        found = Found((), ())
+        for patterns in (own, self.patterns) if 0 < len(own) < len(self.patterns) else (self.patterns,):
+            made, not_made, found = self._all(model, patterns, allowed, record)
+            rewrites += made
+            skips += not_made
+        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings))
+
+    def _all(
+        self, model: ir.Model, patterns: Sequence[Pattern], admits: Admits, record: Record | None
+    ) -> tuple[list[Rewrite], list[Skip], Found]:
+        """What `_rounds` gives for these patterns. Regions take what the others have left. Changes `model`."""
+        terms = [p for p in patterns if p.grow is None]
+        rewrites, skips, found = self._rounds(model, terms, MOST_ROUNDS, admits, record)
+        for pattern in (p for p in patterns if p.grow is not None):
             near_misses = found.near_misses  # they are about the graph as it is now
-            made, not_made, grown = self._rounds(model, [pattern], 1, allowed, record)
+            made, not_made, grown = self._rounds(model, [pattern], 1, admits, record)
             rewrites += made
             skips += not_made
             found = Found((), (), (*near_misses, *grown.near_misses))
-        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings))
+        return rewrites, skips, found
 
     def _rounds(
         self, model: ir.Model, patterns: Sequence[Pattern], most: int, admits: Admits, record: Record | None
@@ -115,8 +133,9 @@ class Rewriter:
             rewrites += made
             if not made:
                 break
-            # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten, nor a bug.
-            waiting += (s for s in skips if s.opset is not None or s.bug is not None)
+            # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten, nor a bug,
+            # nor that a match was taken: the next round does not find it.
+            waiting += (s for s in skips if s.opset is not None or s.bug is not None or s.winners)
         if before and rewrites:
             found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))), found.given_up)
         bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]

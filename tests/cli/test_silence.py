@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import onnx
@@ -240,3 +241,89 @@ def test_before_ir_version_4_they_are_constants_anyway(run: Run, tmp_path: Path)
     fused = onnx.load(out)
     assert [node.op_type for node in fused.graph.node] == ["LayerNormalization"]
     assert [value.name for value in fused.graph.input] == ["x"]
+
+
+MINE = {
+    "small": ("y = 1 + Erf(x)", "standard", "y = Cos(x)"),
+    "whole": ("y = 0.5 * x * (1 + Erf(x / sqrt(2)))", "function", ""),
+    "inner": ("y = Erf(x)", "standard", "y = Tanh(x)"),
+}
+"""Patterns of a user's own: formula, target, and what replaces it there."""
+
+
+def own(folder: Path, *names: str) -> Path:
+    """A pack of these patterns."""
+    place = folder / "mine" / "activation"
+    place.mkdir(parents=True)
+    for name in names:
+        formula, target, result = MINE[name]
+        replaced = f'replace: {{{target}: "{result}"}}\n' if result else ""
+        text = f'id: {name}\nsummary: Mine\nmatch: |\n  {formula}\n{replaced}example: {{x: "float32[2, 8]"}}\n'
+        (place / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return folder / "mine"
+
+
+def fused_by(answer: dict[str, Any]) -> dict[str, int]:
+    return {fusion["pattern"]: fusion["count"] for fusion in answer["fusions"]}
+
+
+def test_the_users_own_pattern_comes_before_a_larger_built_in_one(run: Run, tmp_path: Path) -> None:
+    model = written(GELU, tmp_path / "m.onnx")
+    options = ("--dry-run", "--no-verify", "--json")
+    assert fused_by(run("fuse", model, *options).json) == {"gelu": 1}
+    assert fused_by(run("fuse", model, *options, "--patterns", own(tmp_path, "small")).json) == {"small": 1}
+
+
+def test_one_that_can_not_be_replaced_says_so_and_leaves_the_place(run: Run, tmp_path: Path) -> None:
+    """The pattern has only the target function: the built-in one fuses, and why not the user's is listed."""
+    model, mine = written(GELU, tmp_path / "m.onnx"), own(tmp_path, "whole")
+    options = ("--dry-run", "--no-verify", "--patterns", mine, "--json")
+    answer = run("fuse", model, *options).json
+    assert fused_by(answer) == {"gelu": 1}
+    (skip,) = [skip for skip in answer["skipped"] if skip["pattern"] == "whole"]
+    assert skip["reason"] == "the pattern has no replacement for the target onnxruntime"
+    assert fused_by(run("fuse", model, *options, "--target", "function").json) == {"whole": 1}
+
+
+def test_a_match_that_another_pattern_took_is_listed_as_that(run: Run, tmp_path: Path) -> None:
+    model, mine = written(GELU, tmp_path / "m.onnx"), own(tmp_path, "small", "inner")
+    answer = run("fuse", model, "--dry-run", "--no-verify", "--patterns", mine, "--json").json
+    assert fused_by(answer) == {"small": 1}
+    (skip,) = [skip for skip in answer["skipped"] if skip["pattern"] == "inner"]
+    assert (skip["reason"], skip["change"]) == ("taken by small", "leave the other out: --skip small")
+
+
+def test_what_built_in_patterns_take_from_each_other_is_no_news(run: Run) -> None:
+    sample = ROOT / "sample_models" / "bert_torchscript.onnx"
+    options = ("--dry-run", "--no-verify", "--only", "layer-normalization,layer-normalization-plain", "--json")
+    answer = run("fuse", sample, *options).json
+    assert fused_by(answer) == {"layer-normalization": 5}
+    assert not any(skip["reason"].startswith("taken") for skip in answer["skipped"])
+
+
+def test_explain_says_what_another_pattern_takes(run: Run, tmp_path: Path) -> None:
+    model = written(GELU, tmp_path / "m.onnx")
+    assert "Matched\n" in run("explain", model, "gelu").out
+    said = run("explain", model, "gelu", "--patterns", own(tmp_path, "small")).out
+    assert "why     taken by small\n" in said and "Matched\n" not in said
+    sample = ROOT / "sample_models" / "bert_torchscript.onnx"
+    said = run("explain", sample, "layer-normalization-plain").out
+    assert "why     taken by layer-normalization\n" in said and "Matched\n" not in said
+
+
+def test_regions_of_the_users_own_come_first_too(run: Run, tmp_path: Path) -> None:
+    """The README's own example."""
+    place = tmp_path / "mine" / "convolution"
+    place.mkdir(parents=True)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = readme[readme.index("id: conv-bn") :]
+    (place / "conv_bn.yaml").write_text(text[: text.index("```")], encoding="utf-8")
+    sample = ROOT / "sample_models" / "resnet_torchscript.onnx"
+    options = ("--dry-run", "--no-verify", "--patterns", tmp_path / "mine", "--json")
+    answer = run("fuse", sample, *options, "--target", "function").json
+    assert sum(fusion["count"] for fusion in answer["fusions"] if fusion["pattern"] == "conv-bn") == 9
+    answer = run("fuse", sample, *options).json
+    assert fused_by(answer)["conv-batch-normalization"] == 9
+    (skip,) = [skip for skip in answer["skipped"] if skip["pattern"] == "conv-bn"]
+    assert (skip["reason"], skip["count"]) == ("a region becomes a function: use the target function", 9)
+    assert "Matched, with --target function" in run("explain", sample, "conv-bn", "--patterns", tmp_path / "mine").out

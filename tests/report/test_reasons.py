@@ -51,7 +51,9 @@ def first_reason(case: dict[str, Any], folder: Path) -> str:
     )
     printed = MEASURED.sub("it takes … times", console.export_text().replace(str(folder), ""))
     blocks = [
-        block for block in printed.split("\n\n") if not block.startswith(("/model.onnx", "Nearly", "Matched, not", "Unknown"))
+        block
+        for block in printed.split("\n\n")
+        if not block.startswith(("/model.onnx", "Nearly", "Matched, not", "Unknown", "Weights"))
     ]
     if "There" in printed or not blocks:
         return printed
