@@ -68,6 +68,7 @@ class Options:
     strict: bool = False
     sites: bool = False
     compare_ort: bool = False
+    fix_overflows: bool = False
     rtol: float | None = None
     atol: float | None = None
     seed: int = 0
@@ -155,6 +156,7 @@ def fuse(
         inputs=options.inputs,
         fixed=options.fixed,
         constant_initializers=options.constant_initializers,
+        fix_overflows=options.fix_overflows,
         progress=clock.progress,
     )
     with clock.stage("load"), uncollected():

@@ -21,6 +21,7 @@ from onnx_subgraph.cli.options import (
     check_ids,
     constant_initializers_option,
     feeds_options,
+    fix_overflows_option,
     flat,
     identifiers,
     json_option,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
 @click.option(
     "--sites", is_flag=True, help="Hold each fusion by itself against float64, on the values that flow there, and show all."
 )
+@fix_overflows_option
 @click.option(
     "--compare-ort",
     is_flag=True,
@@ -114,6 +116,7 @@ def fuse(
     assumed: tuple[str, ...],
     no_verify: bool,
     strict: bool,
+    fix_overflows: bool,
     sites: bool,
     compare_ort: bool,
     opset: str,
@@ -167,6 +170,7 @@ def fuse(
         skip=flat(skip),
         verify=not no_verify,
         strict=strict,
+        fix_overflows=fix_overflows,
         sites=sites,
         compare_ort=compare_ort,
         shapes=given_shapes,

@@ -202,3 +202,9 @@ def feeds_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def fix_overflows_option(command: Command) -> Command:
+    """`--fix-overflows`: numbers where the original has none are no difference."""
+    text = "Accept numbers where the original overflows to NaN or infinity."
+    return click.option("--fix-overflows", is_flag=True, help=text)(command)

@@ -15,6 +15,7 @@ from onnx_subgraph.cli.options import (
     MODEL,
     constant_initializers_option,
     feeds_options,
+    fix_overflows_option,
     json_option,
     provider_option,
     shapes,
@@ -27,6 +28,7 @@ from onnx_subgraph.cli.options import (
 @click.argument("candidate", type=MODEL)
 @provider_option
 @feeds_options
+@fix_overflows_option
 @constant_initializers_option
 @time_limit_option
 @json_option

@@ -22,6 +22,7 @@ def reason(undone: Undone) -> str:
         what = undone.problem or f"differs by {undone.error:.2g}, {undone.bound:.2g} is allowed"
         if undone.site is not None:
             what += f"; by itself it {distance(undone.site.fused, undone.site.bound, undone.site.unfused)}"
+        what += "; --fix-overflows keeps the fusion" if undone.overflows else ""
         return f"with it, the output {undone.output} {what}" if undone.output else f"with it, the model {what}"
     value = f"its result {undone.output}" if undone.output else "it"
     return f"{value} {undone.problem or distance(undone.error, undone.bound, undone.original)}"

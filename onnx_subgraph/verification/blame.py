@@ -46,7 +46,8 @@ class Undone:
 
     output: the value that differed; an output of the model where `found` is "model". error, bound: how far it was from the truth
     (from the reference's output), and how far it might be. original: how far it was before the rewrite; None where unknown.
-    problem: "" or what was wrong besides. site: where `found` is "model", how near to the truth it is by itself, if known.
+    problem: "" or what was wrong besides. overflows: at how many elements the original overflows and the fused model does not,
+    where nothing else is wrong. site: where `found` is "model", how near to the truth it is by itself, if known.
     """
 
     rewrite: Rewrite
@@ -58,6 +59,7 @@ class Undone:
     original: float | None = None
     problem: str = ""
     site: Accuracy | None = None
+    overflows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def _bisected(
 def _in_model(rewrite: Rewrite, found: Verdict, site: Accuracy | None) -> Undone:
     run = found.worst
     assert run is not None, "a verdict that is different has a run that is not equal"
-    return Undone(rewrite, "model", run.provider, run.output, run.error, run.bound, None, run.problem, site)
+    return Undone(rewrite, "model", run.provider, run.output, run.error, run.bound, None, run.problem, site, run.overflows)
 
 
 def bisect(places: Sequence[Place], found: Verdict, test: Callable[[Collection[Place]], Verdict]) -> dict[Place, Verdict]:

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
-from onnx_subgraph.verification.judge import Bound, Noise, bound, flatten
+from onnx_subgraph.verification.judge import Array, Bound, Noise, bound, flatten
 from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.refusal import Refusals
@@ -52,6 +52,7 @@ class Drawing:
     libraries: tuple[Path, ...]
     rtol: float | None
     atol: float | None
+    fix_overflows: bool = False
     remarks: list[str] = field(default_factory=list)
     draws: int = DRAWS
     fed: Fed = field(init=False)
@@ -180,13 +181,15 @@ class Drawing:
                 self.remarks.append("the noise was measured between optimisation levels only")
             self._listen(noisy, cases, noises, self.draws)
         for case, noise in zip(cases, noises, strict=True):
-            flat = flatten(case.outputs)
-            case.bounds = {
-                name: Bound(np.asarray(np.inf))
-                if name in self.fed.random
-                else bound(a, noise[name], rtol=self.rtol, atol=self.atol)
-                for name, a in flat.items()
-            }
+            case.bounds = {name: self._bound_of(name, a, noise[name]) for name, a in flatten(case.outputs).items()}
+
+    def _bound_of(self, name: str, array: Array, noise: Noise) -> Bound:
+        if name in self.fed.random:
+            return Bound(np.asarray(np.inf), free=np.ones(array.shape, bool))
+        if noise.unsteady is not None and not self.fix_overflows:
+            remark = f"{name} is NaN or infinite at some elements in the original, and a number where onnxruntime optimises it"
+            self.remarks += [] if remark in self.remarks else [remark]
+        return bound(array, noise, rtol=self.rtol, atol=self.atol, fix_overflows=self.fix_overflows)
 
     def _listen(self, session: Session | Failure, cases: list[Case], noises: list[dict[str, Noise]], draws: int) -> None:
         if isinstance(session, Failure):

@@ -13,8 +13,10 @@ and the root mean square of all its differences may be no more than
 
 with NARROW_FLOOR for FLOOR in dtypes of 16 bits and fewer. The first catches the error that sits in a few elements, the second
 the small error that sits in all: the mean of many differences is known far better than any one of them, so its bound can be
-several times tighter. An output of integers, booleans or strings is equal only where it is the same; where the noise itself
-flips elements (ties of an argmax), a small multiple of as many may flip again.
+several times tighter. Where the reference is NaN or infinite the candidate has to be the same, except where a noise draw of the
+reference gave a number: there the original itself is not steady, and nothing is compared. An output of integers, booleans or
+strings is equal only where it is the same; where the noise itself flips elements (ties of an argmax), a small multiple of as many
+may flip again.
 """
 
 from __future__ import annotations
@@ -45,9 +47,11 @@ class Noise:
     """What K draws of noise did to one float output: the sum of squares and, element by element, the largest difference.
 
     flips: for an output that is not of floats, the largest fraction of its elements that one draw changed.
+    unsteady: where the reference is NaN or infinite, and a draw gave a number; None where nowhere.
     """
 
     largest: Array | None = None
+    unsteady: Array | None = None
     squares: float = 0.0
     count: int = 0
     flips: float = 0.0
@@ -62,6 +66,9 @@ class Noise:
         difference = _difference(reference, other)
         finite = np.isfinite(difference)
         difference = np.where(finite, difference, 0.0)
+        numbers = ~np.isfinite(reference) & np.isfinite(other)
+        if numbers.any():
+            self.unsteady = numbers if self.unsteady is None else self.unsteady | numbers
         self.largest = difference if self.largest is None else np.maximum(self.largest, difference)
         self.squares += float(np.sum(difference**2))
         self.count += int(finite.sum())
@@ -76,16 +83,19 @@ class Noise:
 class Bound:
     """The largest difference allowed. element: for each element (float64, the output's shape; a scalar for integers, then
     a fraction of elements). aggregate: for the root mean square over the output; infinite when the user set rtol or atol.
+    free: where the candidate may be anything; None where nowhere.
     """
 
     element: Array
     aggregate: float = np.inf
+    free: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One output compared. error, bound: at the element `worst`, the one furthest over or nearest to its bound.
     problem: "" or what is wrong besides. compared: how many finite or discrete elements were held against each other.
+    overflows: at how many elements the reference is NaN or infinite and the candidate a number, where nothing else is wrong.
     """
 
     error: float
@@ -93,6 +103,7 @@ class Finding:
     worst: tuple[int, ...] = ()
     problem: str = ""
     compared: int = 0
+    overflows: int = 0
 
     @property
     def equal(self) -> bool:
@@ -116,18 +127,30 @@ def epsilon(array: Array) -> float:
     return float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
 
 
-def bound(reference: Array, noise: Noise = NOTHING, *, rtol: float | None = None, atol: float | None = None) -> Bound:
-    """The bound for one output, from its noise; with rtol or atol, atol + rtol * |reference| and nothing else."""
+def bound(
+    reference: Array,
+    noise: Noise = NOTHING,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    fix_overflows: bool = False,
+) -> Bound:
+    """The bound for one output, from its noise; with rtol or atol, atol + rtol * |reference| and nothing else.
+
+    fix_overflows: the candidate may be anything where the reference is NaN or infinite.
+    """
     if not is_float(reference):
         return Bound(np.asarray(min(1.0, FLIPS * noise.flips)))
+    free = ~np.isfinite(reference) if fix_overflows else noise.unsteady
     magnitude = np.abs(_wide(reference))
     magnitude = np.where(np.isfinite(magnitude), magnitude, 0.0)
     if rtol is not None or atol is not None:
-        return Bound(np.asarray((atol or 0.0) + (rtol or 0.0) * magnitude))
+        return Bound(np.asarray((atol or 0.0) + (rtol or 0.0) * magnitude), free=free)
     scale = float(np.sqrt(np.mean(magnitude**2))) if magnitude.size else 0.0
     floor = (FLOOR if reference.dtype.itemsize > 2 else NARROW_FLOOR) * epsilon(reference)
     local = noise.largest if noise.largest is not None and noise.largest.shape == reference.shape else 0.0
-    return Bound(np.asarray(ELEMENT * (local + noise.rms) + floor * (magnitude + scale)), AGGREGATE * noise.rms + floor * scale)
+    element = np.asarray(ELEMENT * (local + noise.rms) + floor * (magnitude + scale))
+    return Bound(element, AGGREGATE * noise.rms + floor * scale, free)
 
 
 def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
@@ -140,7 +163,7 @@ def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
         return Finding(0.0, 0.0)
     if not is_float(reference):
         return _compare_exactly(reference, candidate, float(allowed.element))
-    problem = _misplaced(_wide(reference), _wide(candidate))
+    problem, overflows = _misplaced(_wide(reference), _wide(candidate), allowed.free)
     difference = _difference(reference, candidate)
     finite = np.isfinite(difference)
     difference = np.where(finite, difference, 0.0)
@@ -154,7 +177,7 @@ def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
         rms = float(np.sqrt(np.sum(difference**2) / compared))
         if rms > allowed.aggregate:
             problem = f"differs by {rms:.3g} in root mean square over {compared} elements, {allowed.aggregate:.3g} is allowed"
-    return Finding(error, limit, worst, problem, compared)
+    return Finding(error, limit, worst, problem, compared, overflows)
 
 
 def compare_all(reference: Mapping[str, Any], candidate: Mapping[str, Any], bounds: Mapping[str, Bound]) -> dict[str, Finding]:
@@ -197,19 +220,28 @@ def _difference(reference: Array, other: Array) -> Array:
         return np.asarray(np.abs(_wide(other) - _wide(reference)), np.float64)
 
 
-def _misplaced(reference: Array, candidate: Array) -> str:
-    """Where the one is NaN or infinite and the other is not the same; "" when nowhere."""
+def _misplaced(reference: Array, candidate: Array, free: Array | None) -> tuple[str, int]:
+    """Where the one is NaN or infinite and the other is not the same, and how many of these the candidate has numbers at.
+
+    "" when nowhere. The count is 0 where anything else is wrong.
+    """
     if reference.dtype.kind == "c":
-        return _misplaced(reference.real, candidate.real) or _misplaced(reference.imag, candidate.imag)
+        real, imaginary = _misplaced(reference.real, candidate.real, free), _misplaced(reference.imag, candidate.imag, free)
+        return (real[0] or imaginary[0], real[1] + imaginary[1])
     wrong = (
         (~np.isfinite(reference) | ~np.isfinite(candidate))
         & ~(np.isnan(reference) & np.isnan(candidate))
         & (reference != candidate)
     )
+    if free is not None:
+        wrong &= ~free
     if not wrong.any():
-        return ""
+        return "", 0
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return f"is {candidate[index]} at {list(index)}, where the reference is {reference[index]} ({int(wrong.sum())} such elements)"
+    count = int(wrong.sum())
+    numbers = bool((~np.isfinite(reference) & np.isfinite(candidate))[wrong].all())
+    said = f"is {candidate[index]:.3g} at {list(index)}, where the reference is {reference[index]} ({count} such elements)"
+    return (f"{said}: the reference overflows, it does not" if numbers else said), count if numbers else 0
 
 
 def _compare_exactly(reference: Array, candidate: Array, allowed: float) -> Finding:

@@ -17,6 +17,7 @@ class Run:
     bound: the largest difference allowed at that element: floor + measured noise (see `judge`).
     worst: the index of the element nearest to, or furthest over, its bound. problem: "" or what is wrong besides the
     size of the error (another shape, another dtype, non-finite where the reference is finite, the session's own message).
+    overflows: at how many elements the reference is NaN or infinite and the candidate a number, where nothing else is wrong.
     """
 
     provider: str
@@ -28,6 +29,7 @@ class Run:
     bound: float
     worst: tuple[int, ...]
     problem: str = ""
+    overflows: int = 0
 
     @property
     def equal(self) -> bool:

@@ -72,6 +72,7 @@ def verify(
     weights: StrPath | None = None,
     fixed: Mapping[str, tuple[int, ...]] | None = None,
     constant_initializers: bool = False,
+    fix_overflows: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Holds the candidate against the reference. Both are model files; neither is written to.
@@ -80,6 +81,7 @@ def verify(
     inputs: an .npz of feeds, then the only ones. custom_op_libraries: loaded into every session, and none besides.
     weights: the folder of the candidate's external data, where that is not its own folder.
     fixed: input → shape that the candidate is specialised to: it is then compared at these shapes, and may declare no others.
+    fix_overflows: the candidate may have numbers where the reference is NaN or infinite.
     constant_initializers: the candidate's are constants: those that are inputs of the reference as well are none of its own.
     Raises UsageError for a provider that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
     """
@@ -94,6 +96,7 @@ def verify(
         custom_op_libraries=custom_op_libraries,
         fixed=fixed,
         constant_initializers=constant_initializers,
+        fix_overflows=fix_overflows,
         progress=progress,
     ).verdict(Path(candidate), None if weights is None else Path(weights))
 
@@ -117,6 +120,7 @@ class Reference:
         custom_op_libraries: Sequence[StrPath] = (),
         fixed: Mapping[str, tuple[int, ...]] | None = None,
         constant_initializers: bool = False,
+        fix_overflows: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         check_providers(providers)
@@ -126,6 +130,7 @@ class Reference:
         self._shapes, self._inputs, self._fixed = shapes or {}, None if inputs is None else Path(inputs), fixed or {}
         self._constant_initializers = constant_initializers
         self._libraries = tuple(map(Path, custom_op_libraries))
+        self._fix_overflows = fix_overflows
         self._tell = progress or (lambda stage: None)
         self._cases: dict[str, list[Case] | Failure] = {}
         self._fed: dict[str, Fed] = {}
@@ -229,7 +234,7 @@ class Reference:
         if self._inputs is None and (reason := unfeedable(model)):
             return Failure(f"{reason}; give them with --inputs")
         self._tell(f"reference on {provider}")
-        drawing = Drawing(self.path, model, provider, self._libraries, self._rtol, self._atol)
+        drawing = Drawing(self.path, model, provider, self._libraries, self._rtol, self._atol, self._fix_overflows)
         given = None if self._inputs is None else read_feeds(self._inputs, model.graph.inputs)
         cases = drawing.cases(self._seed, self._shapes, given, self._tell)
         if not isinstance(cases, Failure):
@@ -311,7 +316,16 @@ def _runs(
             findings |= nearer(case, off, outputs)
         for name, finding in findings.items():
             yield Run(
-                provider, optimised, case.sizes, case.seed, name, finding.error, finding.bound, finding.worst, finding.problem
+                provider,
+                optimised,
+                case.sizes,
+                case.seed,
+                name,
+                finding.error,
+                finding.bound,
+                finding.worst,
+                finding.problem,
+                finding.overflows,
             )
 
 

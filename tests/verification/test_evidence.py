@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
+from onnx_subgraph.report.blame import sentence
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import verify
 from tests.verification.models import weights, write
-from tests.verification.planted import patterns
+from tests.verification.planted import SOFTPLUS, patterns
 
 WRONG_SILU = """
 id: wrong-silu
@@ -233,3 +235,39 @@ def test_operators_that_nobody_knows_are_found_random_by_running_twice(tmp_path:
 
     assert (judged(one).verdict, judged(one).random) == ("equivalent", ("Dice at r",))
     assert judged(other).verdict == "different"
+
+
+SOFTPLUS_FAR = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 8] x) => (float[n, 8] y) <float one = {1.0}, float hundred = {100.0}>
+{ far = Mul (x, hundred) power = Exp (far) sum = Add (one, power) y = Log (sum) }
+"""
+
+
+def test_a_fusion_that_removes_an_overflow_is_the_users_choice(tmp_path: Path) -> None:
+    model = write(tmp_path / "m.onnx", SOFTPLUS_FAR)
+    library, options = load_patterns([patterns(tmp_path, SOFTPLUS)]), Options(only=("steady-softplus",), dry_run=True)
+    (one,) = fuse(model, None, library, options).undone
+    assert one.overflows and "the reference overflows" in one.problem and "--fix-overflows" in sentence(one)
+    kept = fuse(model, None, library, replace(options, fix_overflows=True))
+    assert (kept.verdict.verdict, len(kept.rewrites), kept.undone) == ("equivalent", 1, ())
+
+
+def test_numbers_are_accepted_only_where_the_original_has_none(tmp_path: Path) -> None:
+    model = write(tmp_path / "m.onnx", SOFTPLUS_FAR)
+    wrong = write(tmp_path / "w.onnx", SOFTPLUS_FAR.replace("y = Log (sum)", "y = Sqrt (sum)"))
+    assert verify(model, wrong, fix_overflows=True).verdict == "different"
+
+
+def test_an_overflow_that_onnxruntime_itself_removes_is_compared_nowhere(tmp_path: Path) -> None:
+    """Its optimiser makes Gelu of both, which gives a number near the largest where the product of the parts is infinite."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 8] x) => (float[n, 8] y)
+    <float root = {1.4142135}, float one = {1.0}, float half = {0.5}, float large = {1e38}> {
+      h = Mul (x, large) r = Div (h, root) f = Erf (r) a = Add (f, one) p = Mul (h, a) y = Mul (p, half)
+    }
+    """
+    result = fuse(write(tmp_path / "m.onnx", text), None, load_patterns(), Options(only=("gelu",), dry_run=True))
+    assert (result.verdict.verdict, len(result.rewrites)) == ("equivalent", 1)
+    assert "where onnxruntime optimises it" in result.verdict.reason
