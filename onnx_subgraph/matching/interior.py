@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.numbering import KNOWN_DOMAINS
+
 HANDING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that cost little and only hand on what they read: at the edge of a match they stay where somebody else reads them."""
 DEEPEST = 64
@@ -18,13 +20,17 @@ DEEPEST = 64
 
 
 def live_reader(
-    nodes: Collection[ir.Node], provided: Collection[ir.Value], read: Collection[ir.Value] = ()
+    nodes: Collection[ir.Node],
+    provided: Collection[ir.Value],
+    read: Collection[ir.Value] = (),
+    gone: Collection[ir.Node] = (),
 ) -> tuple[ir.Value, ir.Node | None] | None:
     """An inner value and who reads it after the match is gone (None: it is a graph output), or None where all is well.
 
     read: the bound values, which a replacement may read; what computes them stays, also where it leads to the match alone.
+    gone: nodes outside the match that go with it.
     """
-    verdicts = _verdicts(nodes, read)
+    verdicts = {**_verdicts(nodes, read), **dict.fromkeys(gone, True)}
     for node in nodes:
         for value in node.outputs:
             if value not in provided:
@@ -96,7 +102,7 @@ def _readers(value: ir.Value, verdicts: dict[ir.Node, bool]) -> Iterator[ir.Node
 
 
 def _dies(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:
-    """Whether `node` leads to nothing but nodes that die."""
+    """Whether `node` leads to nothing but nodes that die; one that nobody reads may do more than that, where nobody knows it."""
     known = verdicts.get(node)
     if known is not None:
         return known
@@ -105,7 +111,7 @@ def _dies(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:
     verdicts[node] = False
     verdicts[node] = all(
         not value.is_graph_output() and all(_dies(u.node, verdicts, depth - 1) for u in value.uses()) for value in node.outputs
-    ) and any(value.uses() for value in node.outputs)
+    ) and (node.domain in KNOWN_DOMAINS or any(value.uses() for value in node.outputs))
     return verdicts[node]
 
 

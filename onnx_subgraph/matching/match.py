@@ -6,7 +6,7 @@ Both are values: nothing in them is changed after they are made, and making them
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
@@ -39,6 +39,7 @@ class Match:
     roots: name → value for every name on the left of the `match` block that was matched.
     nodes: the matched nodes in topological order, transparent ones (Identity, Dropout) on the way included.
     chosen: for every Either (by position in the pattern, `id` of the term) the index of the alternative that matched.
+    doubles: values that other nodes compute a second time, from inner values of the match → the result that they are equal to.
     selector: for a region that somebody chose in Python, who did (`onnx_subgraph.matching.selector.Selector`).
 
     A region binds `x0`, `x1`, … to what it reads, and `y0`, `y1`, …, which are its roots, to what it provides.
@@ -52,6 +53,7 @@ class Match:
     nodes: tuple[ir.Node, ...]
     chosen: Mapping[int, int]
     selector: object = None
+    doubles: Mapping[ir.Value, ir.Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What the matcher asks of one graph, each answer computed once: sources, constants, congruence, expansions.
 
 A view never changes the graph, and is thrown away when the graph changes. Two values are *congruent* when they are the same
-computation of the same values (exporters compute a mean twice); the congruence number of a value stands for that.
+computation of the same values (exporters compute a mean twice; `onnx_subgraph.matching.numbering`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite, prod
+from math import isfinite
 from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.numbering import Numbering
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, schema
-from onnx_subgraph.operators.randomness import RANDOM
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 TOLERANCE = {ir.DataType.FLOAT16: 6e-4, ir.DataType.BFLOAT16: 5e-3}
@@ -287,42 +287,19 @@ class View:
         return number.rank == 0 or (other.shape is not None and number.rank <= other.shape.rank())
 
     @cached_property
-    def numbers(self) -> dict[ir.Value, int]:
-        """The congruence number of every value that this graph computes or reads."""
-        numbers: dict[ir.Value, int] = {}
-        keys: dict[object, int] = {}
-
-        def number(value: ir.Value) -> int:
-            source = self.through(value)[0]
-            known = numbers.get(source)
-            if known is None:
-                key = content(source, self.constants) or source
-                known = numbers[source] = keys.setdefault(key, len(keys))
-            numbers[value] = known
-            return known
-
+    def numbering(self) -> Numbering:
+        """The numbers of everything that this graph computes."""
+        numbering = Numbering(self.constants, self.schema, lambda value: self.through(value)[0])
         for node in self.nodes:
-            inputs = tuple(-1 if v is None else number(v) for v in node.inputs)
-            attributes = attribute_key(node)
-            if attributes is None or node.op_type in RANDOM:
-                continue
-            for index, output in enumerate(node.outputs):
-                if output in numbers:
-                    continue
-                if self.through(output)[0] is output:
-                    key = (node.domain, node.op_type, attributes, inputs, index)
-                    numbers[output] = keys.setdefault(key, len(keys))
-        return numbers
+            numbering.add(node)
+        return numbering
 
     def same(self, a: ir.Value, b: ir.Value) -> bool:
         """Whether `a` and `b` are congruent."""
         if a is b:
             return True
         a, b = self.through(a)[0], self.through(b)[0]
-        if a is b:
-            return True
-        first = self.numbers.get(a)
-        return first is not None and first == self.numbers.get(b)
+        return a is b or self.numbering.of(a) == self.numbering.of(b)
 
     def consumers(self, value: ir.Value) -> tuple[ir.Node, ...]:
         """The nodes of this graph that read `value`, directly or through transparent nodes, each once."""
@@ -355,47 +332,3 @@ def _exact(power: float) -> float:
     """An exponent stored in a narrow type, as the simple number that it means: 0.5, 2, 3."""
     simple = round(power * 2) / 2
     return simple if abs(simple - power) < 1e-3 else power
-
-
-def content(value: ir.Value, constants: Constants) -> tuple[str, tuple[int, ...], bytes] | None:
-    """A key for what a small stored constant holds; None for any other value."""
-    producer = value.producer()
-    if not _is_small(value) or (producer is not None and producer.op_type != "Constant") or not constants.is_constant(value):
-        return None
-    array = constants.array(value)
-    if array is None or array.dtype.hasobject:  # the bytes of strings are where they lie
-        return None
-    return (array.dtype.name, array.shape, array.tobytes())  # the name tells narrow floats apart, which are all of one kind
-
-
-def _is_small(value: ir.Value) -> bool:
-    shape = value.shape
-    if shape is None:
-        return False
-    dims = shape.dims
-    return all(isinstance(d, int) for d in dims) and prod(dims) <= 16  # type: ignore[operator]
-
-
-def attribute_key(node: ir.Node) -> tuple[object, ...] | None:
-    """A hashable form of the attributes; None where they hold graphs, tensors or references."""
-    key: list[object] = []
-    for name, attr in sorted(node.attributes.items()):
-        if attr.is_ref() or attr.type in _OPAQUE:
-            return None
-        value = attr.value
-        key.append((name, tuple(value) if isinstance(value, list | tuple) else value))
-    return tuple(key)
-
-
-_OPAQUE = frozenset(
-    {
-        ir.AttributeType.GRAPH,
-        ir.AttributeType.GRAPHS,
-        ir.AttributeType.TENSOR,
-        ir.AttributeType.TENSORS,
-        ir.AttributeType.SPARSE_TENSOR,
-        ir.AttributeType.SPARSE_TENSORS,
-        ir.AttributeType.TYPE_PROTO,
-        ir.AttributeType.TYPE_PROTOS,
-    }
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -18,6 +18,7 @@ from onnx_subgraph.matching.normal import Name, Operation
 from onnx_subgraph.matching.reasons import false_sentence, read_elsewhere, unknown_sentence
 from onnx_subgraph.matching.state import EMPTY, State
 from onnx_subgraph.matching.veils import is_float_cast
+from onnx_subgraph.matching.view import View
 
 Consumers = Callable[[ir.Value], Iterable[ir.Node]]
 
@@ -147,8 +148,33 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
     provided = provided_values(roots, matcher.normal.provided)
     shared = [v for n in pattern.shares if isinstance(v := bindings.get(n), ir.Value)]
     nodes = own_nodes(nodes, provided, shared, bound)
-    reader = live_reader(nodes, provided, bound)
-    if reader is not None:
+    doubles: dict[ir.Value, ir.Value] = {}
+    while (reader := live_reader(nodes, provided, bound, {n for v in doubles if (n := v.producer()) is not None})) is not None:
+        again = _doubles(view, reader[1], provided)
+        if again:
+            doubles.update(again)
+            continue
         matcher.fail(state.whole(), matcher.spans.get(reader[0].producer()), reader[0], *read_elsewhere(view, *reader))
         return None
-    return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen)
+    return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen, doubles=doubles)
+
+
+def _doubles(view: View, node: ir.Node | None, provided: Collection[ir.Value]) -> dict[ir.Value, ir.Value]:
+    """The results of a node by the provided values that they are equal to; {} where one is equal to none, and is needed.
+
+    Who reads a result must come after the value that shall stand for it.
+    """
+    found: dict[ir.Value, ir.Value] = {}
+    if node is None or node not in view.position:
+        return {}
+    for output in node.outputs:
+        equal = next((v for v in provided if view.same(v, output)), None)
+        source = None if equal is None else equal.producer()
+        if output.is_graph_output() or (source is None and output.uses()):
+            return {}
+        if equal is None or source is None or source is node:
+            continue
+        if any(view.position.get(user, -1) < view.position[source] for user, _ in output.uses()):
+            return {}
+        found[output] = equal
+    return found

@@ -109,7 +109,7 @@ class Builder:
         """The names that the replacements provide and that no other line reads; all lines that are needed follow from them."""
         results = self.pattern.results
         read = {t.name for a in self.pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable)}
-        return [n for n in results if n not in read] or [results[-1]]
+        return [n for n in results if n not in read] or list(results[-1:])
 
     def declared(self, name: str, array: np.ndarray) -> onnx.ValueInfoProto:
         """The input, with the first axis of the largest values symbolic where the spelling says so."""

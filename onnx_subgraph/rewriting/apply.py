@@ -71,8 +71,11 @@ def apply(
             skips += _taken(match, taken_by)
         if current is None or not admits(_place_of(current, outline)):
             continue
+        moved = _without_doubles(current, outline)
         planned = plan(current, target, site)
         if isinstance(planned, Skip):
+            for user, index, value in moved:
+                user.replace_input_with(index, value)
             place = (match.pattern.id, frozenset(match.nodes))  # operands that may change places make several matches of one
             skips += () if place in refused else (planned,)
             refused.add(place)
@@ -118,6 +121,20 @@ def _current(match: Match, renewed: Mapping[ir.Value, ir.Value]) -> Match | None
                 return None
         bindings[name] = binding
     return dataclasses.replace(match, bindings=bindings)
+
+
+def _without_doubles(match: Match, outline: Outline) -> list[tuple[ir.Node, int, ir.Value]]:
+    """Let the readers of what is computed a second time read the result of the match; who read what before."""
+    moved: list[tuple[ir.Node, int, ir.Value]] = []
+    for double, result in match.doubles.items():
+        producer, source = double.producer(), result.producer()
+        if producer is None or producer.graph is None or source is None or result not in match.roots.values():
+            continue
+        if all(outline.position[user] > outline.position[source] for user, _ in double.uses() if user.graph is source.graph):
+            moved += [(user, index, double) for user, index in double.uses()]
+    for user, index, double in moved:
+        user.replace_input_with(index, match.doubles[double])
+    return moved
 
 
 def _place_of(match: Match, outline: Outline) -> Place:

@@ -11,9 +11,9 @@ from collections.abc import Collection, Hashable
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.view import attribute_key, content
+from onnx_subgraph.matching.numbering import Numbering
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.operators.randomness import RANDOM
+from onnx_subgraph.operators import schema
 from onnx_subgraph.rewriting.outline import Outline
 
 
@@ -21,16 +21,26 @@ def share(outline: Outline, constants: Constants, ours: str, fused: Collection[s
     """Merge equal nodes that carry `ours` in their metadata; the nodes named `fused` stand for matches, and each is its own."""
     for graph in outline.graphs:
         shared = _shared(graph, ours, fused)
-        first: dict[Hashable, ir.Node] = {}
-        for node in [n for n in graph if n in shared]:
-            attributes = attribute_key(node)
-            if attributes is None or node.op_type in RANDOM:
-                continue
-            read = tuple(None if v is None else content(v, constants) or v for v in node.inputs)
-            present = tuple(bool(output.name) for output in node.outputs)
-            kept = first.setdefault((node.domain, node.op_type, node.overload, attributes, read, present), node)
-            if kept is not node:
-                _merge(node, kept, outline)
+        if shared:
+            _merge_equals(graph, shared, outline, constants, ours)
+
+
+def _merge_equals(graph: ir.Graph, shared: Collection[ir.Node], outline: Outline, constants: Constants, ours: str) -> None:
+    root = outline.root(graph)
+    opsets = {**outline.model.opset_imports, **({} if root is outline.model.graph else root.opset_imports)}
+    numbering = Numbering(
+        constants,
+        lambda n: schema(n.op_type, n.domain, opsets.get(n.domain, 1)),
+        repeats=lambda n: not n.domain or ours in n.metadata_props,
+    )
+    first: dict[Hashable, ir.Node] = {}
+    for node in tuple(graph):
+        key = numbering.add(node)
+        if key is None or node not in shared:
+            continue
+        kept = first.setdefault((key, tuple(bool(output.name) for output in node.outputs)), node)
+        if kept is not node:
+            _merge(node, kept, outline)
 
 
 def _shared(graph: ir.Graph, ours: str, fused: Collection[str]) -> set[ir.Node]:
