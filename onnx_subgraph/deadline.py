@@ -1,29 +1,42 @@
 """A bound on how long a command may take: what runs over it is broken off where it stands, and says at which stage.
 
-On POSIX a timer's signal ends what the main thread does; elsewhere the next stage does. A run inside onnxruntime hears no
-signals: who starts one asks how long it may take (`remaining`), and looks at the time afterwards (`check`).
+The work is done by a thread of its own, and the one that waits for it looks at the clock. When the time is up, an exception ends
+the work at its next step in Python. Native code (a product inside onnxruntime, the reading of a file) knows no exceptions: it is
+left to itself after a short grace, its temporary files are removed, and `abandoned` says that the process is to be ended when all
+else is done.
+
+Who starts a run that may be long asks how long it may take (`remaining`), and looks at the time afterwards (`check`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
-import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import NoReturn
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from typing import Generic, TypeVar
 
+from onnx_subgraph import temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.errors import TimeLimitError
 
+T = TypeVar("T")
+
+GRACE = 0.5
+"""Seconds that work has to clean up after itself when it is broken off."""
+_SLICE = 0.1
+"""Seconds after which a wait looks for signals: not every system wakes it when one comes."""
+_STACK = 64 << 20
+"""Bytes of stack for the work, which some systems give to no thread but the first."""
 _ENDS: ContextVar[float] = ContextVar("ends", default=math.inf)
 """When the time is up, by `time.monotonic`."""
+_abandoned: list[threading.Event] = []
 
 
 class TimeIsUp(BaseException):
-    """Passes, like ^C, through all that answers an `Exception`; `time_limit` makes a TimeLimitError of it."""
+    """Passes, like ^C, through all that answers an `Exception`; `within` makes a TimeLimitError of it."""
 
 
 def remaining() -> float:
@@ -37,15 +50,19 @@ def check() -> None:
         raise TimeIsUp
 
 
-@contextmanager
-def time_limit(seconds: float, progress: Progress, hint: str = "") -> Iterator[Progress]:
-    """Within the block there are so many seconds, 0 for no end. Gives the `progress` to tell of stages, which looks at the time.
+def abandoned() -> bool:
+    """Whether native code that was given up still runs: the process has to be ended without waiting for it."""
+    return not all(done.is_set() for done in _abandoned)
 
-    hint: what would take less time. Raises TimeLimitError where the block took longer.
+
+def within(seconds: float, work: Callable[[Progress], T], progress: Progress, hint: str = "") -> T:
+    """What `work` gives, where that takes so many seconds at most, or 0 for any. It is called with what it tells its stages to.
+
+    progress: told of the stages. hint: what would take less time. Raises what `work` raises, and TimeLimitError where it takes
+    longer. An exception that comes meanwhile, as ^C, breaks the work off as well.
     """
     if not seconds:
-        yield progress
-        return
+        return work(progress)
     stage = "start"
 
     def tell(now: str) -> None:
@@ -54,31 +71,88 @@ def time_limit(seconds: float, progress: Progress, hint: str = "") -> Iterator[P
         stage = now
         progress(now)
 
-    token = _ENDS.set(time.monotonic() + seconds)
+    def timed() -> T:
+        _ENDS.set(ends)
+        return work(tell)
+
+    ends = time.monotonic() + seconds
+    running = _Work(timed)
     try:
-        with _alarm(seconds):
-            yield tell
+        running.begin()
+        running.wait(ends)
+    finally:
+        running.end()
+    try:
+        return running.result()
     except TimeIsUp:
         message = f"the time limit of {seconds:g} seconds is over, at the stage {stage!r}; nothing was written"
         raise TimeLimitError(message, hint=hint or None) from None
-    finally:
-        _ENDS.reset(token)
 
 
-@contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """TimeIsUp is raised in the block after so many seconds, where a signal can do that."""
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGALRM, _raise)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+class _Work(threading.Thread, Generic[T]):
+    """A call in a thread of its own, in a copy of the context of the one that made it. error: what it raised.
+
+    done: set when it is over. A thread's own `is_alive` is wrong once a signal has broken off a `join` (bpo-45274's remedy).
+    """
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        super().__init__(name="onnx-subgraph", daemon=True)
+        self._call = call
+        self._context = copy_context()
+        self._result: list[T] = []
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+        self._ending = threading.RLock()
+
+    def begin(self) -> None:
+        """Starts it, with a stack as large as that of a main thread."""
+        before = threading.stack_size(_STACK)
+        try:
+            self.start()
+        finally:
+            threading.stack_size(before)
+
+    def run(self) -> None:
+        try:
+            self._result.append(self._context.run(self._call))
+        except BaseException as error:  # whoever waits for the result gets it
+            self.error = error
+        while not self.done.is_set():
+            try:
+                with self._ending:
+                    _raise_in(self, None)  # what was sent, and has not come yet
+                    self.done.set()
+            except TimeIsUp:
+                pass
+
+    def wait(self, ends: float) -> None:
+        """Waits until it is done, or the time is up."""
+        while not self.done.is_set() and (left := ends - time.monotonic()) > 0:
+            self.done.wait(min(left, _SLICE))
+
+    def end(self) -> None:
+        """Has it broken off where it still runs; where it does not stop, it is abandoned, and what it holds is removed."""
+        with self._ending:
+            if self.done.is_set():
+                return
+            _abandoned.append(self.done)
+            _raise_in(self, TimeIsUp)
+        try:
+            self.wait(time.monotonic() + GRACE)
+        finally:
+            if not self.done.is_set():
+                temporary.remove_mine()
+
+    def result(self) -> T:
+        """What the call gave. Raises what it raised, TimeIsUp where it was broken off or is not done."""
+        if self._result:
+            return self._result[0]
+        if self.error is None or isinstance(self.error, TimeIsUp):
+            raise TimeIsUp
+        raise self.error
 
 
-def _raise(number: int, frame: object) -> NoReturn:
-    raise TimeIsUp
+def _raise_in(thread: threading.Thread, error: type[BaseException] | None) -> None:
+    """Has an exception raised in another thread, at its next step in Python; None takes back one that has not come yet."""
+    sent = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), sent)

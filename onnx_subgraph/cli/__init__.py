@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import click
 
 from onnx_subgraph import __version__
-from onnx_subgraph.cli.interrupt import interrupts
+from onnx_subgraph.cli.interrupt import interrupts, was_interrupted
 
 COMMANDS = ("fuse", "list-patterns", "explain", "verify", "specialize", "test-patterns", "partition", "inline", "run", "hook")
 """In the order of the help text. A command lives in the module of its name, with `_` for `-`, as the function of that name."""
@@ -54,29 +54,45 @@ def commands() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line on `arguments` (`sys.argv[1:]` by default) and gives its exit code: 0, 1 or 2. Raises nothing."""
+    """Runs the command line on `arguments` (`sys.argv[1:]` by default) and gives its exit code: 0, 1 or 2. Raises nothing.
+
+    Where it is the command line of the process, and native code still runs that was given up, the process ends here.
+    """
+    code = _run(arguments)
+    deadline = sys.modules.get("onnx_subgraph.deadline")  # where no command imported it, there was no limit
+    if arguments is None and deadline is not None and deadline.abandoned():
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     _print_anything()
     try:
         with interrupts():
             code = commands.main(arguments, prog_name="onnx-subgraph", standalone_mode=False) or 0
             sys.stdout.flush()
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except BrokenPipeError:
-        return _reader_left()
-    except SystemExit:
-        # click's answer to a closed pipe in places that it handles itself. It would be 1, which here says "no".
-        return _reader_left()
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted: nothing more was written.", err=True)
-        return 2
-    except Exception as error:
-        from onnx_subgraph.cli.failure import describe
-
-        click.echo(f"Error: {describe(error)}", err=True)
-        return 2
+    except BaseException as error:
+        return _failed(error)
     return int(code)
+
+
+def _failed(error: BaseException) -> int:
+    """Says what went wrong, and gives the exit code, which is 2: could not tell."""
+    match error:
+        case BrokenPipeError() | SystemExit():
+            # SystemExit is click's answer to a closed pipe in places that it handles itself. It would be 1, which here says "no".
+            _leave_reader()
+        case _ if was_interrupted() or isinstance(error, click.Abort | KeyboardInterrupt):
+            click.echo("Interrupted: nothing more was written.", err=True)
+        case click.ClickException():
+            error.show()
+        case _:
+            from onnx_subgraph.cli.failure import describe
+
+            click.echo(f"Error: {describe(error)}", err=True)
+    return 2
 
 
 def _print_anything() -> None:
@@ -86,8 +102,7 @@ def _print_anything() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _reader_left() -> int:
-    """The exit code when whoever read our output is gone (`| head`); keeps Python from complaining at its own last flush."""
+def _leave_reader() -> None:
+    """Whoever read our output is gone (`| head`): keeps Python from complaining at its own last flush."""
     with contextlib.suppress(OSError):  # where standard output is no file of the system, nothing will be flushed
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 2

@@ -7,6 +7,7 @@ order of the models. When the run is broken off, the processes are ended and cle
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import sys
 from collections import deque
@@ -20,10 +21,10 @@ from typing import TYPE_CHECKING
 
 from onnx_subgraph.cli.ci import held
 from onnx_subgraph.cli.failure import describe
-from onnx_subgraph.cli.interrupt import break_off
+from onnx_subgraph.cli.interrupt import Interrupt, break_off, was_interrupted
 from onnx_subgraph.cli.options import LESS_TIME
 from onnx_subgraph.cli.terminal import quiet_libraries
-from onnx_subgraph.deadline import time_limit
+from onnx_subgraph.deadline import abandoned, within
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -77,9 +78,11 @@ def _fuse(task: Task, library: Library, progress: Callable[[str], None]) -> Fuse
         from onnx_subgraph.pipeline import fuse
 
         accepts = partial(_accepts, task.section, library) if task.measured else None
-        with time_limit(task.time_limit, progress, LESS_TIME) as told:
-            return fuse(task.model, task.output, library, task.options, told, accepts)
+        fused = partial(fuse, task.model, task.output, library, task.options, accepts=accepts)
+        return within(task.time_limit, fused, progress, LESS_TIME)
     except Exception as error:
+        if was_interrupted():
+            raise Interrupt from error
         return Failure(describe(error))
 
 
@@ -178,3 +181,5 @@ def _work(task: Task, writer: Connection) -> None:
         sys.exit(2)
     finally:
         writer.close()
+        if abandoned():
+            os._exit(0)

@@ -6,6 +6,7 @@ of the pattern that failed, the node where it failed, what was expected and foun
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ def explain(
     """
     from onnx_subgraph import pipeline
     from onnx_subgraph.cli.terminal import progress, show, show_json
-    from onnx_subgraph.deadline import time_limit as limited
+    from onnx_subgraph.deadline import within
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.report import json, text
     from onnx_subgraph.report.relevance import absence, answering, asked, unfused
@@ -68,8 +69,9 @@ def explain(
         target, prefer=prefer, only=only, dry_run=True, verify=False, constant_initializers=constant_initializers
     )
     hint = "PATTERN asks about one pattern only, --time-limit gives more time"
-    with progress() as say, limited(time_limit, lambda stage: say(f"{model}: {stage}"), hint) as told_stage:
-        result = pipeline.explain(model, library, options, told_stage)
+    explained = partial(pipeline.explain, model, library, options)
+    with progress() as say:
+        result = within(time_limit, explained, lambda stage: say(f"{model}: {stage}"), hint)
     if node is not None:
         _check_node(node, result)
     result = unfused(about(result, pattern=pattern, node=node))

@@ -17,13 +17,22 @@ class Interrupt(KeyboardInterrupt):
     """
 
 
+_interrupted = threading.Event()
+
+
+def was_interrupted() -> bool:
+    """Whether ^C was answered: native code may have made another exception of it, as the imports of extension modules do."""
+    return _interrupted.is_set()
+
+
 def break_off(number: int, frame: object) -> NoReturn:
     """Answers a signal as ^C, and later ones of its kind not at all: they would break off the cleaning up."""
     signal.signal(number, signal.SIG_IGN)
-    raise Interrupt
+    _interrupt(number, frame)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
+    _interrupted.set()
     raise Interrupt
 
 
@@ -36,6 +45,7 @@ def interrupts() -> Iterator[None]:
     ):
         yield
         return
+    _interrupted.clear()
     signal.signal(signal.SIGINT, _interrupt)
     try:
         yield

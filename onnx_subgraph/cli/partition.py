@@ -97,7 +97,7 @@ def partition(
         raise click.UsageError("--measure times what was verified: leave --no-verify out")
 
     from onnx_subgraph.cli.terminal import progress, show, show_json
-    from onnx_subgraph.deadline import time_limit as limited
+    from onnx_subgraph.deadline import within
     from onnx_subgraph.model.atomic import check_target
     from onnx_subgraph.partitioning.partition import PartitionOptions
     from onnx_subgraph.partitioning.partition import partition as run
@@ -110,8 +110,8 @@ def partition(
     limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny), gain=gain)
     options = PartitionOptions(backend, limits, measure, isolated, verify=not no_verify, shapes=given, dry_run=dry_run, **feeds)
     hint = "--no-verify leaves work out, --shape verifies on smaller inputs, --time-limit gives more time"
-    with progress() as say, limited(time_limit, lambda stage: say(f"{model}: {stage}"), hint) as tell:
-        result = run(model, output, options, tell)
+    with progress() as say:
+        result = within(time_limit, lambda tell: run(model, output, options, tell), lambda stage: say(f"{model}: {stage}"), hint)
     if as_json:
         show_json(regions.as_json(result))
     else:

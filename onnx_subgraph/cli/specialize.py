@@ -101,7 +101,7 @@ def specialize(
 
     from onnx_subgraph.cli.fuse import exit_code
     from onnx_subgraph.cli.terminal import progress, show, show_json
-    from onnx_subgraph.deadline import time_limit as limited
+    from onnx_subgraph.deadline import within
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.model.atomic import check_target
     from onnx_subgraph.pipeline import Options, fuse
@@ -125,8 +125,10 @@ def specialize(
         **feeds,
     )
     hint = "--no-verify and --skip leave work out, --shape with smaller sizes verifies faster, --time-limit gives more time"
-    with progress() as say, limited(time_limit, lambda stage: say(f"{model}: {stage}"), hint) as tell:
-        result = fuse(model, output, library, options, tell)
+    with progress() as say:
+        result = within(
+            time_limit, lambda tell: fuse(model, output, library, options, tell), lambda stage: say(f"{model}: {stage}"), hint
+        )
     told = telling(result, library)
     if as_json:
         show_json(json.fusion(told))

@@ -6,6 +6,7 @@ on inputs that fit the model, and a difference is held against the measured nois
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,21 +45,22 @@ def verify(
 ) -> int:
     """Say whether CANDIDATE computes the same as REFERENCE: exit code 0 if it does, 1 if not, 2 if that can't be told."""
     from onnx_subgraph.cli.terminal import progress, show, show_json
-    from onnx_subgraph.deadline import time_limit as limited
+    from onnx_subgraph.deadline import within
     from onnx_subgraph.report import json, text
     from onnx_subgraph.verification.verify import verify as compare
 
     hint = "--shape compares on smaller inputs, --time-limit gives more time"
-    with progress() as say, limited(time_limit, say, hint) as tell:
-        verdict = compare(
-            reference,
-            candidate,
-            providers=providers,
-            shapes=shapes(shape),
-            constant_initializers=constant_initializers,
-            progress=tell,
-            **feeds,
-        )
+    compared = partial(
+        compare,
+        reference,
+        candidate,
+        providers=providers,
+        shapes=shapes(shape),
+        constant_initializers=constant_initializers,
+        **feeds,
+    )
+    with progress() as say:
+        verdict = within(time_limit, lambda tell: compared(progress=tell), say, hint)
     if as_json:
         show_json({"reference": str(reference), "candidate": str(candidate), **json.verdict(verdict)})
     else:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.report import grouping
 from onnx_subgraph.report.wording import UNNAMED, count
 
@@ -72,6 +71,8 @@ def _gathered(same: Sequence[Gap], result: FuseResult) -> Gaps:
 
 def _needing(behind: frozenset[str], result: FuseResult) -> Iterable[str]:
     """The patterns that failed there because a shape or a type is not known."""
+    from onnx_subgraph.model.gaps import DECLARE  # imports onnx, which a list of patterns does not need
+
     yield from (m.pattern for m in result.near_misses if m.unknown and behind & {m.node, m.anchor})
     yield from (s.pattern for s in result.skipped if s.change == DECLARE and s.node in behind)
 

@@ -305,7 +305,9 @@ def test_a_full_disk_leaves_nothing(gelu: Path, tmp_path_factory: pytest.TempPat
 def test_breaking_off_at_any_stage_leaves_nothing(run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     def interrupt(message: str) -> None:
         if message.endswith(f": {stage}"):
-            signal.raise_signal(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1000):  # the thread that waits answers it, and breaks this one off
+                time.sleep(0.01)
 
     @contextmanager
     def progress() -> Iterator[Callable[[str], None]]:
@@ -327,6 +329,25 @@ def test_breaking_off_before_the_output_is_in_its_place_leaves_nothing(
         result = run("fuse", gelu)
     assert (result.code, result.out) == (2, "")
     assert result.err.strip() == "Interrupted: nothing more was written."
+
+
+@POSIX
+@pytest.mark.parametrize("limit", [0, 60], ids=["in the main thread", "in the thread that works"])
+def test_an_interrupt_of_which_an_import_makes_another_error_is_one(
+    run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Extension modules answer what is raised while they are imported with an ImportError, which has a remedy of its own."""
+
+    def load(path: Path) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise ImportError("numpy._core.multiarray failed to import") from error
+
+    monkeypatch.setattr("onnx_subgraph.pipeline.load", load)
+    for command in ("fuse", "explain"):
+        result = run(command, gelu, "--time-limit", limit)
+        assert (result.code, result.out, result.err.strip()) == (2, "", "Interrupted: nothing more was written.")
 
 
 @POSIX
