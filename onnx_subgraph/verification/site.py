@@ -148,6 +148,8 @@ class _Sites:
         """The check of a place where the values that flow show nothing or can't be had: on drawn ones."""
         if flowing.accuracy is not None and not flowing.accuracy.holds:
             return self._check(cutting, flowing)
+        if apart := _read_apart(cutting):
+            return SiteCheck(cutting.rewrite, self.provider, unknown=flowing.unknown or f"only the fused operator reads {apart}")
         holding = Holding(cutting, self.provider)
         found = [held for case in self.cases if (held := _on_some(holding, cutting, case)) is not None]
         if not found:
@@ -166,7 +168,7 @@ def _held(holding: Holding, values: Mapping[str, Any] | Failure) -> Held:
 def _on_some(holding: Holding, cutting: Cutting, case: Case) -> Held | None:
     """How the rewrite stands on the first drawn values that show something; None where there are none."""
     tried: list[Sizes] = []
-    model = _reading(cutting)
+    model = cutting.before
     for sizes in islice(_sizes(model, case.sizes), TRIALS):
         if sizes in tried:
             continue
@@ -181,14 +183,13 @@ def _on_some(holding: Holding, cutting: Cutting, case: Case) -> Held | None:
     return None
 
 
-def _reading(cutting: Cutting) -> ir.Model:
-    """A model whose inputs are all that a cutting reads, used as what was replaced uses them."""
-    mine = cutting.before.clone()
-    known = {value.name for value in mine.graph.inputs}
-    for value in cutting.after.graph.inputs:
-        if value.name not in known:
-            mine.graph.inputs.append(ir.val(value.name, type=value.type, shape=value.shape))
-    return mine
+def _read_apart(cutting: Cutting) -> str:
+    """A value that only the replacement reads, or "".
+
+    It is some other form of a value that was read before, such as its own source, and one drawn for it would be another one.
+    """
+    known = {value.name for value in cutting.before.graph.inputs}
+    return next((str(value.name) for value in cutting.after.graph.inputs if value.name not in known), "")
 
 
 def _sizes(model: ir.Model, sizes: Mapping[str, int]) -> Iterator[Sizes]:

@@ -55,6 +55,22 @@ replace:
 example: {x: "float32[2, 8]"}
 """
 
+FLAT = """
+id: flat-{name}
+summary: {name} of three axes, for four
+match: |
+  y = {formula}
+where:
+  - x.rank == 4
+let: |
+  heads = x.shape[1]
+replace:
+  onnxruntime: |
+    flat = com.microsoft.{operator}(rearrange(x, "b h s d -> b s (h d)"){rest})
+    y = rearrange(flat, "b s (h d) -> b h s d", h=heads)
+example: {{x: "float32[2, 3, 4, 5]"}}
+"""
+
 LAYER = """
   m{i} = ReduceMean <axes = [-1]> (x{i})
   d{i} = Sub (x{i}, m{i})

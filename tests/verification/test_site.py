@@ -11,7 +11,7 @@ from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.verification import holding, site
 from onnx_subgraph.verification.accuracy import accuracy
 from tests.verification.models import write
-from tests.verification.planted import BRANCH, GELU, NORM, SOFTPLUS, layers, patterns
+from tests.verification.planted import BRANCH, FLAT, GELU, NORM, SOFTPLUS, layers, patterns
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 
@@ -70,6 +70,27 @@ def test_a_fusion_inside_a_body_is_held_on_drawn_values(tmp_path: Path) -> None:
         ("z.then_branch", "drawn", True),
         ("", "flowing", True),
     }
+
+
+def test_values_that_hang_together_are_not_drawn_apart(tmp_path: Path) -> None:
+    """The second replacement reads what the first one made, before its way back to four axes; what it replaces reads all four."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3, 4, 5] x) => (float[2, 3, 4, 5] y) <float root = {1.4142135}, float one = {1.0}, float half = {0.5}> {
+      r = Div (x, root)
+      e = Erf (r)
+      a = Add (e, one)
+      p = Mul (x, a)
+      g = Mul (p, half)
+      s = Sigmoid (g)
+      y = Mul (g, s)
+    }
+    """
+    gelu = FLAT.format(name="gelu", formula="0.5 * x * (1 + Erf(x / sqrt(2)))", operator="Gelu", rest="")
+    silu = FLAT.format(name="silu", formula="x * Sigmoid(x)", operator="QuickGelu", rest=", alpha=1.0")
+    result = held(write(tmp_path / "m.onnx", text), ("flat-gelu", "flat-silu"), patterns(tmp_path, gelu, silu))
+    assert [rewrite.pattern for rewrite in result.rewrites] == ["flat-gelu", "flat-silu"]
+    assert [check.unknown for check in result.sites] == ["", "it reads Gelu_output_0, which the model did not have before"]
 
 
 def test_a_replacement_that_does_not_run_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
