@@ -22,6 +22,7 @@ from onnx_subgraph.report import blame, grouping, listing, own
 from onnx_subgraph.report.alike import alike
 from onnx_subgraph.report.drawing import Drawing, draw, type_of
 from onnx_subgraph.report.notices import notices
+from onnx_subgraph.report.reasons import reasons
 from onnx_subgraph.report.wording import ASSUMED, FOLDED, UNNAMED, count, evidence, outcome, tried
 from onnx_subgraph.rewriting.assumed import table_of
 
@@ -155,6 +156,7 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
         headline=headline(entry),
         checks=entry.checks,
         notices=notices(result),
+        why=reasons(result),
         undone=_undone(result.undone),
         standing=blame.standing,
         tried=tried(result.verdict.runs) if any(run.provider for run in result.verdict.runs) else "",

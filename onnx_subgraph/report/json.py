@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.report import grouping
 from onnx_subgraph.report.notices import gaps
+from onnx_subgraph.report.reasons import reasons
 
 if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
@@ -31,6 +32,7 @@ Object = dict[str, Any]
 
 def fusion(result: FuseResult) -> Object:
     """What `fuse --json` prints for one model."""
+    why = reasons(result)
     return {
         "model": str(result.model),
         "output": None if result.output is None else str(result.output),
@@ -42,6 +44,7 @@ def fusion(result: FuseResult) -> Object:
         **({"fixed": {name: list(shape) for name, shape in result.fixed.items()}} if result.fixed else {}),
         "assumed": [_assumed(provider) for provider in result.assumed],
         **_found(result),
+        "reasons": [{"reason": reason.sentence, "change": reason.change} for reason in (why.told if why is not None else ())],
         "undone": [_undone(undone) for undone in result.undone],
         "sites": [_site(check) for check in result.sites],
         "onnxruntime": [_own(work) for work in result.own],

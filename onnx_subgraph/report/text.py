@@ -20,6 +20,7 @@ from onnx_subgraph.report import blame, grouping, own
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
 from onnx_subgraph.report.notices import notices
+from onnx_subgraph.report.reasons import Reasons, reasons
 from onnx_subgraph.report.wording import ASSUMED, FOLDED, UNNAMED, count, evidence, outcome, placed, tried
 from onnx_subgraph.rewriting.assumed import table_of
 
@@ -57,6 +58,13 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
         parts += ["", Text(f"What onnxruntime does by itself on {work.provider}", "bold"), own.summary(work)]
         if not work.failure:
             parts += ["", _own(work), "", _added(work)]
+    why = reasons(result)
+    return Group(*parts, *(_not_fused(result, hidden) if why is None else _why(why, result, hidden)), "")
+
+
+def _not_fused(result: FuseResult, hidden: int) -> list[RenderableType]:
+    """What matched and was not replaced, and what nearly matched, in tables."""
+    parts: list[RenderableType] = []
     if skipped := [skip for skip in result.skipped if skip.bug is None]:
         parts += ["", Text("Matched, not replaced", "bold"), _skipped(grouping.skipped(skipped))]
     if near := grouping.nearly_matched(result.near_misses):
@@ -65,7 +73,20 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
     elif hidden:
         begun = f"{count(hidden, 'place')} where a pattern only began to match"
         parts += ["", Text(f"`onnx-subgraph explain {result.model}` shows {begun}", "dim")]
-    return Group(*parts, "")
+    return parts
+
+
+def _why(why: Reasons, result: FuseResult, hidden: int) -> list[RenderableType]:
+    """The few reasons that matter most where nothing or little was fused."""
+    parts: list[RenderableType] = ["", Text(why.title, "bold")]
+    for reason in why.told:
+        parts.append(Text(f"* {reason.sentence}"))
+        parts += [Text(f"  change: {reason.change}")] if reason.change else []
+    rest = [count(why.hidden, "other reason")] if why.hidden else []
+    rest += [f"{count(hidden, 'place')} where a pattern only began to match"] if hidden else []
+    if rest:
+        parts.append(Text(f"`onnx-subgraph explain {result.model}` shows {' and '.join(rest)}", "dim"))
+    return parts
 
 
 def expectations(entry: Entry) -> RenderableType:

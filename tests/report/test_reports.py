@@ -167,6 +167,7 @@ def test_json_has_the_documented_keys() -> None:
         "overridable",
         "gaps",
         "bugs",
+        "reasons",
         "undone",
         "sites",
         "onnxruntime",
