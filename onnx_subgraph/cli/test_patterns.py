@@ -14,16 +14,29 @@ import click
 from onnx_subgraph.cli.options import check_ids, json_option, patterns_option
 
 if TYPE_CHECKING:
+    from onnx_subgraph.clock import Progress
     from onnx_subgraph.proving import Proof
 
 
 @click.command("test-patterns", short_help="Prove patterns on generated models and mutants.")
 @click.argument("names", metavar="[PATTERN]...", nargs=-1)
 @patterns_option
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0),
+    default=3600,
+    metavar="SECONDS",
+    help="End after this time, with exit code 2 and the patterns that were proved until then. 0 for no limit.",
+)
 @json_option
-def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], as_json: bool) -> int:
-    """Prove all patterns, or these: on generated models that must fuse, and on mutants that must not."""
+def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], time_limit: float, as_json: bool) -> int:
+    """Prove all patterns, or these: on generated models that must fuse, and on mutants that must not.
+
+    Of an instance that is not found it says how far the pattern got in it, and where it failed.
+    """
     from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.deadline import within
+    from onnx_subgraph.errors import TimeLimitError
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.report import json, text
 
@@ -34,12 +47,24 @@ def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], as_json: b
 
     chosen = [pattern for pattern in library.patterns if not names or pattern.id in names]
     proofs: list[Proof] = []
-    with progress() as say:
+    over: TimeLimitError | None = None
+
+    def prove_all(tell: Progress) -> None:
         for number, pattern in enumerate(chosen, start=1):
-            say(f"{number} of {len(chosen)}: {pattern.id}")
-            proofs.append(prove(pattern))
+            stage = f"{number} of {len(chosen)}: {pattern.id}"
+            tell(stage)
+            proofs.append(prove(pattern, lambda models, stage=stage: tell(f"{stage}, {models}")))  # type: ignore[misc]
+
+    try:
+        with progress() as say:
+            within(time_limit, prove_all, say, "name the patterns to prove, or give more time: --time-limit")
+    except TimeLimitError as error:
+        left = f"{len(chosen) - len(proofs)} of {len(chosen)} patterns were not proved"
+        over = TimeLimitError(error.message.replace("nothing was written", left), hint=error.hint)
     if as_json:
         show_json({"patterns": [json.proof(proof) for proof in proofs]})
-    else:
+    elif proofs:
         show(text.proofs(proofs))
+    if over is not None:
+        raise over
     return 1 if any(proof.failures for proof in proofs) else 0

@@ -16,6 +16,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
+from onnx_subgraph.clock import Progress
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.pattern import Case, Pattern
 from onnx_subgraph.matching.find import find
@@ -25,6 +26,7 @@ from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, difference
 from onnx_subgraph.proving.given import given
 from onnx_subgraph.proving.instance import Instance, build
+from onnx_subgraph.proving.missing import why_not_found
 from onnx_subgraph.proving.mutants import Mutant, mutants
 from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError, base_spellings, points, spellings
 from onnx_subgraph.rewriting.apply import apply
@@ -51,9 +53,9 @@ class Proof:
     unproved: Mapping[str, str] = field(default_factory=dict)
 
 
-def prove(pattern: Pattern) -> Proof:
-    """The proof of a pattern on the CPU execution provider."""
-    return _Proof(pattern).run()
+def prove(pattern: Pattern, tell: Progress = lambda _: None) -> Proof:
+    """The proof of a pattern on the CPU execution provider. tell: is told how many models were tried."""
+    return _Proof(pattern, tell).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def _loadability() -> Loadability:
 @dataclass(slots=True)
 class _Proof:
     pattern: Pattern
+    tell: Progress
     cases: int = 0
     failures: list[str] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
@@ -112,6 +115,11 @@ class _Proof:
             instance = self.build(spelling)
             for mutant in mutants(instance) if instance is not None else ():
                 self.mutant(mutant)
+
+    def count(self) -> None:
+        """One more model is tried."""
+        self.cases += 1
+        self.tell(f"{self.cases} model{'' if self.cases == 1 else 's'}")
 
     def check_coverage(self) -> None:
         """Every target and every alternative was proved by some model, or there is a reason outside the pattern."""
@@ -172,7 +180,7 @@ class _Proof:
             if not spelling.is_varied:
                 self.notes[f"not evaluated: {why}"] += 1
             return {}
-        self.cases += 1
+        self.count()
         exact = Exact(instance.proto, instance.feeds, truth)
         later: dict[str, int] = {}
         for target in targets:
@@ -187,7 +195,8 @@ class _Proof:
                 pass  # a pattern may hold for the types and ranks of its example only
             elif len(fused.rewrites) != 1 or (fused.left and spelling.is_plain):
                 found = f"{len(fused.rewrites)} rewrites, {fused.left} nodes left" if fused.rewrites else "it is not found"
-                self.failures.append(f"an instance is not fused whole and once: {found} ({spelling}, {target})")
+                nearly = "" if fused.matches else why_not_found(self.pattern, instance.proto)
+                self.failures.append(f"an instance is not fused whole and once: {found} ({spelling}, {target}){nearly}")
             elif self.agrees("a fused instance differs", exact, fused.model, f"{spelling}, {target}"):
                 self.targets[target] += 1
                 self.proved.setdefault(target, set()).update(instance.used)
@@ -208,7 +217,7 @@ class _Proof:
     # Mutants and cases by hand
 
     def mutant(self, mutant: Mutant) -> None:
-        self.cases += 1
+        self.count()
         exact: Exact | None = None
         for target in self.pattern.targets:
             fused = self.fuse(mutant.proto, target, mutant.change)
@@ -225,7 +234,7 @@ class _Proof:
             self.agrees("a mutant fuses and differs", exact, fused.model, f"{mutant.change}, {target}")
 
     def keeps(self, case: Case) -> None:
-        self.cases += 1
+        self.count()
         proto = onnx.parser.parse_model(case.model)
         for target in self.pattern.targets:
             fused = self.fuse(proto, target, case.why)
@@ -233,7 +242,7 @@ class _Proof:
                 self.failures.append(f"{_at(case.span)}a model to keep is fused for {target}: {case.why}")
 
     def fuses(self, case: Case) -> None:
-        self.cases += 1
+        self.count()
         proto = onnx.parser.parse_model(case.model)
         exact: Exact | None = None
         for target in self.pattern.targets:
@@ -241,7 +250,8 @@ class _Proof:
             if fused is None:
                 continue
             if not fused.matches:
-                self.failures.append(f"{_at(case.span)}a model to fuse is not matched: {case.why}")
+                why = why_not_found(self.pattern, proto)
+                self.failures.append(f"{_at(case.span)}a model to fuse is not matched: {case.why}{why}")
                 return
             if not fused.rewrites:
                 self.skipped.setdefault(target, Counter())[fused.skips[0].reason if fused.skips else "not replaced"] += 1

@@ -234,3 +234,23 @@ def test_no_time_left_is_said_at_once() -> None:
 
     with pytest.raises(TimeLimitError):
         within(60, work, lambda stage: None)
+
+
+def test_proofs_that_take_too_long_end_with_those_that_were_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnx_subgraph import proving
+
+    def slow(pattern: Any, tell: Any) -> proving.Proof:
+        if pattern.id == "silu":
+            tell("7 models")
+            raise TimeIsUp
+        return proving.Proof(pattern.id, 3, (), {"function": 3})
+
+    monkeypatch.setattr(proving, "prove", slow)
+    result = run("test-patterns", "gelu", "silu", "--time-limit", 60)
+    assert result.code == 2
+    assert "1 pattern, 3 models: all hold" in result.out
+    assert (
+        "the time limit of 60 seconds is over, at the stage '2 of 2: silu, 7 models'; 1 of 2 patterns were not proved"
+        in result.err
+    )
+    assert "--time-limit" in result.err

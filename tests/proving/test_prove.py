@@ -78,6 +78,29 @@ def test_a_target_that_this_machine_does_not_load_is_no_failure_and_says_why() -
     assert "GroupNorm" in proof.unproved["onnxruntime"]
 
 
+def test_an_instance_that_is_not_found_says_how_far_the_pattern_got() -> None:
+    """The sentence holds for no instance: the proof says so with what is true instead, and what to change."""
+    said = failures(written("y = x * Sigmoid(x)", "y = com.microsoft.QuickGelu(x, alpha=1.0)", X, where="[x.rank == 3]"))
+    assert "it is not found (opset 18, float32, initializer, onnxruntime); nearly at Mul_2, where 2 nodes matched" in said
+    assert "expected `x.rank == 3`, found it is false: x.rank is 2; let x.rank be 3; x is `x` (" in said
+    assert "probe.yaml:" in said
+
+
+def test_an_instance_whose_search_was_given_up_says_so() -> None:
+    products = " + ".join(f"a{i} * b{i}" for i in range(8))
+    example = ", ".join(f'{n}{i}: "float32[2]"' for n in "ab" for i in range(8))
+    never = " + ".join(f"{n}{i}.rank" for n in "ab" for i in range(8))
+    said = failures(written(f"y = {products}", "y = Sum(a0, b0)", f"{{{example}}}", where=f"[{never} == 3]"))
+    assert "the search here was given up after 10000 steps" in said
+
+
+def test_a_proof_tells_how_many_models_it_has_tried() -> None:
+    told: list[str] = []
+    proof = prove(catalogue().get("silu"), told.append)
+    assert told[0] == "1 model"
+    assert told[-1] == f"{proof.cases} models"
+
+
 KEPT = """
   - why: {why}
     model: |
@@ -92,6 +115,7 @@ def test_cases_by_hand_are_held_to_their_word(key: str, said: str) -> None:
     pattern = written(match, f"y = com.microsoft.QuickGelu(x, alpha={alpha})", X, **{key: KEPT.format(why="it is said so")})
     found = [f for f in prove(pattern).failures if said in f]
     assert found and all("it is said so" in f and "probe.yaml:" in f for f in found)
+    assert key == "keeps" or "; nearly at x, where 2 nodes matched" in found[0]
 
 
 def test_a_float64_is_not_proved_by_a_float32_kernel() -> None:
