@@ -1,6 +1,7 @@
 """partition(): find the regions that a backend supports, make engines of those that are worth it, verify, write.
 
 A partitioned model is held against the original twice: by inlining, as it runs where the backend is missing, and by its engines.
+Each engine is held by itself, too, against float64 on the values that flow into it (`holding`).
 A region that its backend does not run after all, or runs wrongly, is left as it was, and the result says so.
 """
 
@@ -25,6 +26,7 @@ from onnx_subgraph.language.capability import read_capability
 from onnx_subgraph.model.files import hand_on, load, save, write_temporary
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Unsupported, partition_model
+from onnx_subgraph.partitioning.holding import Watched, wrong
 from onnx_subgraph.partitioning.measure import slower
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
@@ -186,23 +188,25 @@ class _Trial:
             return partition_model(copied(self.original), self.backend, self._limits, refused)
 
     def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[int, str]]:
-        """What verification says, and the engines whose backend failed: position → why."""
+        """What verification says, and the engines whose backend failed or is wrong: position → why."""
         opened: list[EngineSession] = []
 
         def by_engines() -> Session | Failure:
             try:
-                session = EngineSession(candidate, backends={self.backend.name: self.running}, weights=weights)
+                session = EngineSession(candidate, backends={self.backend.name: watched}, weights=weights)
             except Exception as error:  # onnxruntime's exceptions share no class of their own
                 return Failure(str(error))
             opened.append(session)
             return Session(session, tuple(argument.name for argument in session.get_outputs()))
 
+        watched = Watched(self.running)
         weights = self.path.resolve().parent
         with temporary.folder() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", OnnxSubgraphWarning)  # the report tells them
             candidate = write_temporary(partition.model, self.path, folder)
             verdict = reference.verdict(candidate, weights, also={self.backend.name: by_engines})
-        failures = {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
+            failures = wrong(watched)
+        failures |= {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
         return verdict, {made.place: failures[made.node] for made in partition.engines if made.node in failures}
 
     def _slower(self, partition: Partition, reference: Reference) -> dict[int, str]:

@@ -1,0 +1,91 @@
+"""Each engine by itself: is what its backend gave as near to the truth as what onnxruntime gives?
+
+The values that flow into an engine are noted down while the partitioned model is verified. On them the region is run by
+onnxruntime and evaluated in float64. So an engine that is wrong is seen although the model behind it hides that, as a
+LayerNormalization hides a factor.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.verification.accuracy import Accuracy, accuracy
+from onnx_subgraph.verification.truth import Exact, UnknownError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnx_subgraph.backends.subgraph import Subgraph
+
+RUNS = 2
+"""So many runs of each engine are noted down."""
+MOST_WEIGHTS = 1 << 30
+"""Bytes of weights up to which a region is evaluated in float64."""
+
+
+class Watched(Backend):
+    """A backend, and the first runs of each region: its inputs and what came out."""
+
+    def __init__(self, inner: Backend) -> None:
+        self.name, self.version = inner.name, inner.version
+        self.specializes, self.concurrent = inner.specializes, inner.concurrent
+        self._inner = inner
+        self.regions: dict[str, Subgraph] = {}
+        self.runs: dict[str, list[tuple[Sequence[Array], Sequence[Array]]]] = defaultdict(list)
+
+    def supports(self, node: ir.Node) -> bool:
+        """As the backend does."""
+        return self._inner.supports(node)
+
+    def compile(self, subgraph: Subgraph, signature: Signature) -> Any:
+        """As the backend does, and which region it is."""
+        self.regions[subgraph.name] = subgraph
+        return subgraph.name, self._inner.compile(subgraph, signature)
+
+    def run(self, compiled: Any, inputs: Sequence[Array]) -> Sequence[Array]:
+        """As the backend does, noted down."""
+        name, region = compiled
+        outputs = self._inner.run(region, inputs)
+        if len(self.runs[name]) < RUNS:
+            self.runs[name].append((list(inputs), list(outputs)))
+        return outputs
+
+
+def wrong(watched: Watched) -> dict[str, str]:
+    """The engines whose results are further from the truth than they may be: name → how far, in words."""
+    found = {}
+    for name, runs in watched.runs.items():
+        worst = max(_held(watched.regions[name], runs), key=_gravity, default=None)
+        if worst is not None and not worst.holds:
+            found[name] = (
+                f"by itself its result {worst.problem}"
+                if worst.problem
+                else f"by itself it is {worst.fused:.2g} from the truth; {worst.bound:.2g} is allowed"
+            )
+    return found
+
+
+def _held(region: Subgraph, runs: Sequence[tuple[Sequence[Array], Sequence[Array]]]) -> Iterator[Accuracy]:
+    """Every result of these runs, held against the truth; nothing where that can't be had."""
+    if region.nbytes > MOST_WEIGHTS:
+        return
+    exact, plain = Exact(onnx.load_from_string(region.serialized(whole=True))), OnnxRuntime()
+    compiled = plain.compile(region, ())
+    for inputs, outputs in runs:
+        try:
+            truth: Mapping[str, Array] = exact(dict(zip(region.inputs, inputs, strict=True)))
+        except UnknownError:
+            return
+        for name, mine, own in zip(region.outputs, outputs, plain.run(compiled, inputs), strict=False):
+            yield accuracy(np.asarray(mine), own, np.asarray(truth[name]))
+
+
+def _gravity(found: Accuracy) -> tuple[bool, float]:
+    return bool(found.problem), found.fused / found.bound if found.bound else found.fused
