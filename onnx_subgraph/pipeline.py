@@ -11,6 +11,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.errors import ModelError, UsageError
@@ -122,6 +123,8 @@ class FuseResult:
     made_constant: tuple[str, ...] = ()
 
 
+WRITTEN_BY = "onnx_subgraph.written_by"
+"""Key in the metadata of a model that is not a copy of its original: which program and version wrote it."""
 UNVERIFIED = "--provider verifies it on one that is here as well, --no-verify writes it unverified"
 """What to do where every provider is assumed."""
 
@@ -196,6 +199,8 @@ def fuse(
         undone.pop(rewrite.place, None)
     skips = tuple(_explained(s, notes) for s in fused.skips)
     unchanged = not fused.rewrites and not prepared and fused.opset == opset_before
+    if not unchanged:
+        fused.model.metadata_props[WRITTEN_BY] = f"onnx-subgraph {__version__}"
     after = _operators(fused.model)
     result = FuseResult(
         model=model,

@@ -33,9 +33,9 @@ from onnx_subgraph.cli.options import (
     target_option,
     time_limit_option,
 )
+from onnx_subgraph.cli.outputs import plan_outputs, without_own
 from onnx_subgraph.cli.page import check_folder, plan_pages, report_option, write_page
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.paths import beside
 
 if TYPE_CHECKING:
     from onnx_subgraph.cli.batch import Failure, Task
@@ -139,6 +139,8 @@ def fuse(
     equivalent to the original, the fusions that are to blame are undone, with a warning; where none can be blamed, or where the
     result is not as --expect wants it, nothing is written and the exit code is 1.
     """
+    if output is None and output_dir is None:
+        models = without_own(models, lambda line: click.echo(line, err=True))
     outputs = plan_outputs(models, output, output_dir)
     if not dry_run:
         for model, path in zip(models, outputs, strict=True):
@@ -205,30 +207,6 @@ def fuse(
 def _is_given(parameter: str) -> bool:
     """Whether a parameter of this command has a value that the user gave."""
     return click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT
-
-
-def plan_outputs(models: tuple[Path, ...], output: Path | None, output_dir: Path | None) -> list[Path]:
-    """The file to write for each model. Raises UsageError where options exclude each other or one file would be overwritten."""
-    if output is not None and output_dir is not None:
-        raise UsageError("-o and --output-dir exclude each other", hint="give one of them")
-    if output is not None and len(models) > 1:
-        raise UsageError(f"-o names one file, but there are {len(models)} models", hint="use --output-dir")
-    if output is not None and output.is_dir():
-        raise UsageError(f"{output} is a folder, and -o names a file", hint=f"use --output-dir {output}")
-    if output is not None:
-        outputs = [output]
-    elif output_dir is not None:
-        outputs = [output_dir / model.name for model in models]
-    else:
-        outputs = [beside(model, "fused") for model in models]
-    sources = {model.resolve() for model in models}
-    written: dict[Path, Path] = {}
-    for model, path in zip(models, outputs, strict=True):
-        if path.resolve() in sources:
-            raise UsageError(f"{path} is read, so it can't be written", hint="name another file or folder for the output")
-        if (other := written.setdefault(path.resolve(), model)) is not model:
-            raise UsageError(f"{other} and {model} would both be written to {path}", hint="fuse them with two commands")
-    return outputs
 
 
 def exit_code(outcome: FuseResult | Failure, verify: bool, strict: bool = False) -> int:

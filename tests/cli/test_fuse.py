@@ -11,8 +11,10 @@ import numpy as np
 import onnx
 import pytest
 
+from onnx_subgraph import __version__
 from onnx_subgraph.cli.batch import Failure
-from onnx_subgraph.cli.fuse import exit_code, plan_outputs
+from onnx_subgraph.cli.fuse import exit_code
+from onnx_subgraph.cli.outputs import plan_outputs
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.pipeline import FuseResult, Options
 from onnx_subgraph.rewriting.rewrite import Rewrite
@@ -57,6 +59,39 @@ def test_no_model_is_read_and_written(tmp_path: Path) -> None:
     for models, output in [((model,), model), ((model,), tmp_path / "link.onnx"), ((model, tmp_path / "m.fused.onnx"), None)]:
         with pytest.raises(UsageError, match="is read, so it can't be written"):
             plan_outputs(models, output, None)
+
+
+def test_fusing_all_models_of_a_folder_again_gives_the_same(run: Run, gelu: Path, plain: Path) -> None:
+    """What the first run made, fused and copied, is no model of the second; outputs of outputs are none either."""
+    folder = gelu.parent
+    first = run("fuse", *sorted(folder.glob("*.onnx")))
+    assert (first.code, first.err) == (0, "")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    again = run("fuse", *sorted(folder.glob("*.onnx")))
+    assert again.code == 0
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    for model in (gelu, plain):
+        made = model.with_suffix(".fused.onnx")
+        assert f"{made}: left out, because an earlier run made it of {model}, which is fused again\n" in again.err
+    assert run("fuse", made).code == 0
+    chain = run("fuse", *sorted(folder.glob("*.onnx")))
+    assert (chain.code, chain.err.count("left out")) == (0, 3)
+
+
+def test_a_model_that_only_has_the_name_of_an_output_is_not_overwritten(run: Run, gelu: Path, plain: Path) -> None:
+    other = plain.rename(gelu.with_suffix(".fused.onnx"))
+    before = other.read_bytes()
+    result = run("fuse", gelu, other)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"Error: {other} is read, so it can't be written\n")
+    assert other.read_bytes() == before
+
+
+def test_a_fused_model_says_who_wrote_it_and_a_copy_is_a_copy(run: Run, gelu: Path, plain: Path) -> None:
+    assert run("fuse", gelu, plain).code == 0
+    (entry,) = onnx.load(gelu.with_suffix(".fused.onnx")).metadata_props
+    assert (entry.key, entry.value) == ("onnx_subgraph.written_by", f"onnx-subgraph {__version__}")
+    assert plain.with_suffix(".fused.onnx").read_bytes() == plain.read_bytes()
 
 
 # Exit codes

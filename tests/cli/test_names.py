@@ -46,8 +46,8 @@ def test_a_model_is_fused_and_keeps_its_bytes(run: Run, model: Path) -> None:
     before, after = onnx.load(model), onnx.load(model.with_name("m.fused.onnx"))
     assert [node.op_type for node in after.graph.node] == ["Gelu", "Abs"]
     assert after.graph.node[1].name == before.graph.node[5].name == LATIN + b"_abs"
-    for field in ("producer_name", "doc_string", "metadata_props"):
-        assert getattr(after, field) == getattr(before, field)
+    assert (after.producer_name, after.doc_string) == (before.producer_name, before.doc_string)
+    assert before.metadata_props[0] in after.metadata_props
     for field in ("name", "input", "output"):
         assert getattr(after.graph, field) == getattr(before.graph, field)
     replaced = after.graph.node[0].metadata_props[1].value

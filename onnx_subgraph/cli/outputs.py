@@ -1,0 +1,62 @@
+"""What `fuse` writes where, settled before the first model is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.paths import beside
+
+
+def without_own(models: Sequence[Path], say: Callable[[str], None]) -> tuple[Path, ...]:
+    """The models but for those that an earlier run made of others among them, so that `fuse *.onnx` can be run again.
+
+    A file is ours where it has the name of an output and says that we wrote it, or is the unchanged copy of its model.
+    say: told of each that is left out. Another file of such a name stays among the models; `plan_outputs` refuses it.
+    """
+    makers = {beside(model, "fused").resolve(): model for model in models}
+    left = []
+    for model in models:
+        maker = makers.get(model.resolve())
+        if maker is not None and _is_made_of(model, maker):
+            say(f"{model}: left out, because an earlier run made it of {maker}, which is fused again")
+        else:
+            left.append(model)
+    return tuple(left)
+
+
+def _is_made_of(model: Path, maker: Path) -> bool:
+    from onnx_subgraph.model.files import read
+    from onnx_subgraph.pipeline import WRITTEN_BY
+
+    try:
+        if model.samefile(maker):
+            return False
+        return any(entry.key == WRITTEN_BY for entry in read(model).metadata_props) or model.read_bytes() == maker.read_bytes()
+    except (ModelError, OSError):
+        return False
+
+
+def plan_outputs(models: Sequence[Path], output: Path | None, output_dir: Path | None) -> list[Path]:
+    """The file to write for each model. Raises UsageError where options exclude each other or one file would be overwritten."""
+    if output is not None and output_dir is not None:
+        raise UsageError("-o and --output-dir exclude each other", hint="give one of them")
+    if output is not None and len(models) > 1:
+        raise UsageError(f"-o names one file, but there are {len(models)} models", hint="use --output-dir")
+    if output is not None and output.is_dir():
+        raise UsageError(f"{output} is a folder, and -o names a file", hint=f"use --output-dir {output}")
+    if output is not None:
+        outputs = [output]
+    elif output_dir is not None:
+        outputs = [output_dir / model.name for model in models]
+    else:
+        outputs = [beside(model, "fused") for model in models]
+    sources = {model.resolve() for model in models}
+    written: dict[Path, Path] = {}
+    for model, path in zip(models, outputs, strict=True):
+        if path.resolve() in sources:
+            raise UsageError(f"{path} is read, so it can't be written", hint="name another file or folder for the output")
+        if (other := written.setdefault(path.resolve(), model)) is not model:
+            raise UsageError(f"{other} and {model} would both be written to {path}", hint="fuse them with two commands")
+    return outputs
