@@ -18,6 +18,11 @@ def bodies(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
+def count(node: ir.Node) -> int:
+    """How many nodes a node is, those in its bodies counted."""
+    return 1 + sum(count(inner) for body in bodies(node) for inner in body)
+
+
 def operands(node: ir.Node) -> Iterator[ir.Value]:
     """Every value that a node reads, in its bodies too."""
     yield from (v for v in node.inputs if v is not None)

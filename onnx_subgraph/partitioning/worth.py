@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.backends.subgraph import constant
 from onnx_subgraph.matching.region import Region
+from onnx_subgraph.model.nested import count
 from onnx_subgraph.partitioning.work import nbytes, operations, touched
 
 OPERATIONS = 150e9
@@ -45,9 +46,10 @@ class RegionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a region. inputs, outputs: bytes that flow in and out at run time. touched: bytes that its operators read and write.
+    """Of a region. nodes: those of nested bodies, too. inputs, outputs: bytes that flow in and out at run time.
 
-    operations: of its sums of products. whole: it is all that the model computes, so that nothing is crossed.
+    touched: bytes that its operators read and write. operations: of its sums of products. whole: it is all that the model
+    computes, so that nothing is crossed.
     """
 
     nodes: int
@@ -82,7 +84,7 @@ def cost(region: Region, model: ir.Model, sizes: Mapping[str, int]) -> Cost:
     """What a region of the main graph costs, at these sizes of symbolic dimensions."""
     flowing = [value for value in region.inputs if constant(value) is None]
     return Cost(
-        len(region.nodes),
+        sum(map(count, region.nodes)),
         nbytes(flowing, sizes),
         nbytes(region.outputs, sizes),
         sum(touched(node, sizes) for node in region.nodes),

@@ -88,6 +88,13 @@ def test_what_a_body_captures_flows_in_or_out(without: tuple[str, ...], flag: bo
     np.testing.assert_array_equal(run(model, feeds)[0], run(BODIES, feeds)[0])
 
 
+@pytest.mark.parametrize(("least", "engines"), [(6, [6]), (7, [])])
+def test_nodes_of_bodies_count(least: int, engines: list[int]) -> None:
+    """A model whose main graph is one If is no small one."""
+    partition = parted(BODIES, limits=RegionLimits(min_nodes=least, max_crossing=9))
+    assert [engine.cost.nodes for engine in partition.engines] == engines
+
+
 def test_an_initializer_that_an_input_can_override_is_no_weight() -> None:
     text = LAYERS.replace("(float[batch, 4] x)", "(float[batch, 4] x, float[4] w0)")
     (placed,) = placed_engines(parted(text).model)
