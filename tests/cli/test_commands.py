@@ -96,7 +96,7 @@ def test_another_function_is_different(run: Run, gelu: Path, tmp_path: Path) -> 
 def test_a_pattern_that_fails_its_proof_is_a_no(
     run: Run, monkeypatch: pytest.MonkeyPatch, own: Path, failures: tuple[str, ...], code: int
 ) -> None:
-    monkeypatch.setattr("onnx_subgraph.proving.prove", lambda pattern: Proof(pattern.id, 3, failures, {}))
+    monkeypatch.setattr("onnx_subgraph.proving.prove", lambda pattern, tell: Proof(pattern.id, 3, failures, {}))
     result = run("test-patterns", "my-mish", "--patterns", own)
     assert result.code == code
     assert all(failure in result.out for failure in failures)
