@@ -13,11 +13,14 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from onnx_subgraph import __version__
 from onnx_subgraph.cli.interrupt import interrupts, was_interrupted
+from onnx_subgraph.cli.streams import naming
+from onnx_subgraph.errors import OnnxSubgraphError
 
 COMMANDS = ("fuse", "list-patterns", "explain", "verify", "specialize", "test-patterns", "partition", "inline", "run", "hook")
 """In the order of the help text. A command lives in the module of its name, with `_` for `-`, as the function of that name."""
@@ -29,6 +32,26 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands, in the order of the help text."""
         return list(COMMANDS)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name. Raises click.UsageError, with the nearest name, where there is none."""
+        from onnx_subgraph.language.spelling import nearest
+
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = nearest(args[0], COMMANDS)
+            if near is not None and args[0] not in COMMANDS and "Did you mean" not in error.message:
+                raise click.UsageError(f"{error.message} Did you mean '{near}'?", ctx) from None
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command. What it raises calls standard input and output by `-`."""
+        try:
+            return super().invoke(ctx)
+        except OnnxSubgraphError as error:
+            error.message = naming()(error.message)
+            raise
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, imported now; None where there is none."""
@@ -79,8 +102,10 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _failed(error: BaseException) -> int:
-    """Says what went wrong, and gives the exit code, which is 2: could not tell."""
+    """Says what went wrong, and gives the exit code: 2, could not tell, where anything did."""
     match error:
+        case SystemExit(code=0 | None):  # what a shell asks for to complete a command
+            return 0
         case BrokenPipeError() | SystemExit():
             # SystemExit is click's answer to a closed pipe in places that it handles itself. It would be 1, which here says "no".
             _leave_reader()

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 import click
 
 from onnx_subgraph.cli.options import (
-    MODEL,
     check_ids,
+    complete_ids,
     constant_initializers_option,
     json_option,
     patterns_option,
     prefer_option,
     time_limit_option,
+    verbose_option,
 )
+from onnx_subgraph.cli.streams import MODEL
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,12 +31,13 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Say what matched, what nearly did, and why not.")
 @click.argument("model", type=MODEL)
-@click.argument("pattern", required=False)
+@click.argument("pattern", required=False, shell_complete=complete_ids)
 @click.option("--node", metavar="NAME", help="Only what has to do with the node of this name.")
 @patterns_option
 @prefer_option
 @constant_initializers_option
 @time_limit_option
+@verbose_option
 @json_option
 def explain(
     model: Path,

@@ -17,24 +17,26 @@ from click.core import ParameterSource
 
 from onnx_subgraph.cli.ci import Wanted, ci_options, held
 from onnx_subgraph.cli.options import (
-    MODEL,
     check_ids,
     constant_initializers_option,
     feeds_options,
     fix_overflows_option,
     flat,
-    identifiers,
+    ids_option,
     json_option,
     opset_choice,
     patterns_option,
     prefer_option,
     provider_option,
+    quiet_option,
     shapes,
     target_option,
     time_limit_option,
+    verbose_option,
 )
 from onnx_subgraph.cli.outputs import plan_outputs, without_own
 from onnx_subgraph.cli.page import check_folder, plan_pages, report_option, write_page
+from onnx_subgraph.cli.streams import MODEL, OUTPUT
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="OUT",
     show_default="MODEL.fused.onnx beside MODEL.onnx",
     help="The file to write, for one model.",
@@ -61,10 +63,8 @@ if TYPE_CHECKING:
     help="The folder to write to; files keep their names. Made if it is missing.",
 )
 @patterns_option
-@click.option(
-    "--only", type=identifiers, multiple=True, metavar="ID,…", help="Use these patterns and no others. May be repeated."
-)
-@click.option("--skip", type=identifiers, multiple=True, metavar="ID,…", help="Do not use these patterns. May be repeated.")
+@ids_option("--only", "Use these patterns and no others. May be repeated.")
+@ids_option("--skip", "Do not use these patterns. May be repeated.")
 @target_option
 @provider_option
 @click.option(
@@ -101,6 +101,8 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Write no model.")
 @report_option
 @ci_options
+@quiet_option
+@verbose_option
 @json_option
 def fuse(
     models: tuple[Path, ...],
@@ -271,9 +273,9 @@ def _tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: 
     if entry.result is not None and not as_json:
         from onnx_subgraph.report import text
 
-        show(text.fusion(entry.result, hidden=hidden))
+        show(text.fusion(entry.result, hidden=hidden), good=entry.code == 0 and not outcome.undone)
         if entry.checks:
-            show(text.expectations(entry))
+            show(text.expectations(entry), good=not entry.missed)
     elif as_json:
         for check in entry.missed:
             warn(f"{entry.model}: {missed_text(check)}")

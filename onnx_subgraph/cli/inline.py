@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from onnx_subgraph.cli.options import MODEL, json_option
-from onnx_subgraph.paths import beside
+from onnx_subgraph.cli.options import json_option, quiet_option, verbose_option
+from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
 
 
 @click.command(short_help="Put engines and fused functions back as ordinary nodes.")
@@ -15,11 +15,13 @@ from onnx_subgraph.paths import beside
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="OUT",
     show_default="MODEL.inlined.onnx beside MODEL.onnx",
     help="The file to write.",
 )
+@quiet_option
+@verbose_option
 @json_option
 def inline(model: Path, output: Path | None, as_json: bool) -> int:
     """Write MODEL with the body of every model-local function, engines among them, in the place of its calls.
@@ -31,7 +33,7 @@ def inline(model: Path, output: Path | None, as_json: bool) -> int:
     from onnx_subgraph.partitioning.inline import inline as run
     from onnx_subgraph.report import regions
 
-    output = output or beside(model, "inlined")
+    output = output or default_output(model, "inlined")
     check_target(output, never=(model,))
     with progress() as say:
         say(f"{model}: inline")
@@ -39,5 +41,5 @@ def inline(model: Path, output: Path | None, as_json: bool) -> int:
     if as_json:
         show_json(regions.inlined_json(result))
     else:
-        show_text(regions.inlined_text(result))
+        show_text(regions.inlined_text(result), good=True)
     return 0

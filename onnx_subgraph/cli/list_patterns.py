@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from onnx_subgraph.cli.options import json_option, patterns_option
+from onnx_subgraph.cli.options import complete_ids, json_option, patterns_option
 
 
 @click.command("list-patterns", short_help="List all patterns, or show one.")
-@click.argument("pattern", required=False)
+@click.argument("pattern", required=False, shell_complete=complete_ids)
 @patterns_option
 @json_option
 def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool) -> int:

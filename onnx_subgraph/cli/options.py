@@ -6,7 +6,6 @@ names the option and we say what was expected.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,27 +20,23 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class ModelPath(click.Path):
-    """The path of a model file, given as an argument. An empty one is a mistake: a variable of a shell that is not set."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(
-        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | bytes | os.PathLike[str]:
-        """The path as a `Path`. Raises click.BadParameter where it is empty."""
-        if not os.fspath(value):
-            self.fail("the path is empty; is a variable not set?", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-MODEL = ModelPath()
-
-
 def identifiers(text: str) -> tuple[str, ...]:
     """Pattern ids, separated by commas: `gelu,layer-normalization`."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def complete_ids(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The pattern ids that a shell offers: of a list `a,b,c` the last one is completed."""
+    from onnx_subgraph.language.library import headers
+
+    before, comma, last = incomplete.rpartition(",")
+    given = context.params.get("patterns") or ()
+    return [f"{before}{comma}{header.id}" for header in headers(given) if header.id.startswith(last)]
+
+
+def ids_option(name: str, text: str) -> Callable[[Command], Command]:
+    """An option that takes pattern ids, separated by commas, and may be repeated. text: its help."""
+    return click.option(name, type=identifiers, shell_complete=complete_ids, multiple=True, metavar="ID,…", help=text)
 
 
 def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -129,6 +124,27 @@ def constant_initializers_option(command: Command) -> Command:
     )(command)
 
 
+def _verbosity(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if not value:
+        return
+    if context.meta.setdefault(VERBOSITY, parameter.name) != parameter.name:
+        raise click.UsageError("--quiet and --verbose exclude each other")
+
+
+def verbose_option(command: Command) -> Command:
+    """`--verbose`: what is being done, as lines."""
+    return click.option(
+        "-v", "--verbose", is_flag=True, expose_value=False, callback=_verbosity, help="Say what is being done, a line a stage."
+    )(command)
+
+
+def quiet_option(command: Command) -> Command:
+    """`--quiet`: no report where all is well."""
+    return click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=_verbosity, help="Print no report where all is well."
+    )(command)
+
+
 def target_option(command: Command) -> Command:
     """`--target`: what a fusion becomes."""
     return click.option(
@@ -149,6 +165,8 @@ def prefer_option(command: Command) -> Command:
     )(command)
 
 
+VERBOSITY = "onnx_subgraph.verbosity"
+"""Key in `Context.meta`: "quiet" or "verbose", where the user wants that."""
 LESS_TIME = "--no-verify and --only leave work out, --shape verifies on smaller inputs, --time-limit gives more time"
 """What to do where `fuse` ran out of time."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from onnx_subgraph.cli.streams import default_output
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.paths import beside
 
@@ -51,7 +52,7 @@ def plan_outputs(models: Sequence[Path], output: Path | None, output_dir: Path |
     elif output_dir is not None:
         outputs = [output_dir / model.name for model in models]
     else:
-        outputs = [beside(model, "fused") for model in models]
+        outputs = [default_output(model, "fused") for model in models]
     sources = {model.resolve() for model in models}
     written: dict[Path, Path] = {}
     for model, path in zip(models, outputs, strict=True):

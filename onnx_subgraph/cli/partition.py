@@ -7,8 +7,17 @@ from typing import Any
 
 import click
 
-from onnx_subgraph.cli.options import MODEL, feeds_options, flat, identifiers, json_option, shapes, time_limit_option
-from onnx_subgraph.paths import beside
+from onnx_subgraph.cli.options import (
+    feeds_options,
+    flat,
+    identifiers,
+    json_option,
+    quiet_option,
+    shapes,
+    time_limit_option,
+    verbose_option,
+)
+from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
 
 
 @click.command(short_help="Make engines of the regions that a backend supports.")
@@ -22,7 +31,7 @@ from onnx_subgraph.paths import beside
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="OUT",
     show_default="MODEL.partitioned.onnx beside MODEL.onnx",
     help="The file to write.",
@@ -68,6 +77,8 @@ from onnx_subgraph.paths import beside
 @feeds_options
 @time_limit_option
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
+@quiet_option
+@verbose_option
 @json_option
 def partition(
     model: Path,
@@ -104,7 +115,7 @@ def partition(
     from onnx_subgraph.partitioning.worth import RegionLimits
     from onnx_subgraph.report import regions
 
-    output = output or beside(model, "partitioned")
+    output = output or default_output(model, "partitioned")
     if not dry_run:
         check_target(output, never=(model,))
     limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny), gain=gain)
@@ -112,9 +123,10 @@ def partition(
     hint = "--no-verify leaves work out, --shape verifies on smaller inputs, --time-limit gives more time"
     with progress() as say:
         result = within(time_limit, lambda tell: run(model, output, options, tell), lambda stage: say(f"{model}: {stage}"), hint)
+    verdict = result.verdict.verdict
+    code = 1 if verdict == "different" else 2 if verdict == "not-run" and not no_verify else 0
     if as_json:
         show_json(regions.as_json(result))
     else:
-        show(regions.as_text(result))
-    verdict = result.verdict.verdict
-    return 1 if verdict == "different" else 2 if verdict == "not-run" and not no_verify else 0
+        show(regions.as_text(result), good=not code)
+    return code

@@ -11,22 +11,23 @@ from typing import Any
 import click
 
 from onnx_subgraph.cli.options import (
-    MODEL,
     check_ids,
     constant_initializers_option,
     feeds_options,
     flat,
-    identifiers,
+    ids_option,
     json_option,
     opset_choice,
     patterns_option,
     provider_option,
+    quiet_option,
     shapes,
     target_option,
     time_limit_option,
+    verbose_option,
 )
+from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.paths import beside
 
 
 @click.command(short_help="Fix a model's input shapes, fold, fuse, verify, and write it.")
@@ -34,7 +35,7 @@ from onnx_subgraph.paths import beside
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="OUT",
     show_default="MODEL.1x128.onnx beside MODEL.onnx",
     help="The file to write.",
@@ -49,7 +50,7 @@ from onnx_subgraph.paths import beside
 )
 @click.option("--from", "first", multiple=True, metavar="VALUE", help="Make one operator of what lies between this value …")
 @click.option("--to", "last", multiple=True, metavar="VALUE", help="… and this one. Both may be repeated.")
-@click.option("--skip", type=identifiers, multiple=True, metavar="ID,…", help="Do not use these patterns. May be repeated.")
+@ids_option("--skip", "Do not use these patterns. May be repeated.")
 @target_option
 @constant_initializers_option
 @provider_option
@@ -63,6 +64,8 @@ from onnx_subgraph.paths import beside
     help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
 )
 @time_limit_option
+@quiet_option
+@verbose_option
 @json_option
 def specialize(
     model: Path,
@@ -94,10 +97,10 @@ def specialize(
     if not fixed and not (scopes or first or last):
         raise UsageError("no shape was given to specialize the model to", hint="give one, for example --shape input_ids=1x128")
     if output is None and not fixed:
-        output = beside(model, "marked")
+        output = default_output(model, "marked")
     elif output is None:
         name = "_".join(dict.fromkeys("x".join(map(str, sizes)) or "scalar" for sizes in fixed.values()))
-        output = beside(model, name)
+        output = default_output(model, name)
 
     from onnx_subgraph.cli.fuse import exit_code
     from onnx_subgraph.cli.terminal import progress, show, show_json
@@ -130,8 +133,9 @@ def specialize(
             time_limit, lambda tell: fuse(model, output, library, options, tell), lambda stage: say(f"{model}: {stage}"), hint
         )
     told = telling(result, library)
+    code = exit_code(result, options.verify)
     if as_json:
         show_json(json.fusion(told))
     else:
-        show(text.fusion(told, hidden=len(result.near_misses) - len(told.near_misses)))
-    return exit_code(result, options.verify)
+        show(text.fusion(told, hidden=len(result.near_misses) - len(told.near_misses)), good=not code)
+    return code

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING
 import click
 
 from onnx_subgraph.cli.failure import DEBUG
+from onnx_subgraph.cli.options import VERBOSITY
+from onnx_subgraph.cli.streams import is_sent, naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,23 +30,36 @@ LOG_WIDTH = 160
 """Columns where standard output is no terminal and COLUMNS says nothing."""
 
 
-def show(answer: RenderableType) -> None:
-    """Prints `answer` for a person, on standard output."""
+def show(answer: RenderableType, *, good: bool = False) -> None:
+    """Prints `answer` for a person, on standard output. good: all is well, so that `--quiet` leaves it out."""
     from rich.console import Console
 
-    if sys.stdout.isatty():
+    if good and _verbosity() == "quiet":
+        return
+    if sys.stdout.isatty() and not is_sent():
         Console(markup=False, highlight=False, emoji=False).print(answer)
         return
     width = None if "COLUMNS" in os.environ else LOG_WIDTH
     console = Console(markup=False, highlight=False, emoji=False, width=width)
     with console.capture() as capture:
         console.print(answer)
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    _print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def show_text(answer: str) -> None:
-    """Prints `answer`, plain lines, on standard output."""
-    click.echo(answer)
+def show_text(answer: str, *, good: bool = False) -> None:
+    """Prints `answer`, plain lines, on standard output. good: as for `show`."""
+    if not (good and _verbosity() == "quiet"):
+        _print(answer)
+
+
+def _print(answer: str) -> None:
+    """Prints on standard output, or on standard error where a model goes to standard output."""
+    click.echo(naming()(answer), err=is_sent())
+
+
+def _verbosity() -> str:
+    context = click.get_current_context(silent=True)
+    return "" if context is None else str(context.meta.get(VERBOSITY, ""))
 
 
 def width() -> int:
@@ -53,12 +69,12 @@ def width() -> int:
 
 def show_json(answer: object) -> None:
     """Prints `answer` as one JSON document, on standard output."""
-    click.echo(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False))
+    _print(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def warn(message: str) -> None:
     """Prints `message` on standard error."""
-    click.echo(message, err=True)
+    click.echo(naming()(message), err=True)
 
 
 def quiet_libraries() -> None:
@@ -71,8 +87,12 @@ def quiet_libraries() -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows what is being done now; it shows nothing where standard error is no terminal."""
+    """Gives a function that shows what is being done now, with `--verbose` as lines; nothing where no terminal would show it."""
     quiet_libraries()
+    if _verbosity() == "verbose":
+        name, begun = naming(), time.monotonic()
+        yield lambda stage: click.echo(f"{time.monotonic() - begun:8.2f} s  {name(stage)}", err=True)
+        return
     if not sys.stderr.isatty():
         yield lambda _: None
         return

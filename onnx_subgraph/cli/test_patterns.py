@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnx_subgraph.cli.options import check_ids, json_option, patterns_option
+from onnx_subgraph.cli.options import check_ids, complete_ids, json_option, patterns_option, quiet_option, verbose_option
 
 if TYPE_CHECKING:
     from onnx_subgraph.clock import Progress
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("test-patterns", short_help="Prove patterns on generated models and mutants.")
-@click.argument("names", metavar="[PATTERN]...", nargs=-1)
+@click.argument("names", metavar="[PATTERN]...", nargs=-1, shell_complete=complete_ids)
 @patterns_option
 @click.option(
     "--time-limit",
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="End after this time, with exit code 2 and the patterns that were proved until then. 0 for no limit.",
 )
+@quiet_option
+@verbose_option
 @json_option
 def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], time_limit: float, as_json: bool) -> int:
     """Prove all patterns, or these: on generated models that must fuse, and on mutants that must not.
@@ -61,10 +63,11 @@ def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], time_limit
     except TimeLimitError as error:
         left = f"{len(chosen) - len(proofs)} of {len(chosen)} patterns were not proved"
         over = TimeLimitError(error.message.replace("nothing was written", left), hint=error.hint)
+    failed = any(proof.failures for proof in proofs)
     if as_json:
         show_json({"patterns": [json.proof(proof) for proof in proofs]})
     elif proofs:
-        show(text.proofs(proofs))
+        show(text.proofs(proofs), good=over is None and not failed)
     if over is not None:
         raise over
-    return 1 if any(proof.failures for proof in proofs) else 0
+    return 1 if failed else 0

@@ -13,15 +13,17 @@ from typing import Any
 import click
 
 from onnx_subgraph.cli.options import (
-    MODEL,
     constant_initializers_option,
     feeds_options,
     fix_overflows_option,
     json_option,
     provider_option,
+    quiet_option,
     shapes,
     time_limit_option,
+    verbose_option,
 )
+from onnx_subgraph.cli.streams import MODEL
 
 
 @click.command(short_help="Say whether one model computes the same as another.")
@@ -32,6 +34,8 @@ from onnx_subgraph.cli.options import (
 @fix_overflows_option
 @constant_initializers_option
 @time_limit_option
+@quiet_option
+@verbose_option
 @json_option
 def verify(
     reference: Path,
@@ -64,5 +68,5 @@ def verify(
     if as_json:
         show_json({"reference": str(reference), "candidate": str(candidate), **json.verdict(verdict)})
     else:
-        show(text.comparison(reference, candidate, verdict))
+        show(text.comparison(reference, candidate, verdict), good=verdict.verdict == "equivalent")
     return {"equivalent": 0, "different": 1, "not-run": 2}[verdict.verdict]

@@ -62,7 +62,13 @@ def test_version(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fuze"], "No such command 'fuze'"),
+        (["fuze"], "No such command 'fuze'. Did you mean 'fuse'?"),
+        (["list-pattern"], "No such command 'list-pattern'. Did you mean 'list-patterns'?"),
+        (["xyzzy"], "No such command 'xyzzy'.\n"),
+        (["fuse", "m.onnx", "--provder", "x"], "Did you mean"),
+        (["fuse", "m.onnx", "--skip", "gelu,geluu"], "did you mean `gelu`?"),
+        (["list-patterns", "geluu"], "did you mean `gelu`?"),
+        (["test-patterns", "geluu"], "did you mean `gelu`?"),
         (["fuse"], "Missing argument 'MODEL...'"),
         (["fuse", "m.onnx", "--target", "cuda"], "'cuda' is not one of"),
         (["fuse", "m.onnx", "-j", "0"], "'-j' / '--jobs': 0 is not in the range"),
@@ -179,3 +185,20 @@ def test_cli_py_says_what_is_missing_where_nothing_is_installed(tmp_path: Path) 
 def test_answers_have_no_colour_where_nobody_looks(run_process: Run) -> None:
     assert "\x1b" not in run_process("list-patterns").out
     assert "\x1b" not in run_process("list-patterns", NO_COLOR="1").out
+
+
+@pytest.mark.parametrize(
+    ("words", "answers"),
+    [
+        ("onnx-subgraph fu", ["fuse"]),
+        ("onnx-subgraph fuse --pre", ["--prefer"]),
+        ("onnx-subgraph fuse --only gelu,mi", ["gelu,mish"]),
+        ("onnx-subgraph list-patterns mis", ["mish"]),
+        ("onnx-subgraph explain m.onnx mis", ["mish"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_patterns(run_process: Run, words: str, answers: list[str]) -> None:
+    position = str(len(words.split()) - 1)
+    result = run_process(COMP_WORDS=words, COMP_CWORD=position, _ONNX_SUBGRAPH_COMPLETE="bash_complete")
+    assert (result.code, result.err) == (0, "")
+    assert [line.split(",", 1)[1] for line in result.out.splitlines()] == answers
