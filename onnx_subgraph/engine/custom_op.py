@@ -20,6 +20,7 @@ from onnx_subgraph.engine.operator import DOMAIN, OP_TYPE, Placed, placed_engine
 from onnx_subgraph.engine.session import engines_of
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import declared_only
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _TYPES = {"FLOAT": "float", "DOUBLE": "double", "UINT64": "uint64", "INT64": "int64", "INT32": "int32", "UINT32": "uint32"}
@@ -55,7 +56,8 @@ def register_engines(
         model.functions.pop(one.node.op_identifier(), None)
     options.register_custom_ops_library(extensions.get_library_path())
     options.add_session_config_entry(_FOLDER, str(path.resolve().parent))
-    content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+    with declared_only(model):
+        content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
     return content
 
 

@@ -18,6 +18,7 @@ from onnx_ir.passes.common import InlinePass
 
 from onnx_subgraph.backends.subgraph import Subgraph, constant
 from onnx_subgraph.errors import ModelError
+from onnx_subgraph.model.dimension_names import restored
 
 DOMAIN = "onnx_subgraph"
 OP_TYPE = "Engine"
@@ -48,6 +49,8 @@ def definition(graph: ir.Graph, functions: Sequence[ir.Function]) -> ir.Function
 
     functions: the model-local functions that nodes of `graph` call. `graph` belongs to the definition afterwards.
     """
+    for value in (*graph.inputs, *(output for node in graph.all_nodes() for output in node.outputs), *graph.outputs):
+        value.shape = None if value.shape is None else restored(value.shape)
     content = ir.to_proto(ir.Model(graph, ir_version=IR_VERSION, functions=functions)).SerializeToString(deterministic=True)
     key = hashlib.sha256(content).hexdigest()[:16]
     for value in (*graph.inputs, *graph.outputs):

@@ -24,6 +24,7 @@ from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.schedule import run_steps, schedule
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.paths import StrPath
 
 
@@ -133,7 +134,8 @@ def _given(model: ir.Model) -> dict[str, Array]:
 
 
 def _argument(value: ir.Value) -> Argument:
-    shape = None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
+    _, declared = value.meta.get(DECLARED, (value.type, value.shape))
+    shape = None if declared is None else [d if isinstance(d, int) else d.value for d in declared]
     dtype = "" if value.dtype is None else value.dtype.name.lower()
     return Argument(str(value.name), f"tensor({dtype})", shape)
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from onnx_subgraph import Options, explain, fuse, load_patterns
+from onnx_subgraph import EngineSession, Options, PartitionOptions, explain, fuse, load_patterns, partition
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.dimension_names import inner, is_expression, is_placeholder, outer
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes, values
 from onnx_subgraph.model.specialize import specialize
+from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.verification.feeds import draw_feeds
 from onnx_subgraph.verification.sizes import assignments, resolve, symbols
 
@@ -267,3 +268,20 @@ def test_feeds_of_the_user_are_held_against_odd_names(tmp_path: Path) -> None:
     np.savez(feeds, **{name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
     with pytest.raises(UsageError, match="mask has size 4 in dimension 1, but N:1 is 3 elsewhere"):
         fuse(path, None, LIBRARY, Options(inputs=feeds))
+
+
+def test_partitioned_models_and_their_sessions_have_the_names_of_the_file(tmp_path: Path) -> None:
+    path, output = tmp_path / "model.onnx", tmp_path / "partitioned.onnx"
+    onnx.save(renamed({"seq": "Dim #0", "batch": "batch size", "other": "?"}), path)
+    result = partition(path, output, PartitionOptions("onnxruntime", RegionLimits(min_nodes=1, max_crossing=9)))
+    assert result.verdict.verdict == "equivalent" and not result.unchanged
+    assert signature(onnx.load(output)) == signature(onnx.load(path))
+    assert b"dim_" not in output.read_bytes()
+    session = EngineSession(output)
+    assert [argument.shape for argument in session.get_inputs()] == [
+        ["batch size", "Dim #0", 8],
+        ["batch size", "past", 8],
+        ["?", "Dim #0", 8],
+    ]
+    feeds = {name: np.zeros(shape, np.float32) for name, shape in {"x": (1, 2, 8), "cache": (1, 3, 8), "mask": (4, 2, 8)}.items()}
+    assert [result.shape for result in session.run(None, feeds)] == [(1, 5, 8), (4, 2, 8)]
