@@ -53,9 +53,18 @@ def infer_shapes(model: ir.Model) -> None:
         infer_local_functions(model, lambda body: onnx_shape_inference.infer_symbolic_shapes(body, warn_on_missing=False))
     except Exception as error:  # An odd model must not stop us: what was inferred so far stays, the rest is open, and said to be.
         model.meta[PROBLEM] = f"{type(error).__name__}: {error}".splitlines()[0]
+        _shape_constants(model)
     finally:
         log.setLevel(level)
         _clean(model, constants)
+
+
+def _shape_constants(model: ir.Model) -> None:
+    """Give constants the type and shape of their tensors: those are known whatever becomes of the rest."""
+    for value in values(model):
+        tensor = ir.convenience.get_const_tensor(value) if value.shape is None or value.dtype is None else None
+        if tensor is not None:
+            value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
 
 
 def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> None:

@@ -96,6 +96,27 @@ def test_inference_that_ends_is_said(run: Run, tmp_path: Path, monkeypatch: pyte
     assert "Shape inference gives up in the whole model: it ended with ZeroDivisionError: no." in on_one_line(result.out)
 
 
+def test_what_is_constant_is_known_all_the_same(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint may not send anybody to a weight whose rank is in the file."""
+    import onnx_shape_inference
+
+    def ends(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("no such size")
+
+    text = """<ir_version: 8, opset_import: ["" : 17]> m (float[n, 2] x) => (float[n, 2] y)
+    {
+      w = Constant <value = float[2, 2] {1, 2, 3, 4}> ()
+      b = Constant <value = float[2] {1, 2}> ()
+      p = MatMul (x, w)
+      y = Add (p, b)
+    }"""
+    model = written(text, tmp_path / "m.onnx")
+    monkeypatch.setattr(onnx_shape_inference, "infer_symbolic_shapes", ends)
+    answer = run("explain", model, "--json").json
+    assert answer["gaps"][0]["reason"].startswith("it ended with ZeroDivisionError")
+    assert "rank of `b` is not known" not in json.dumps(answer["near_misses"]), "`b` of the pattern is the weight"
+
+
 @pytest.fixture
 def buggy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planning raises for GELU, and for nothing else."""
