@@ -33,6 +33,8 @@ _MARK = re.compile(rf"(?:^|\.){PROGRAM}-(?P<host>\w+)-(?P<pid>\d+)-\w+(?:\.(?P<k
 _numbers = itertools.count()
 _mine: set[Path] = set()
 """What this process has at the moment."""
+_swept: set[Path] = set()
+"""The folders that this process has swept."""
 
 
 def beside(target: Path, kind: str = "tmp") -> Path:
@@ -54,7 +56,7 @@ def folder() -> Iterator[Path]:
 def make_folder() -> Path:
     """A temporary folder that its user removes."""
     parent = Path(tempfile.gettempdir())
-    sweep(parent)
+    sweep_once(parent)
     return Path(tempfile.mkdtemp(prefix=f"{_mark()}_", dir=parent))
 
 
@@ -88,6 +90,14 @@ def remove_mine() -> None:
     """Removes all that this process has at the moment, as `sweep` will once it is dead: who should do so is given up."""
     for place in {path.parent for path in tuple(_mine)}:
         _settle([one for one in _all_in(place) if one.owner == (_HOST, os.getpid())])
+
+
+def sweep_once(place: Path) -> None:
+    """Sweeps a folder the first time that this process asks for it: it may hold very many files."""
+    known = place.absolute()
+    if known not in _swept:
+        _swept.add(known)
+        sweep(place)
 
 
 def sweep(place: Path) -> None:

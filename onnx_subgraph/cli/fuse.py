@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     type=OUTPUT,
     metavar="OUT",
     show_default="MODEL.fused.onnx beside MODEL.onnx",
-    help="The file to write, for one model.",
+    help="The file to write, for one model; - for standard output.",
 )
 @click.option(
     "--output-dir",
@@ -137,9 +137,9 @@ def fuse(
 ) -> int:
     """Fuse MODELs, verify them against the originals, and write them.
 
-    MODEL.onnx becomes MODEL.fused.onnx beside it. A model in which nothing fuses is copied as it is. Where the fused model is not
-    equivalent to the original, the fusions that are to blame are undone, with a warning; where none can be blamed, or where the
-    result is not as --expect wants it, nothing is written and the exit code is 1.
+    MODEL.onnx becomes MODEL.fused.onnx beside it; - is a model from standard input. A model in which nothing fuses is copied.
+    Where the fused model is not equivalent to the original, the fusions that are to blame are undone, with a warning. Where none
+    can be blamed, or the result is not as --expect wants it, nothing is written and the exit code is 1.
     """
     if output is None and output_dir is None:
         models = without_own(models, lambda line: click.echo(line, err=True))

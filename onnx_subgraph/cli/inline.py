@@ -18,7 +18,7 @@ from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
     type=OUTPUT,
     metavar="OUT",
     show_default="MODEL.inlined.onnx beside MODEL.onnx",
-    help="The file to write.",
+    help="The file to write; - for standard output.",
 )
 @quiet_option
 @verbose_option

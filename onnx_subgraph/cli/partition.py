@@ -34,7 +34,7 @@ from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
     type=OUTPUT,
     metavar="OUT",
     show_default="MODEL.partitioned.onnx beside MODEL.onnx",
-    help="The file to write.",
+    help="The file to write; - for standard output.",
 )
 @click.option(
     "--min-nodes", type=click.IntRange(min=1), default=3, metavar="N", help="The fewest nodes that are worth an engine."

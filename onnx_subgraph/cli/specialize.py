@@ -38,7 +38,7 @@ from onnx_subgraph.errors import UsageError
     type=OUTPUT,
     metavar="OUT",
     show_default="MODEL.1x128.onnx beside MODEL.onnx",
-    help="The file to write.",
+    help="The file to write; - for standard output.",
 )
 @patterns_option
 @click.option(

@@ -26,7 +26,7 @@ def written_whole(*targets: Path) -> Iterator[tuple[BinaryIO, ...]]:
     Raises ModelError when the system refuses (no space, no permission), and leaves nothing behind then.
     """
     for folder in {target.parent for target in targets}:
-        temporary.sweep(folder)
+        temporary.sweep_once(folder)
     paths = [temporary.beside(target) for target in targets]
     files: list[BinaryIO] = []
     try:

@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 from onnx.inliner import inline_local_functions
 
+from onnx_subgraph.model.texts import make_readable
 from onnx_subgraph.verification.accuracy import SLACK
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import AGGREGATE, Array, Bound, Finding, Noise, bound, compare, flatten, is_float
@@ -47,7 +48,9 @@ def _standing_alone(path: Path, model: ir.Model) -> onnx.ModelProto:
     if weights > MOST_WEIGHTS:
         raise UnknownError(f"it has more than {MOST_WEIGHTS >> 20} MiB of weights")
     try:
-        return inline_local_functions(onnx.load(path))
+        proto = onnx.load(path)
+        make_readable(proto)
+        return inline_local_functions(proto)
     except Exception as error:  # onnx's own checks of what is inlined
         raise UnknownError(str(error)) from error
 
