@@ -14,6 +14,7 @@ import hashlib
 import re
 import string
 from collections.abc import Collection, Mapping
+from functools import cache
 
 import onnx_ir as ir
 
@@ -84,8 +85,14 @@ def is_expression(text: str, declared: Collection[str]) -> bool:
     names = words(text)
     if not names or text in names or not all(name in declared and not is_placeholder(name) for name in names):
         return False
+    return _is_integer(text)
+
+
+@cache
+def _is_integer(text: str) -> bool:
+    """Whether a text is an expression that gives an integer."""
     try:
-        return isinstance(ir.SymbolicDim(text).evaluate(dict.fromkeys(names, _DIVISIBLE)), int)
+        return isinstance(ir.SymbolicDim(text).evaluate(dict.fromkeys(words(text), _DIVISIBLE)), int)
     except Exception:  # the parser and sympy raise what they like, where it divides by zero among others: it is a name
         return False
 

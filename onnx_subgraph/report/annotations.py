@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.report.blame import sentence
+from onnx_subgraph.report.notices import notices
 from onnx_subgraph.report.wording import outcome
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ def commands(entries: Sequence[Entry], unused: Iterable[Section] = (), workspace
         for undone in entry.result.undone:
             level = "error" if entry.strict else "warning"
             yield _command(level, {"file": model, "title": f"{entry.model}: {undone.rewrite.pattern}"}, sentence(undone))
+        for notice in notices(entry.result):
+            if notice.kind == "bug":
+                yield _command("warning", {"file": model, "title": f"{entry.model}: bug in onnx-subgraph"}, notice.sentence)
         for check in entry.missed:
             place = _place(check.span, workspace)
             yield _command("error", {**place, "title": f"{entry.model}: {check.what}"}, "\n".join([str(check), *check.reasons]))

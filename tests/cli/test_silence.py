@@ -160,9 +160,11 @@ def test_the_object_has_the_traceback(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("buggy")
-def test_the_page_and_the_summary_have_the_bug(run: Run, tmp_path: Path) -> None:
+def test_the_page_the_summary_and_the_annotations_have_the_bug(run: Run, tmp_path: Path) -> None:
     page, summary = tmp_path / "page.html", tmp_path / "summary.md"
-    assert run("fuse", written(BOTH, tmp_path / "m.onnx"), "--report", page, "--summary", summary).code == 0
+    result = run("fuse", written(BOTH, tmp_path / "m.onnx"), "--report", page, "--summary", summary, "--annotations")
+    assert result.code == 0
+    assert "bug in onnx-subgraph::gelu at g: KeyError: 'approximate'" in result.out + result.err
     assert "gelu at g: KeyError: &#39;approximate&#39;" in page.read_text(encoding="utf-8")
     assert "gelu at g: KeyError: 'approximate'" in summary.read_text(encoding="utf-8")
 
