@@ -38,13 +38,14 @@ BLOCK = 10
 
 
 INTRODUCTION = """
-Random well-typed graphs of opsets 11 to 24, with instances of the built-in patterns and with traps planted in them, are fused
-as the library does it for a random target, without verification, and then judged by other means: onnx's checker; the inputs and
-outputs with their types and dimensions; onnxruntime with optimisation off, on up to three sets of feeds (other values,
-conditions turned and weights overridden, another symbolic size); onnx's reference evaluator in float64. What a result may differ
-by is measured on the original, with noise of a few units in the last place behind every result. Fusing may raise nothing and
-leave nothing for a second time; every fifth graph is fused twice, to the same bytes, and every tenth with verification, too,
-which may not call a right model wrong. The digest is that of all fused files together.
+Random well-typed graphs of opsets 11 to 24, in which every third free dimension has an odd name (`N:1`, `?`), with instances of
+the built-in patterns and with traps planted in them, are fused as the library does it for a random target, without
+verification, and then judged by other means: onnx's checker; the inputs and outputs with their types and dimensions;
+onnxruntime with optimisation off, on up to three sets of feeds (other values, conditions turned and weights overridden, another
+symbolic size); onnx's reference evaluator in float64. What a result may differ by is measured on the original, with noise of a
+few units in the last place behind every result. Fusing may raise nothing and leave nothing for a second time; every fifth graph
+is fused twice, to the same bytes, and every tenth with verification, too, which may not call a right model wrong. The digest is
+that of all fused files together.
 """
 
 

@@ -79,7 +79,7 @@ def _host_input(growth: Growth) -> None:
     dtype = growth.random.choice(["float32", "float32", "float32", "float32", "float16", "float64", "int64", "int32"])
     dims: list[int | str] = list(shape)
     if growth.random.random() < 0.4:
-        dims[0] = growth.fresh("batch")
+        dims[0] = growth.dimension("batch")
     growth.input(growth.numbers(shape, dtype), dims)
 
 

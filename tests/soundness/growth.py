@@ -18,6 +18,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 DOMAIN = "local"
 """The domain of the model's own functions."""
+ODD_NAMES = ("{} size", "{}:1", "2{}", "<{}>", "#{}", "{}=2", "{}-size", "ceil({})", "_d{}", "{0}**{0}", "?", "None")
+"""What else exporters call a free dimension; the last two say nothing."""
 
 
 def tensor_type(dtype: str) -> int:
@@ -78,6 +80,11 @@ class Growth:
     def fresh(self, stem: str) -> str:
         self.count += 1
         return f"{stem}_{self.count}"
+
+    def dimension(self, stem: str) -> str:
+        """A name for a free dimension: every third is no word, or says nothing."""
+        name = self.fresh(stem)
+        return self.random.choice(ODD_NAMES).format(name) if self.random.random() < 1 / 3 else name
 
     def numbers(self, shape: Sequence[int], dtype: str) -> Array:
         """Drawn elements, of a size that chains of operators can bear."""

@@ -151,7 +151,7 @@ def plant(growth: Growth, seed: Seed, place: str) -> Planted:
 def _tied(growth: Growth, seed: Seed) -> dict[str, str]:
     """Names for the free values: a value of the graph of the same type and shape, or a new input that is fed the same."""
     names: dict[str, str] = {}
-    batch = growth.fresh("N")
+    batch = growth.dimension("N")
     examples = library().get(seed.pattern).example
     for info in seed.proto.graph.input:
         array = seed.instance.feeds[info.name]
