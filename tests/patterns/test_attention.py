@@ -110,7 +110,8 @@ def test_masks_that_pad_and_rows_that_are_masked_whole(how: str, target: str, li
             heads = 2 if "b, 2" in declared else 1
             feeds["mask"] = np.where(np.repeat(kept, heads, axis=1), 0, low).astype(np.float32)
         np.savez(tmp_path / "feeds.npz", **feeds)
-        verdict = verify(model, fused, inputs=tmp_path / "feeds.npz")
+        # noise on the mask moves rows that are masked whole by as much as they are: a bound is given
+        verdict = verify(model, fused, inputs=tmp_path / "feeds.npz", atol=1e-5)
         assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), (batch, length, verdict.worst)
         (last,) = onnxruntime.InferenceSession(fused, providers=["CPUExecutionProvider"]).run(None, feeds)
         assert bool(last[-1].any()) == (low > -np.inf), "the last sequence is padding throughout"
@@ -164,7 +165,7 @@ def test_scores_that_are_bounded_are_the_mean_where_all_is_masked(low: float, li
     draw = np.random.default_rng(0)
     feeds = {name: draw.standard_normal((3, 6, 8)).astype(np.float32) for name in ("query", "key", "value")}
     np.savez(tmp_path / "feeds.npz", **feeds, mask=np.where(padded(0, 3, 6), 0, low).astype(np.float32))
-    verdict = verify(model, fused, inputs=tmp_path / "feeds.npz")
+    verdict = verify(model, fused, inputs=tmp_path / "feeds.npz", atol=1e-5)
     assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), verdict.worst
 
 

@@ -272,3 +272,16 @@ def test_an_overflow_that_onnxruntime_itself_removes_is_compared_nowhere(tmp_pat
     result = fuse(model, None, load_patterns(), Options(only=("gelu",), dry_run=True))
     assert (result.verdict.verdict, len(result.rewrites)) == ("equivalent", 1)
     assert "where onnxruntime optimises it" in result.verdict.reason
+
+
+def test_a_number_that_is_rounded_to_float16_is_no_error(tmp_path: Path) -> None:
+    """The root of two is 1e-4 off there, and the fused operator has the root itself."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]> g (float16[n, 64] x) => (float16[n, 64] y)
+    <float r = {1.4142}, float o = {1.0}, float h = {0.5}> {
+      root = Cast <to = 10> (r) one = CastLike (o, root) half = CastLike (h, root)
+      d = Div (x, root) f = Erf (d) a = Add (f, one) p = Mul (x, a) y = Mul (p, half)
+    }
+    """
+    result = fuse(write(tmp_path / "m.onnx", text), None, load_patterns(), Options(only=("gelu",), dry_run=True))
+    assert len(result.rewrites) == 1, [sentence(one) for one in result.undone]
