@@ -23,7 +23,7 @@ from onnx_subgraph.matching.match import GivenUp, Match, NearMiss
 from onnx_subgraph.matching.matcher import MOST_STEPS, GivenUpError, Matcher
 from onnx_subgraph.matching.normal import NormalPattern
 from onnx_subgraph.matching.normalise import normalise
-from onnx_subgraph.matching.reasons import near_miss
+from onnx_subgraph.matching.reasons import is_of_interest, near_miss
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.matching.whole import consumers_of, first_match, roots_of
 from onnx_subgraph.model.constants import Constants
@@ -62,7 +62,8 @@ class Found:
         explorers: dict[tuple[int, int], Matcher] = {}
         with uncollected():
             found = ((miss, failure) for miss in self._misses if (failure := explored(miss, explorers)) is not None)
-            told = (near_miss(m.normal.pattern, m.view, m.node, failure) for m, failure in once(found))
+            telling = ((m, f) for m, f in once(found) if is_of_interest(m.normal.pattern, m.view, m.node, f))
+            told = (near_miss(m.normal.pattern, m.view, m.node, failure) for m, failure in telling)
             return (*self._refused, *told)
 
 

@@ -15,6 +15,7 @@ from onnx_subgraph.language.sentence import free_names
 from onnx_subgraph.matching.chain import Front
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum
+from onnx_subgraph.matching.origin import is_made, stood_for
 from onnx_subgraph.matching.veils import guarded, is_float_cast
 from onnx_subgraph.matching.view import View, Virtual
 from onnx_subgraph.model.dimension_names import outer
@@ -110,7 +111,8 @@ def applied(view: View, value: ir.Value) -> str:
     if node is None or view.constants.is_constant(value):
         return ""
     inputs = ("" if v is None else _constant_or_name(view, v) for v in node.inputs)
-    return f"{qualified((node.domain, node.op_type))}({', '.join(inputs)})"
+    said = _gemm_attributes(view, node)
+    return f"{qualified((node.domain, node.op_type))}({', '.join([*inputs, *([said] if said else [])])})"
 
 
 Said = tuple[str, str, str]
@@ -165,7 +167,7 @@ def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -
     """The failure of a candidate that started from `anchor`, in words."""
     value = failure.value
     found = failure.found or describe(view, value)
-    change = failure.change or _veiled(pattern, view, value) or _opened(value, failure.expected)
+    change = _change(pattern, view, failure)
     return NearMiss(
         pattern=pattern.id,
         span=failure.span,
@@ -179,8 +181,30 @@ def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -
     )
 
 
+def is_of_interest(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -> bool:
+    """Whether a failure says something about the user's file.
+
+    What a replacement made is fused already, and is in no file: that something else does not stand in its place is no reason, nor
+    that what begins at it lacks another operator.
+    """
+    value = failure.value
+    node = value.node if isinstance(value, Virtual) else anchor if value is None else value.producer()
+    if is_made(node):
+        return False
+    return not is_made(anchor) or bool(_change(pattern, view, failure))
+
+
+def _change(pattern: Pattern, view: View, failure: Failure) -> str:
+    """The smallest change that would do, where it is more than to put one operator in the place of another."""
+    value = failure.value
+    known = failure.change or _veiled(pattern, view, value) or _opened(value, failure.expected)
+    return known or _unfolded(view, value, failure.expected)
+
+
 def _name(node: ir.Node) -> str:
-    return node.name or (node.outputs[0].name if node.outputs else "") or ""
+    """The name of a node in the user's file: of what a replacement made, that of the last node that it replaced."""
+    names = stood_for(node) if is_made(node) else [node.name or (node.outputs[0].name if node.outputs else "") or ""]
+    return next((name for name in reversed(names) if name), "")
 
 
 def _place(value: ir.Value | Virtual | None, anchor: ir.Node) -> str:
@@ -203,7 +227,8 @@ def describe(view: View, value: ir.Value | Virtual | None) -> str:
         return f"a constant of shape {value.shape}" if number is None else f"{number.number:.6g}"
     producer = value.producer()
     if producer is not None:
-        return qualified((producer.domain, producer.op_type))
+        said = _gemm_attributes(view, producer)
+        return f"{qualified((producer.domain, producer.op_type))}{f' with {said}' if said else ''}"
     if _is_overridable(value):
         return f"`{value.name}`, an initializer that is a graph input as well"
     return f"`{value.name}`, a graph input" if value.is_graph_input() else f"`{value.name}`, a value from outside"
@@ -227,6 +252,24 @@ def _opened(value: Target | None, expected: str) -> str:
     if not isinstance(value, ir.Value) or "constant" not in expected or not _is_overridable(value):
         return ""
     return f"take {value.name} out of the inputs of the graph, so that nothing can override it: --constant-initializers"
+
+
+def _gemm_attributes(view: View, node: ir.Node) -> str:
+    """What keeps a Gemm from being `a @ b + c`: `transB=1, alpha=0.5`; "" for any other node."""
+    if (node.domain, node.op_type) != ("", "Gemm") or view.is_plain_gemm(node):
+        return ""
+    plain = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
+    return ", ".join(f"{name}={a.value:g}" for name, a in sorted(node.attributes.items()) if a.value != plain.get(name))
+
+
+def _unfolded(view: View, value: Target | None, expected: str) -> str:
+    """What to change where a Gemm stands that is not `a @ b + c`, and a product of matrices or a sum with one is expected."""
+    node = view.producer(view.through(value)[0]) if isinstance(value, ir.Value) else None
+    said = "" if node is None else _gemm_attributes(view, node)
+    if not said or not ("MatMul" in expected or " @ " in expected or expected.startswith("a sum")):
+        return ""
+    stored = " and store its weight transposed" if "trans" in said else ""
+    return f"leave {said} out of the Gemm{stored}, so that it is a @ b + c"
 
 
 def _veiled(pattern: Pattern, view: View, value: Target | None) -> str:

@@ -18,10 +18,10 @@ from onnx_ir.passes.common.inliner import InlinePassResult
 from onnx_subgraph.engine.operator import DOMAIN, OP_TYPE, is_engine
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.matching.match import PATTERN
+from onnx_subgraph.matching.origin import REPLACES
 from onnx_subgraph.model.files import hand_on, load, save
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.paths import StrPath
-from onnx_subgraph.rewriting.definitions import REPLACES
 from onnx_subgraph.rewriting.outline import Outline
 
 _CALL = "onnx_subgraph.call"

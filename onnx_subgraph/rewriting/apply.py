@@ -17,17 +17,18 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.library import is_built_in
 from onnx_subgraph.matching.match import PATTERN, Binding, Match
+from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting, cut
-from onnx_subgraph.rewriting.definitions import DOMAIN, REPLACES
+from onnx_subgraph.rewriting.definitions import DOMAIN
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
 from onnx_subgraph.rewriting.function import IR_VERSION
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
-from onnx_subgraph.rewriting.outline import Outline, label, shared_path
+from onnx_subgraph.rewriting.outline import Outline, shared_path
 from onnx_subgraph.rewriting.plan import Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 from onnx_subgraph.rewriting.share import share
@@ -258,7 +259,7 @@ def _outputs_of_their_own(planned: Plan) -> list[ir.Node]:
 
 def _describe(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
     """Names and metadata of the new nodes and their results."""
-    replaced = dict.fromkeys(name for n in _by_position(planned.removed, outline) for name in _stood_for(n))
+    replaced = dict.fromkeys(name for n in _by_position(planned.removed, outline) for name in stood_for(n))
     place = shared_path(replaced)
     for node in nodes:
         node.name = outline.fresh(f"{place}{node.op_type}")
@@ -381,16 +382,6 @@ def _detach(node: ir.Node, outline: Outline) -> list[ir.Value]:
 
 def _by_position(nodes: Iterable[ir.Node], outline: Outline) -> list[ir.Node]:
     return sorted(nodes, key=lambda n: outline.position[n])
-
-
-def _stood_for(node: ir.Node) -> list[str]:
-    """The names that a removed node stands for: its own, or those it replaced itself."""
-    if REPLACES in node.metadata_props:
-        try:
-            return [str(n) for n in json.loads(node.metadata_props[REPLACES])]
-        except ValueError:  # somebody else's text under our key
-            return [label(node)]
-    return [] if node.op_type == "Constant" else [label(node)]
 
 
 def _head(planned: Plan, nodes: Sequence[ir.Node]) -> ir.Node | None:

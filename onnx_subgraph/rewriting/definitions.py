@@ -8,8 +8,6 @@ import onnx_ir as ir
 
 DOMAIN = "onnx_subgraph"
 """The domain of operators that carry their definition."""
-REPLACES = "onnx_subgraph.replaces"
-"""The metadata of a fused node that lists, in JSON, the names of the nodes that it stands for."""
 
 
 class Definitions:

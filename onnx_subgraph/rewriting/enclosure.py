@@ -16,10 +16,11 @@ import onnx_ir as ir
 
 from onnx_subgraph import operators
 from onnx_subgraph.matching.match import Match
+from onnx_subgraph.matching.origin import REPLACES
 from onnx_subgraph.matching.region import Region
 from onnx_subgraph.matching.selector import Builder, NewNode, Review, Reviewer
 from onnx_subgraph.model.nested import bodies, reads
-from onnx_subgraph.rewriting.definitions import DOMAIN, REPLACES, Definitions
+from onnx_subgraph.rewriting.definitions import DOMAIN, Definitions
 from onnx_subgraph.rewriting.fragment import ConstantOf, Fragment, Refused
 
 MOST_BAKED = 1 << 10

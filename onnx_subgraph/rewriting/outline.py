@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.origin import label
 from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.rewriting.definitions import Definitions
 
@@ -135,11 +136,6 @@ class Outline:
             return
         if (key := _bytes(value.const_value)) is not None:
             self._constants.setdefault(key, value)
-
-
-def label(node: ir.Node) -> str:
-    """What a node is called: its name, else its first result's."""
-    return node.name or next((o.name for o in node.outputs if o.name), node.op_type)
 
 
 def _holds(attribute: ir.Attr, graph: ir.Graph) -> bool:
