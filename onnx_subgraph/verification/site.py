@@ -26,6 +26,7 @@ from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.capture import capturable, capture
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.feeds import draw_feeds
+from onnx_subgraph.verification.guessing import with_shapes
 from onnx_subgraph.verification.holding import Held, Holding
 from onnx_subgraph.verification.likeness import likeness
 from onnx_subgraph.verification.sessions import Failure
@@ -37,6 +38,10 @@ BATCH_BYTES = 1 << 28
 """What the captured values of one batch of sites may take in memory, as far as a batch before it can tell."""
 CASES = 2
 """On so many sets of feeds a site is held, where nothing is wrong yet: two sizes."""
+LARGE = 1 << 22
+"""Where the values of a site take more bytes, it is held on one set of feeds."""
+SCALES = (1.0, 30.0, 1000.0)
+"""By how much drawn values are multiplied, until something comes out: a unit that is never active gives zeros otherwise."""
 TRIALS = 24
 """How many sets of sizes are tried for values that are drawn."""
 
@@ -88,7 +93,7 @@ def check_sites(
         return tuple(SiteCheck(c.rewrite, provider, unknown=cases.message) for c in cuttings)
     stands_for = _representatives(cuttings, thorough)
     chosen = list(dict.fromkeys(stands_for))
-    sites = _Sites(model, source, provider, cases if thorough else cases[:CASES])
+    sites = _Sites(model, source, provider, cases if thorough else cases[:CASES], thorough)
     checks = dict(zip(chosen, sites.checked(chosen), strict=True))
     return tuple(_as_like(cutting, checks[other]) for cutting, other in zip(cuttings, stands_for, strict=True))
 
@@ -118,6 +123,7 @@ class _Sites:
     source: Path
     provider: str
     cases: Sequence[Case]
+    thorough: bool
 
     def checked(self, cuttings: Sequence[Cutting]) -> list[SiteCheck]:
         """A check of each, in order."""
@@ -137,7 +143,7 @@ class _Sites:
         captured = list(capture(self.model, self.source, names, self.provider, [case.feeds for case in self.cases]))
         for cutting in batch:
             holding = Holding(cutting, self.provider)
-            found = [_held(holding, values) for values in captured]
+            found = [_held(holding, values) for values in (captured if self.thorough else _few(captured, cutting))]
             worst = max(found, key=lambda held: held.gravity)
             drawn = not worst.shows or (worst.against == "float64" and not any(held.shows for held in found))
             checks[cutting] = self._on_drawn(cutting, worst) if drawn else self._check(cutting, worst)
@@ -161,6 +167,12 @@ class _Sites:
         return SiteCheck(cutting.rewrite, self.provider, held.result, held.accuracy, held.unknown, held.against, values)
 
 
+def _few(captured: Sequence[dict[str, Any] | Failure], cutting: Cutting) -> Sequence[dict[str, Any] | Failure]:
+    """The captured values of all cases; of the case that takes the least bytes alone, where they are large."""
+    sizes = [0 if isinstance(v, Failure) else sum(np.asarray(v[name]).nbytes for name in cutting.reads) for v in captured]
+    return captured if sum(sizes) <= LARGE else [captured[sizes.index(min(sizes))]]
+
+
 def _held(holding: Holding, values: Mapping[str, Any] | Failure) -> Held:
     return Held(unknown=f"onnxruntime says: {values.message}") if isinstance(values, Failure) else holding.on(values)
 
@@ -168,7 +180,7 @@ def _held(holding: Holding, values: Mapping[str, Any] | Failure) -> Held:
 def _on_some(holding: Holding, cutting: Cutting, case: Case) -> Held | None:
     """How the rewrite stands on the first drawn values that show something; None where there are none."""
     tried: list[Sizes] = []
-    model = cutting.before
+    model = with_shapes(cutting.before)
     for sizes in islice(_sizes(model, case.sizes), TRIALS):
         if sizes in tried:
             continue
@@ -177,10 +189,17 @@ def _on_some(holding: Holding, cutting: Cutting, case: Case) -> Held | None:
             values = draw_feeds(model, sizes, case.seed or 0)
         except UsageError:
             return None
-        held = holding.on(values)
-        if held.shows:
-            return held
+        for scale in SCALES:
+            held = holding.on({name: _scaled(value, scale) for name, value in values.items()})
+            if held.shows:
+                return held
+            if held.accuracy is None:
+                break
     return None
+
+
+def _scaled(value: Any, scale: float) -> Any:
+    return value * np.asarray(scale, value.dtype) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value
 
 
 def _read_apart(cutting: Cutting) -> str:

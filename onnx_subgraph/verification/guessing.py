@@ -1,0 +1,41 @@
+"""Shapes for what a small model reads and whose shape nobody knows: such that the operators that read it take them."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+LENGTH = 16
+"""Of each spatial dimension: longer than the kernels of most convolutions."""
+
+
+def with_shapes(model: ir.Model) -> ir.Model:
+    """The model itself, or a copy in which each input has a shape."""
+    if all(value.shape is not None for value in model.graph.inputs):
+        return model
+    copy = model.clone()
+    for value in copy.graph.inputs:
+        if value.shape is None:
+            value.shape = ir.Shape(next(filter(None, (_taken(node, index) for node, index in value.uses())), (2, 3, 8)))
+    return copy
+
+
+def _taken(node: ir.Node, index: int) -> tuple[int, ...]:
+    """A shape that a node takes as its input `index`, from its weights; () where they don't say."""
+    weight = node.inputs[1] if len(node.inputs) > 1 else None
+    if weight is None or weight.const_value is None:
+        return ()
+    sizes = tuple(weight.const_value.shape.numpy())
+    match node.op_type, index:
+        case ("Conv" | "FusedConv", 0) if len(sizes) > 2:
+            return (2, sizes[1] * node.attributes.get_int("group", 1), *(max(LENGTH, 2 * size) for size in sizes[2:]))
+        case ("ConvTranspose", 0) if len(sizes) > 2:
+            return (2, sizes[0], *(LENGTH for _ in sizes[2:]))
+        case ("Gemm", 0) if len(sizes) == 2:
+            return (2, sizes[1] if node.attributes.get_int("transB", 0) else sizes[0])
+        case ("MatMul", 0) if len(sizes) > 1:
+            return (2, 3, sizes[-2])
+        case ("BatchNormalization", 0):
+            return (2, *sizes, LENGTH)
+        case _ if sizes and index == 0:
+            return (2, 3, sizes[-1])
+    return ()
