@@ -25,7 +25,7 @@ Made by `python benchmarks/real_models.py FOLDER SOURCES` with onnxruntime {vers
 `onnxruntime`, provider CPUExecutionProvider, all options at their defaults. The models were published inside packages of PyPI and
 npm; none was made for this page.
 
-**{models} models: {verdicts}; {failed} failed, {undone} sites were undone.** {before:,} nodes became {after:,}.
+**{models} models: {verdicts}; {failed} failed. Sites that were undone: {undone}.** {before:,} nodes became {after:,}.
 Held against the original by plain onnxruntime, on feeds that `fuse` did not choose, the largest error is {error:.1e} of an
 output's magnitude; {noisier} have one over {largest:.0e}, where onnxruntime's own optimisation of the original is as far off.
 {renamed}{slower}"""
@@ -203,7 +203,7 @@ def _preface(rows: Sequence[Row], version: str, cores: int) -> str:
         models=len(rows),
         failed=len(rows) - len(done),
         verdicts=", ".join(f"{n} {v}" for v, n in Counter(f.verdict for f in done).most_common()),
-        undone=sum(len(f.undone) for f in done) or "no",
+        undone=sum(len(f.undone) for f in done) or "none",
         before=sum(f.nodes[0] for f in done),
         after=sum(f.nodes[1] for f in done),
         error=max((f.error for f in small), default=math.nan),
@@ -283,7 +283,8 @@ def _fenced(text: str) -> str:
 
 def _undone(undone: Undone) -> str:
     how = undone.problem.replace("\n", " ")[:200] or f"{undone.error:.3g} off, {undone.bound:.3g} allowed"
-    return f"{undone.pattern} at {undone.node}, found in the {undone.found}: {how}"
+    where = {"site": "found at the site", "model": "found in the outputs"}.get(undone.found, "found nowhere")
+    return f"{undone.pattern} at {undone.node}, {where}: {how}"
 
 
 def _grouped(said: Iterable[tuple[str, str]]) -> list[str]:
