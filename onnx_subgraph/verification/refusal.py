@@ -24,7 +24,9 @@ LARGEST = 2048
 SUGGESTIONS = 6
 """How many sets of sizes are tried for one refusal."""
 _EVALUATIONS = 60_000
-"""How many sets of sizes are looked at for one refusal."""
+"""How many sets of sizes are looked at for one refusal, where what the nodes ask for is short …"""
+_SHORT = 60
+"""… of so many characters: sizes behind five convolutions are long expressions, and fewer sets are looked at."""
 _FEW = 24
 """How many values of one dimension are looked at together with those of another."""
 _NODE = re.compile(r"while running (\w+) node\. Name:'([^']*)'")
@@ -134,7 +136,8 @@ class Refusals:
     def _suggestions(self, sizes: Sizes) -> list[Sizes]:
         """Sizes that all relations take, the likeliest first: those that make the most dimensions equal, then the nearest."""
         found: dict[tuple[tuple[str, int], ...], tuple[int, int, float]] = {}
-        for changed in itertools.islice(self._changes(sizes), _EVALUATIONS):
+        length = sum(len(dim) for relation in self._relations for o in relation.operands for dim in o if isinstance(dim, str))
+        for changed in itertools.islice(self._changes(sizes), max(600, _EVALUATIONS * _SHORT // max(_SHORT, length))):
             trial = {**sizes, **changed}
             fits = [relation.fits(trial) for relation in self._relations]
             if trial != sizes and None not in fits:

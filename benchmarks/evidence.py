@@ -1,0 +1,276 @@
+"""On what verdicts rest, and which planted errors are caught: writes `benchmarks/evidence.md`.
+
+    python benchmarks/evidence.py FOLDER|MODEL... [--models 'bert*'] [--rows DIR] [--jobs 2]
+
+Each model is fused with all options at their defaults. Then an error is planted in the fused model at one of its sites, chosen at
+random: what comes out there is multiplied by 1 + δ, for δ from 1e-1 to 1e-6. It is caught where the site is shown to be wrong by
+itself, or an output of the model differs. Graphs of a FOLDER that has a `materialize.py` are given their weights by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fnmatch
+import json
+import random
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import workers
+from scripts import load_script
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from onnx_subgraph.language.library import load_patterns  # noqa: E402
+from onnx_subgraph.model.files import load  # noqa: E402
+from onnx_subgraph.model.shapes import infer_shapes  # noqa: E402
+from onnx_subgraph.pipeline import Options, fuse, selected  # noqa: E402
+from onnx_subgraph.rewriting import costs  # noqa: E402
+from onnx_subgraph.rewriting.cutting import Cutting  # noqa: E402
+from onnx_subgraph.rewriting.loadability import Loadability  # noqa: E402
+from onnx_subgraph.rewriting.rounds import Fused, Rewriter  # noqa: E402
+from onnx_subgraph.verification.site import check_sites  # noqa: E402
+from onnx_subgraph.verification.verify import CPU, Reference  # noqa: E402
+
+ERRORS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+LARGEST = 1.5e9
+"""Bytes of a model whose outputs are not compared for each planted error."""
+PREFACE = """\
+# On what verdicts rest
+
+Made by `python benchmarks/evidence.py FOLDER…` with onnxruntime {version}.
+
+**{models} models, {fusions} fusions.** {kernel} ran by a kernel, {body} by their definition, no run reached {alone}. {float64} are held
+by themselves against float64 ({drawn} on drawn values), {unfused} against the unfused result, {outputs} are shown by the outputs alone.
+Holding them takes {share:.0%} of the time of `fuse`.
+
+An error of δ at one site of each of {tried} models, where what comes out is multiplied by 1 + δ:
+
+| δ | caught | by itself | in an output alone |
+|---|---|---|---|"""
+LEGEND = """\
+*Shown* counts fusions: held by themselves against float64 / against the unfused result / shown by the outputs alone; *drawn*: on drawn
+values. *Power* is the smallest error that the outputs show where all their elements have it, as a share of their spread. *Blind*
+counts outputs that can show nothing. *Caught* is the smallest δ that was caught at a site of the pattern named.
+
+| model | verdict | ran: kernel, body, alone | shown | drawn | undone | outputs, blind | power | caught | at a site of |
+|---|---|---|---|---|---|---|---|---|---|"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model. coverage: see `Verdict`. power: the smallest error that the outputs show, as a share of their spread, or None.
+
+    blind: outputs that show nothing. planted: the pattern of the site. caught: δ → "site" or "output", "" where it was not seen.
+    """
+
+    name: str
+    verdict: str
+    coverage: dict[str, int] | None
+    undone: int
+    outputs: int
+    blind: list[str]
+    power: float | None
+    random: list[str]
+    seconds: dict[str, float]
+    planted: str = ""
+    caught: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model. materialize: the script that gives it its weights, or None."""
+
+    model: Path
+    materialize: Path | None
+
+
+def measure(task: Task) -> Row:
+    """Fuse a model and plant errors in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = task.model
+        if task.materialize is not None:
+            script = load_script(task.materialize)
+            model = Path(folder) / task.model.name
+            script.save(*script.materialize(str(task.model)), str(model))
+        result = fuse(model, None, load_patterns(), Options(dry_run=True))
+        verdict = result.verdict
+        row = Row(
+            task.model.stem,
+            verdict.verdict,
+            None if verdict.coverage is None else asdict(verdict.coverage),
+            len(result.undone),
+            len(verdict.showings),
+            [f"{s.output}: {s.blind}" for s in verdict.showings if s.blind],
+            max((s.power for s in verdict.showings if s.power is not None), default=None),
+            list(verdict.random),
+            dict(result.seconds),
+        )
+        if not result.rewrites or verdict.verdict != "equivalent":
+            return row
+        pattern, caught = planted(model)
+        return dataclasses.replace(row, planted=pattern, caught=caught)
+
+
+def planted(model: Path) -> tuple[str, dict[str, str]]:
+    """The pattern of the site that errors were planted at, and where each was seen. The model keeps its opset."""
+    options = Options()
+    base = load(model)
+    infer_shapes(base)
+    patterns = selected(load_patterns(), options)
+    rewriter = Rewriter(patterns, options.target, [Loadability(CPU)], costs=costs.measured(), recording=True)
+    reference = Reference(model)
+    cuttings = [c for c in rewriter(base).cuttings if all(v.dtype in FLOATS and v.producer() for v in c.after.graph.outputs)]
+    if not cuttings:
+        return "", {}
+    chosen = random.Random(zlib.crc32(model.stem.encode())).choice(cuttings)
+    caught = {}
+    for error in ERRORS:
+        wrong = dataclasses.replace(chosen, after=chosen.after.clone())
+        for value in list(wrong.after.graph.outputs):
+            _scale(wrong.after.graph, value, 1 + error, within=True)
+        (check,) = check_sites(base, model, [wrong], CPU, reference.cases(CPU))
+        seen = "site" if check.wrong else ""
+        if not seen and model.stat().st_size < LARGEST:
+            seen = "output" if reference.verdict(_with_error(rewriter(base), chosen, error)).verdict == "different" else ""
+        caught[f"{error:g}"] = seen
+    return chosen.rewrite.pattern, caught
+
+
+def _with_error(fused: Fused, cutting: Cutting, error: float) -> ir.Model:
+    """The fused model with the results of one site multiplied by 1 + error."""
+    names = set(cutting.rewrite.place.results)
+    for graph in (fused.model.graph, *fused.model.graph.subgraphs()):
+        for value in [v for node in graph for v in node.outputs if v.name in names]:
+            _scale(graph, value, 1 + error)
+    return fused.model
+
+
+def _scale(graph: ir.Graph, value: ir.Value, factor: float, *, within: bool = False) -> None:
+    """Multiplies a value for all that read it. within: the graph stands alone, and its outputs keep their names."""
+    producer = value.producer()
+    if producer is None or value.dtype is None:
+        return
+    constant = ir.node("Constant", [], {"value": ir.tensor(np.asarray(factor, value.dtype.numpy()))})
+    scaled = ir.node("Mul", [value, constant.outputs[0]])
+    result, name = scaled.outputs[0], value.name
+    result.dtype, result.shape = value.dtype, value.shape
+    for number, node in enumerate((constant, scaled)):
+        node.outputs[0].name = f"{name}__planted_{number}"
+    uses = list(value.uses())
+    graph.insert_after(producer, [constant, scaled])
+    for user, index in uses:
+        if user is not scaled:
+            user.replace_input_with(index, result)
+    if value.is_graph_output() or within:
+        value.name, result.name = f"{name}__plain", name
+        graph.outputs[list(graph.outputs).index(value)] = result
+
+
+def tasks_of(sources: Sequence[Path], glob: str) -> Iterator[Task]:
+    """The models that are named, and those of the folders that are named."""
+    for source in sources:
+        script = source / "materialize.py"
+        for model in [source] if source.is_file() else sorted(source.glob("*.onnx")):
+            if fnmatch.fnmatch(model.stem, glob):
+                yield Task(model.resolve(), script.resolve() if source.is_dir() and script.exists() else None)
+
+
+def page(rows: Sequence[Row], failures: dict[str, str]) -> str:
+    """The rows as Markdown."""
+    fused = [row for row in rows if row.coverage is not None]
+    total = {key: sum((row.coverage or {}).get(key, 0) for row in fused) for key in (fused[0].coverage or {})} if fused else {}
+    tried = [row for row in rows if row.caught]
+    sites, whole = sum(row.seconds.get("sites", 0) for row in rows), sum(sum(row.seconds.values()) for row in rows)
+    lines = [
+        PREFACE.format(
+            version=onnxruntime.__version__,
+            models=len(rows),
+            fusions=sum(total.get(key, 0) for key in ("kernel", "body", "alone")),
+            tried=len(tried),
+            share=sites / max(whole, 1e-9),
+            **{key: total.get(key, 0) for key in ("kernel", "body", "alone", "float64", "unfused", "outputs", "drawn")},
+        ),
+        *(f"| {e:g} | {sum(_seen(tried, e))} | {_seen(tried, e)[0]} | {_seen(tried, e)[1]} |" for e in ERRORS),
+        "",
+        LEGEND,
+        *map(_line, rows),
+    ]
+    blind = [f"* {row.name}: {'; '.join(row.blind[:3])}" for row in rows if row.blind]
+    lines += ["", "Outputs that can show nothing:", "", *blind] if blind else []
+    lines += ["", "Failed:", "", *(f"* {name}: {why}" for name, why in failures.items())] if failures else []
+    return "\n".join(lines) + "\n"
+
+
+def _seen(rows: Sequence[Row], error: float) -> tuple[int, int]:
+    """In how many models an error was seen by itself, and in an output alone."""
+    found = [row.caught[f"{error:g}"] for row in rows]
+    return found.count("site"), found.count("output")
+
+
+def _line(row: Row) -> str:
+    c: dict[str, Any] = row.coverage or {}
+    smallest = next((f"{e:g}" for e in reversed(ERRORS) if row.caught.get(f"{e:g}")), "none" if row.caught else "–")
+    cells = (
+        row.name,
+        row.verdict,
+        f"{c['kernel']}, {c['body']}, {c['alone']}" if c else "–",
+        f"{c['float64']} / {c['unfused']} / {c['outputs']}" if c else "–",
+        str(c.get("drawn", "–")),
+        str(row.undone),
+        f"{row.outputs}, {len(row.blind)}" if row.outputs else "–",
+        "–" if row.power is None else f"{row.power:.0e}",
+        smallest,
+        row.planted,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Run over the models and write the page; exit 1 when an error of 1e-3 was not caught or a model failed."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("sources", type=Path, nargs="+", metavar="FOLDER|MODEL")
+    arguments.add_argument("--models", default="*", help="a glob over the names of the models")
+    arguments.add_argument("--jobs", type=int, default=1)
+    arguments.add_argument("--limit", type=float, default=600, help="seconds for one model")
+    arguments.add_argument("--rows", type=Path, help="a folder that keeps what was measured, which is not measured again")
+    arguments.add_argument("-o", "--output", type=Path, default=HERE / "evidence.md")
+    given = arguments.parse_args()
+    tasks = list(tasks_of(given.sources, given.models))
+    rows: dict[str, Row] = {}
+    failures: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.rows or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for task in tasks:
+            if (path := folder / f"{task.model.stem}.json").exists():
+                rows[task.model.stem] = Row(**json.loads(path.read_text("utf-8")))
+        waiting = [task for task in tasks if task.model.stem not in rows]
+        for outcome in workers.run(measure, waiting, jobs=given.jobs, limit=given.limit, fresh=True):
+            name = outcome.task.model.stem
+            if outcome.result is None:
+                failures[name] = outcome.failure.strip().splitlines()[-1]
+            else:
+                rows[name] = outcome.result
+                (folder / f"{name}.json").write_text(json.dumps(asdict(outcome.result), indent=1), "utf-8")
+            print(name, failures.get(name) or _line(rows[name]), file=sys.stderr, flush=True)
+    ordered = [rows[task.model.stem] for task in tasks if task.model.stem in rows]
+    given.output.write_text(page(ordered, failures), encoding="utf-8")
+    missed = [row.name for row in ordered if row.caught and not all(row.caught[f"{e:g}"] for e in ERRORS[:3])]
+    print(f"{given.output}: {len(ordered)} models; an error of 1e-3 or more was missed in {len(missed)}: {', '.join(missed)}")
+    sys.exit(bool(missed or failures))
+
+
+if __name__ == "__main__":
+    main()
