@@ -51,8 +51,9 @@ PREFACE = """\
 
 Made by `python benchmarks/evidence.py FOLDER…` with onnxruntime {version}.
 
-**{models} models, {fusions} fusions.** {kernel} ran by a kernel, {body} by their definition, no run reached {alone}. {float64} are held
-by themselves against float64 ({drawn} on drawn values), {unfused} against the unfused result, {outputs} are shown by the outputs alone.
+**{models} models, {fusions} fusions.** {kernel} ran by a kernel, {body} by their definition, no run reached {alone}.
+{float64} are held by themselves against float64 ({drawn} on drawn values), {unfused} against the unfused result, {outputs} are
+shown by the outputs alone.
 Holding them takes {share:.0%} of the time of `fuse`.
 
 An error of δ at one site of each of {tried} models, where what comes out is multiplied by 1 + δ:
@@ -60,9 +61,9 @@ An error of δ at one site of each of {tried} models, where what comes out is mu
 | δ | caught | by itself | in an output alone |
 |---|---|---|---|"""
 LEGEND = """\
-*Shown* counts fusions: held by themselves against float64 / against the unfused result / shown by the outputs alone; *drawn*: on drawn
-values. *Power* is the smallest error that the outputs show where all their elements have it, as a share of their spread. *Blind*
-counts outputs that can show nothing. *Caught* is the smallest δ that was caught at a site of the pattern named.
+*Shown* counts fusions: held by themselves against float64 / against the unfused result / shown by the outputs alone; *drawn*: on
+drawn values. *Power* is the smallest error that the outputs show where all their elements have it, as a share of their spread.
+*Blind* counts outputs that can show nothing. *Caught* is the smallest δ that was caught at a site of the pattern named.
 
 | model | verdict | ran: kernel, body, alone | shown | drawn | undone | outputs, blind | power | caught | at a site of |
 |---|---|---|---|---|---|---|---|---|---|"""

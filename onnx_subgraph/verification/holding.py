@@ -29,8 +29,10 @@ DRAWS = 2
 """Runs with noise inside, where there is no truth."""
 FORMULA = 2.0**-18
 """How far, of its largest value, the fused formula may be from the unfused one where both are evaluated in float64."""
+FORMULA_IN_FLOAT32 = 2.0**-14
+"""The same where the fused side is evaluated in float32, by the provider."""
 NARROW = ("float16", "bfloat16")
-"""Dtypes so coarse that a wrong formula hides in their rounding: there both formulas are evaluated in float64, too."""
+"""Dtypes so coarse that a wrong formula hides in their rounding: there both formulas are evaluated in wider ones, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Holding:
     def __init__(self, cutting: Cutting, provider: str) -> None:
         self._results = cutting.results
         self._before, self._after = _Side(cutting.before, provider), _Side(cutting.after, provider)
-        self._computes_constants = _computes_constants(cutting)
+        self._is_rounded = _computes_constants(cutting) or _reads_other_values(cutting)
 
     def on(self, values: Values) -> Held:
         """Its worst result on these values of everything that it reads."""
@@ -91,26 +93,25 @@ class Holding:
         for was, now in self._results:
             own = None if isinstance(unfused, Failure) else np.asarray(unfused[was])
             held.append(Held(was, accuracy(np.asarray(fused[now]), own, np.asarray(truth[was]), stored=stored)))
-        if any(np.asarray(value).dtype.name in NARROW for value in fused.values()):
-            held = [self._by_formula(one, now, truth, values) for one, (_, now) in zip(held, self._results, strict=True)]
+        for index, (_, now) in enumerate(self._results):
+            if (dtype := np.asarray(fused[now]).dtype.name) in NARROW:
+                held[index] = self._by_formula(held[index], now, truth, values, dtype)
         if all(one.accuracy is None or one.accuracy.holds for one in held):
             return held
         allowed = self._before.moved_by_constants(values, truth)
         return [_with_allowance(one, allowed.get(one.result, 0.0)) for one in held]
 
-    def _by_formula(self, held: Held, now: str, truth: Values, values: Values) -> Held:
-        """The finding on a result of a narrow dtype, with the fused formula held against the unfused one in float64."""
+    def _by_formula(self, held: Held, now: str, truth: Values, values: Values, dtype: str) -> Held:
+        """The finding on a result of a narrow dtype, with the fused formula, in a wider one, held against the truth."""
         found, exact = held.accuracy, np.asarray(truth[held.result])
-        try:
-            mine = np.asarray(self._after.exactly(values)[now])
-        except UnknownError:
-            return held
+        wide, rounding = self._after.wider(values)
+        mine = np.asarray(wide.get(now, np.nan))
         if found is None or not found.holds or mine.shape != exact.shape or exact.dtype.kind != "f":
             return held
         with np.errstate(all="ignore"):
             shown = np.isfinite(exact) & np.isfinite(mine)
             off = float(np.abs(mine - exact)[shown].max(initial=0.0))
-        rounding = EPSILON["float16"] / 2 if self._computes_constants else FORMULA
+        rounding = max(rounding, EPSILON[dtype] / 2) if self._is_rounded else rounding
         bound = rounding * float(np.abs(exact)[shown].max(initial=1e-6))
         return held if off <= bound else replace(held, accuracy=replace(found, fused=off, bound=bound))
 
@@ -145,6 +146,20 @@ class _Side:
         proto = self._made(values)
         self._exact = self._exact or Exact(proto)
         return self._exact(_read_by(proto, values))
+
+    def wider(self, values: Values) -> tuple[Values, float]:
+        """Its results in float64, or by the provider in float32 where they can't be had, and how far these may be from the truth.
+
+        Nothing where neither can be had.
+        """
+        try:
+            return self.exactly(values), FORMULA
+        except UnknownError:
+            proto = widened(self._made(values), onnx.TensorProto.FLOAT)
+        session = open_session(proto.SerializeToString(), self._provider, optimised=False)
+        read = {name: a.astype(np.float32) if a.dtype.name in NARROW else a for name, a in _read_by(proto, values).items()}
+        outputs = session if isinstance(session, Failure) else run(session, read)
+        return ({}, 0.0) if isinstance(outputs, Failure) else (outputs, FORMULA_IN_FLOAT32)
 
     def moved_by_constants(self, values: Values, truth: Values) -> dict[str, float]:
         """How far each result moves when a number of it is another one that a pattern takes for the same, all numbers together.
@@ -202,6 +217,12 @@ def _computes_constants(cutting: Cutting) -> bool:
     held = {id(value.const_value) for value in cutting.before.graph.initializers.values()}
     tensors = (value.const_value for value in cutting.after.graph.initializers.values())
     return any(t is not None and id(t) not in held and t.dtype.is_floating_point() for t in tensors)
+
+
+def _reads_other_values(cutting: Cutting) -> bool:
+    """Whether the unfused side reads values that the fused one computes otherwise: they were rounded on the way."""
+    read = {value.name for value in cutting.after.graph.inputs}
+    return any(value.name not in read for value in cutting.before.graph.inputs)
 
 
 def _read_by(proto: onnx.ModelProto, values: Values) -> dict[str, Any]:

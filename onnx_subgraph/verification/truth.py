@@ -54,45 +54,49 @@ def evaluate(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[st
     return Exact(proto)(feeds)
 
 
-def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every narrower float type replaced by float64."""
+def widened(proto: onnx.ModelProto, dtype: int = TensorProto.DOUBLE) -> onnx.ModelProto:
+    """The model with every float type that is narrower than `dtype`, float32 or float64, replaced by it."""
     wide = onnx.ModelProto()
     wide.CopyFrom(proto)
-    _widen_graph(wide.graph)
+    _widen_graph(wide.graph, dtype)
     for function in wide.functions:
         for index, node in enumerate(function.node):
-            function.node[index].CopyFrom(_wide_node(node))
+            function.node[index].CopyFrom(_wide_node(node, dtype))
     return wide
 
 
-def _widen_graph(graph: onnx.GraphProto) -> None:
+def _is_narrow(element: int, dtype: int) -> bool:
+    return element in FLOATS and element != dtype
+
+
+def _widen_graph(graph: onnx.GraphProto, dtype: int) -> None:
     del graph.value_info[:]
     for value in (*graph.input, *graph.output):
-        if value.type.tensor_type.elem_type in FLOATS:
-            value.type.tensor_type.elem_type = TensorProto.DOUBLE
+        if _is_narrow(value.type.tensor_type.elem_type, dtype):
+            value.type.tensor_type.elem_type = dtype
     for index, tensor in enumerate(graph.initializer):
-        if tensor.data_type in FLOATS:
-            graph.initializer[index].CopyFrom(_wide_tensor(tensor))
+        if _is_narrow(tensor.data_type, dtype):
+            graph.initializer[index].CopyFrom(_wide_tensor(tensor, dtype))
     for index, node in enumerate(graph.node):
-        graph.node[index].CopyFrom(_wide_node(node))
+        graph.node[index].CopyFrom(_wide_node(node, dtype))
 
 
-def _wide_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name)
+def _wide_tensor(tensor: onnx.TensorProto, dtype: int) -> onnx.TensorProto:
+    return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(helper.tensor_dtype_to_np_dtype(dtype)), tensor.name)
 
 
-def _wide_node(node: onnx.NodeProto) -> onnx.NodeProto:
+def _wide_node(node: onnx.NodeProto, dtype: int) -> onnx.NodeProto:
     wide = onnx.NodeProto()
     wide.CopyFrom(node)
     for attribute in wide.attribute:
-        if attribute.HasField("t") and attribute.t.data_type in FLOATS:
-            attribute.t.CopyFrom(_wide_tensor(attribute.t))
+        if attribute.HasField("t") and _is_narrow(attribute.t.data_type, dtype):
+            attribute.t.CopyFrom(_wide_tensor(attribute.t, dtype))
         elif attribute.HasField("g"):
-            _widen_graph(attribute.g)
+            _widen_graph(attribute.g, dtype)
         elif attribute.name in ("value_float", "value_floats"):
             numbers = attribute.f if attribute.name == "value_float" else list(attribute.floats)
-            tensor = numpy_helper.from_array(np.asarray(numbers, np.float64))
+            tensor = numpy_helper.from_array(np.asarray(numbers, helper.tensor_dtype_to_np_dtype(dtype)))
             attribute.CopyFrom(helper.make_attribute("value", tensor))
-        elif node.op_type == "Cast" and attribute.name == "to" and attribute.i in FLOATS:
-            attribute.i = TensorProto.DOUBLE
+        elif node.op_type == "Cast" and attribute.name == "to" and _is_narrow(attribute.i, dtype):
+            attribute.i = dtype
     return wide
