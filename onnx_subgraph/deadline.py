@@ -10,8 +10,10 @@ Who starts a run that may be long asks how long it may take (`remaining`), and l
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -118,17 +120,17 @@ class _Work(threading.Thread, Generic[T]):
         except BaseException as error:  # whoever waits for the result gets it
             self.error = error
         while not self.done.is_set():
-            try:
-                with self._ending:
-                    _raise_in(self, None)  # what was sent, and has not come yet
-                    self.done.set()
-            except TimeIsUp:
-                pass
+            # nothing may keep the one who waits from hearing that this is over
+            with contextlib.suppress(BaseException), self._ending:
+                _raise_in(self, None)  # what was sent, and has not come yet
+                self.done.set()
 
     def wait(self, ends: float) -> None:
         """Waits until it is done, or the time is up."""
         while not self.done.is_set() and (left := ends - time.monotonic()) > 0:
-            self.done.wait(min(left, _SLICE))
+            if not self.done.wait(min(left, _SLICE)) and self.ident not in sys._current_frames():
+                self.error = self.error or RuntimeError("the thread that did the work is gone")
+                self.done.set()
 
     def end(self) -> None:
         """Has it broken off where it still runs; where it does not stop, it is abandoned, and what it holds is removed."""
