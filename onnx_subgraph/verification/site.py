@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.capture import capturable, capture
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.feeds import draw_feeds
-from onnx_subgraph.verification.guessing import with_shapes
+from onnx_subgraph.verification.guessing import smaller, with_shapes
 from onnx_subgraph.verification.holding import Held, Holding
 from onnx_subgraph.verification.likeness import likeness
 from onnx_subgraph.verification.sessions import Failure
@@ -40,6 +41,8 @@ CASES = 2
 """On so many sets of feeds a site is held, where nothing is wrong yet: two sizes."""
 LARGE = 1 << 22
 """Where the values of a site take more bytes, it is held on one set of feeds."""
+HUGE = 1 << 22
+"""Where the values of a convolution take more bytes, it is held on smaller ones that are drawn."""
 SCALES = (1.0, 30.0, 1000.0)
 """By how much drawn values are multiplied, until something comes out: a unit that is never active gives zeros otherwise."""
 TRIALS = 24
@@ -142,6 +145,9 @@ class _Sites:
         names = list(dict.fromkeys(name for cutting in batch for name in cutting.reads))
         captured = list(capture(self.model, self.source, names, self.provider, [case.feeds for case in self.cases]))
         for cutting in batch:
+            if not self.thorough and (small := _small(cutting, captured)) is not None:
+                checks[cutting] = self._on_drawn(cutting, Held(), small)
+                continue
             holding = Holding(cutting, self.provider)
             found = [_held(holding, values) for values in (captured if self.thorough else _few(captured, cutting))]
             worst = max(found, key=lambda held: held.gravity)
@@ -150,14 +156,17 @@ class _Sites:
         arrays = (a for values in captured if not isinstance(values, Failure) for a in values.values())
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
-    def _on_drawn(self, cutting: Cutting, flowing: Held) -> SiteCheck:
-        """The check of a place where the values that flow show nothing or can't be had: on drawn ones."""
+    def _on_drawn(self, cutting: Cutting, flowing: Held, reading: ir.Model | None = None) -> SiteCheck:
+        """The check of a place where the values that flow show nothing, can't be had or are too large: on drawn ones.
+
+        reading: a model whose inputs say which; what was replaced, where there is none.
+        """
         if flowing.accuracy is not None and not flowing.accuracy.holds:
             return self._check(cutting, flowing)
         if apart := _read_apart(cutting):
             return SiteCheck(cutting.rewrite, self.provider, unknown=flowing.unknown or f"only the fused operator reads {apart}")
         holding = Holding(cutting, self.provider)
-        found = [held for case in self.cases if (held := _on_some(holding, cutting, case)) is not None]
+        found = [held for case in self.cases if (held := _on_some(holding, reading or cutting.before, case)) is not None]
         if not found:
             why = flowing.unknown or "the values that flow there are zero, NaN or infinite"
             return SiteCheck(cutting.rewrite, self.provider, unknown=f"{why}, and it runs on none that were drawn for it")
@@ -173,14 +182,21 @@ def _few(captured: Sequence[dict[str, Any] | Failure], cutting: Cutting) -> Sequ
     return captured if sum(sizes) <= LARGE else [captured[sizes.index(min(sizes))]]
 
 
+def _small(cutting: Cutting, captured: Sequence[dict[str, Any] | Failure]) -> ir.Model | None:
+    """What a local operator reads, of a smaller size; None where the values that flow are not huge, or it is not local."""
+    sizes = [sum(np.asarray(values[name]).nbytes for name in cutting.reads) for values in captured if isinstance(values, dict)]
+    sizes += [prod(dim for dim in v.shape or () if isinstance(dim, int)) * 4 for v in cutting.before.graph.outputs]
+    return smaller(cutting.before) if max(sizes) > HUGE else None
+
+
 def _held(holding: Holding, values: Mapping[str, Any] | Failure) -> Held:
     return Held(unknown=f"onnxruntime says: {values.message}") if isinstance(values, Failure) else holding.on(values)
 
 
-def _on_some(holding: Holding, cutting: Cutting, case: Case) -> Held | None:
+def _on_some(holding: Holding, reading: ir.Model, case: Case) -> Held | None:
     """How the rewrite stands on the first drawn values that show something; None where there are none."""
     tried: list[Sizes] = []
-    model = with_shapes(cutting.before)
+    model = with_shapes(reading)
     for sizes in islice(_sizes(model, case.sizes), TRIALS):
         if sizes in tried:
             continue
