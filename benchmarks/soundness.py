@@ -4,7 +4,8 @@
     python benchmarks/soundness.py --seed 0 --graph 4711         this one again, with what was found
 
 The same seed and the same patterns give the same graphs, and the same bytes after fusing. What is found wrong is printed and
-saved, reduced to the smallest model that shows it. `--write` puts the figures into `benchmarks/soundness.md`. The generator is
+saved, reduced to the smallest model that shows it. Graphs with wrong patterns among the right ones are fused with verification,
+which has to undo what those did. `--write` puts the figures into `benchmarks/soundness.md`. The generator is
 in `tests/soundness`; the tool's own judge, its bounds and its feeds take no part.
 """
 
@@ -27,7 +28,7 @@ import workers
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from tests.soundness import traps, trial  # noqa: E402
+from tests.soundness import planting, traps, trial  # noqa: E402
 from tests.soundness.reduction import reduced  # noqa: E402
 from tests.soundness.trial import Finding, Trial  # noqa: E402
 
@@ -35,6 +36,8 @@ LIMIT = 120.0
 """Seconds for one graph; a graph that takes longer is a finding."""
 BLOCK = 10
 """Graphs that a worker takes at a time."""
+ALARMS = ("false alarm", "doubted")
+"""What only verification finds."""
 
 
 INTRODUCTION = """
@@ -44,8 +47,13 @@ verification, and then judged by other means: onnx's checker; the inputs and out
 onnxruntime with optimisation off, on up to three sets of feeds (other values, conditions turned and weights overridden, another
 symbolic size); onnx's reference evaluator in float64. What a result may differ by is measured on the original, with noise of a
 few units in the last place behind every result. Fusing may raise nothing and leave nothing for a second time; every fifth graph
-is fused twice, to the same bytes, and every tenth with verification, too, which may not call a right model wrong. The digest is
-that of all fused files together.
+is fused twice, to the same bytes, and every tenth with verification, too, which may not call a right model wrong or undo a right
+rewrite. What random operators draw is, for this judge, the same in both models.
+
+Some traps are set for verification itself, which these graphs are always fused with: random operators that draw upon the result
+of an instance or beside it; outputs that hardly depend on it, or not at all (times 1e-8, times zero, NaN, a threshold nobody
+reaches); and wrong patterns, which replace what they find by something else: in the open, behind the same, or in a branch that is
+not taken and a loop that makes no turn. What they did has to be undone. The digest is that of all fused files together.
 """
 
 
@@ -73,6 +81,8 @@ class Row:
     ways: tuple[str, ...]
     verified: str
     digest: str
+    undone: int = 0
+    unshown: int = 0
     finding: Finding | None = None
     saved: str = ""
 
@@ -86,6 +96,8 @@ class Sums:
     fused: int = 0
     judged: int = 0
     left: int = 0
+    undone: int = 0
+    unshown: int = 0
     traps: Counter[str] = field(default_factory=Counter)
     places: Counter[str] = field(default_factory=Counter)
     planted: Counter[str] = field(default_factory=Counter)
@@ -101,6 +113,8 @@ class Sums:
         self.fused += bool(row.fused)
         self.judged += row.judged
         self.left += row.left
+        self.undone += row.undone
+        self.unshown += row.unshown
         self.traps.update([row.trap] if row.trap else [])
         self.places.update(row.places)
         self.planted.update(row.planted)
@@ -136,6 +150,8 @@ def _row(task: Task, number: int) -> Row:
         tried.ways,
         tried.verified,
         tried.digest,
+        tried.undone,
+        tried.unshown,
         tried.finding,
         saved,
     )
@@ -156,15 +172,16 @@ def _saved(tried: Trial, stem: Path) -> Path:
     kind, random = tried.finding.kind, Random(0)
 
     def shows(case: trial.Case) -> bool:
-        found = trial.attempt(case, random, verified=kind == "false alarm").finding
+        found = trial.attempt(case, random, verified=kind in ALARMS).finding
         return found is not None and found.kind == kind
 
-    case = replace(tried.case, trap="")  # the names collide in it already
+    # The names collide in it already; which patterns there are is the trap of the wrong ones.
+    case = replace(tried.case, trap=tried.case.trap if tried.case.trap == traps.WRONG else "")
     small = reduced(case, shows) if shows(case) else case
     onnx.save(small.model, stem.with_suffix(".onnx"))
     for number, feeds in enumerate(small.feeds):
         np.savez(f"{stem}-{number}.npz", **feeds)
-    again = trial.attempt(small, random, verified=kind == "false alarm")
+    again = trial.attempt(small, random, verified=kind in ALARMS)
     said = {"target": case.target, "opset": case.opset, "kind": kind, "words": tried.finding.words, "patterns": tried.patterns}
     small_words = again.finding.words if again.finding is not None else ""
     stem.with_suffix(".json").write_text(json.dumps({**said, "reduced": small_words, "fused": again.patterns}, indent=2) + "\n")
@@ -182,7 +199,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[Row]:
         if outcome.result is None:
             numbers = outcome.task.numbers
             words = f"one of the graphs {numbers.start} to {numbers.stop - 1}: {outcome.failure}"
-            yield Row(numbers.start, "", (), (), (), 0, 0, 0, (), "", "", Finding("campaign", words))
+            yield Row(numbers.start, "", (), (), (), 0, 0, 0, (), "", "", finding=Finding("campaign", words))
         else:
             yield from outcome.result
         if arguments.time_limit and time.monotonic() - begun > arguments.time_limit:
@@ -223,6 +240,10 @@ def page(sums: Sums, arguments: argparse.Namespace) -> str:
         f"| **tracebacks, refusals, crashes** | **{kinds['traceback'] + kinds['refused'] + kinds['campaign']}** |",
         f"| not repeatable, or not idempotent | {kinds['not repeatable'] + kinds['not idempotent']} |",
         f"| false alarms of verification | {kinds['false alarm']} |",
+        f"| right rewrites that verification called wrong | {kinds['doubted']} |",
+        f"| right rewrites that verification undid, as nothing showed them to be right | {sums.unshown} |",
+        f"| rewrites of wrong patterns that verification undid | {sums.undone} |",
+        f"| **models called equivalent with a wrong pattern's rewrite in** | **{kinds['believed']}** |",
         f"| digest | `{sums.digest[:16]}` |",
         "",
         "| trap | planted in graphs |",
@@ -231,7 +252,7 @@ def page(sums: Sums, arguments: argparse.Namespace) -> str:
         "",
         "| where instances lie | |",
         "|---|---:|",
-        *(f"| {name} | {sums.places[name]} |" for name in ("graph", "if", "loop", "function")),
+        *(f"| {name} | {sums.places[name]} |" for name in planting.PLACES),
         "",
         "Patterns that were planted and never fused: "
         + (", ".join(sorted(set(sums.planted) - set(sums.patterns))) or "none")

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tests.soundness import operators, planting, traps
+from tests.soundness import operators, planting, shrouds, traps
 from tests.soundness.growth import Array, Growth
 from tests.soundness.planting import Planted
 
@@ -19,7 +19,7 @@ EDGES = (12, 13, 14, 17, 18, 20, 23)
 """Opsets from which operators of patterns are written, or mean, something else than in the one before."""
 TARGETS = ("onnxruntime", "onnxruntime", "onnxruntime", "standard", "function")
 SHAPES = ((2, 8), (2, 3, 8), (1, 2, 4, 4), (2, 3, 8), (4, 4), (2, 6), (3,), (2, 4, 5, 5))
-PLACES = ("graph", "graph", "graph", "graph", "if", "loop", "function")
+PLACES = ("graph", "graph", "graph", "graph", *planting.PLACES)
 ATTEMPTS = 8
 """How often a trap is tried on another instance."""
 TRAPPED = 0.75
@@ -43,17 +43,17 @@ class Case:
 
 def draw_case(random: Random, trap: str | None = None) -> Case:
     """A random case; the same state of `random` and the same patterns give the same case. trap: one of `TRAPS`, or drawn."""
-    target = random.choice(TARGETS)
     if trap is None:
         trap = random.choice(traps.TRAPS) if random.random() < TRAPPED else ""
+    target = "onnxruntime" if trap == traps.WRONG else random.choice(TARGETS)
     growth = Growth(random, random.choice(EDGES) - random.choice([0, 1]) if trap == traps.EDGE else random.choice(OPSETS))
     for _ in range(random.randint(1, 2)):
         _host_input(growth)
     operators.unary(growth, growth.input(growth.numbers((2, 3), "float32")))
     planted: list[Planted] = []
     set_trap = ""
-    if trap in traps.BEFORE or trap in traps.AFTER:
-        planted = _trapped(growth, trap, target)
+    if trap in (*traps.BEFORE, *traps.AFTER, traps.WRONG):
+        planted = _misled(growth) if trap == traps.WRONG else _trapped(growth, trap, target)
         set_trap = trap if planted else ""
     for part in range(random.randint(0 if planted else 1, 2)):
         for _ in range(random.randrange(4)):
@@ -99,6 +99,18 @@ def _trapped(growth: Growth, trap: str, target: str) -> list[Planted]:
         if traps.AFTER[trap](growth, planted[-1]):
             return planted
     return []
+
+
+def _misled(growth: Growth) -> list[Planted]:
+    """An instance of a wrong pattern, in a place and behind a shroud that may keep it from the outputs."""
+    seed = planting.draw_seed(growth.random, growth.opset, "onnxruntime", alive=True, patterns=planting.wrong())
+    if seed is None:
+        return []
+    planted = planting.plant(growth, seed, growth.random.choice(planting.PLACES))
+    shroud = growth.random.choice([None, shrouds.randomness, shrouds.insensitivity])
+    if shroud is not None:
+        shroud(growth, planted)
+    return [planted]
 
 
 def _edge(growth: Growth) -> str:

@@ -55,7 +55,10 @@ class Scope:
 
 @dataclass(slots=True)
 class Growth:
-    """The whole model. scopes: the graph, and the bodies that are open now; values of all of them can be read."""
+    """The whole model. scopes: the graph, and the bodies that are open now; values of all of them can be read.
+
+    hidden: values that nothing more is to read.
+    """
 
     random: Random
     opset: int
@@ -66,6 +69,7 @@ class Growth:
     feeds: dict[str, Array] = field(default_factory=dict)
     functions: list[onnx.FunctionProto] = field(default_factory=list)
     domains: set[str] = field(default_factory=set)
+    hidden: set[str] = field(default_factory=set)
     count: int = 0
 
     @property
@@ -140,7 +144,7 @@ class Growth:
 
     def pick(self, fits: Callable[[Value], bool] = lambda _: True) -> Value | None:
         """A value that fits, a late one rather than an early one."""
-        fitting = [v for v in self.values if fits(v)]
+        fitting = [v for v in self.values if v.name not in self.hidden and fits(v)]
         if not fitting:
             return None
         return fitting[max(self.random.randrange(len(fitting)), self.random.randrange(len(fitting)))]

@@ -6,9 +6,10 @@ already has wherever type and size allow, so that fusions meet, overlap and foll
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -31,6 +32,10 @@ from tests.soundness import judge
 from tests.soundness.growth import DOMAIN, Growth, Scope, Value, renamed
 
 ATTEMPTS = 12
+PLACES = ("graph", "if", "idle if", "loop", "idle loop", "function")
+"""Where an instance may lie; a branch that is idle is not taken, a loop that is makes no turn."""
+WRONG = Path(__file__).parent / "wrong"
+"""A pack of patterns that replace by something else."""
 DTYPES = ("float32", "float32", "float32", "float32", "float16", "float64")
 
 
@@ -49,7 +54,7 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """Where an instance came to lie. names: its own names → those in the graph. place: "graph", "if", "loop" or "function"."""
+    """Where an instance came to lie. names: its own names → those in the graph. place: one of `PLACES`."""
 
     seed: Seed
     names: Mapping[str, str]
@@ -63,8 +68,20 @@ def library() -> Library:
 
 
 @cache
+def misleading() -> Library:
+    """The same, and the wrong ones, which come first as a user's own do."""
+    return load_patterns([WRONG])
+
+
+@cache
+def wrong() -> tuple[Pattern, ...]:
+    """The patterns that replace by something else."""
+    return load_patterns([WRONG], built_in=False).patterns
+
+
+@cache
 def _spellings(identifier: str) -> tuple[Spelling, ...]:
-    return tuple(spellings(library().get(identifier)))
+    return tuple(spellings(misleading().get(identifier)))
 
 
 @cache
@@ -72,10 +89,13 @@ def _loadability() -> Loadability:
     return Loadability("CPUExecutionProvider")
 
 
-def draw_seed(random: Random, opset: int, target: str, *, alive: bool) -> Seed | None:
-    """Some spelling of some pattern. alive: one that fuses for this target when it stands alone, for traps to be set on."""
+def draw_seed(random: Random, opset: int, target: str, *, alive: bool, patterns: Sequence[Pattern] | None = None) -> Seed | None:
+    """Some spelling of some pattern. alive: one that fuses for this target when it stands alone, for traps to be set on.
+
+    patterns: which to choose from; the library's own where nothing is said.
+    """
     for _ in range(ATTEMPTS):
-        pattern = random.choice(library().patterns)
+        pattern = random.choice(library().patterns if patterns is None else patterns)
         spelling = replace(
             random.choice(_spellings(pattern.id)),
             opset=opset,
@@ -128,7 +148,7 @@ def fuses(seed: Seed, target: str) -> bool:
     model = ir.from_proto(seed.proto)
     infer_shapes(model)
     constants = Constants(model)
-    found = find(model, [library().get(seed.pattern)], constants=constants)
+    found = find(model, [misleading().get(seed.pattern)], constants=constants)
     return bool(apply(model, found.matches, target=target, loadability=[_loadability()], constants=constants)[0])
 
 
@@ -152,7 +172,7 @@ def _tied(growth: Growth, seed: Seed) -> dict[str, str]:
     """Names for the free values: a value of the graph of the same type and shape, or a new input that is fed the same."""
     names: dict[str, str] = {}
     batch = growth.dimension("N")
-    examples = library().get(seed.pattern).example
+    examples = misleading().get(seed.pattern).example
     for info in seed.proto.graph.input:
         array = seed.instance.feeds[info.name]
         example = examples.get(info.name)
@@ -188,7 +208,10 @@ def _lay(growth: Growth, seed: Seed, names: dict[str, str], scope: Scope) -> Non
 
 
 def _in_body(growth: Growth, seed: Seed, names: dict[str, str], place: str) -> None:
-    """The instance in the first body of an If, or in that of a Loop, where what it computes is added up."""
+    """The instance in the first body of an If, or in that of a Loop, where what it computes is added up.
+
+    Idle, that body is not taken, or runs no time.
+    """
     results = [(seed.known[o.name].dtype.name, seed.known[o.name].shape) for o in seed.proto.graph.output]
 
     def instance() -> list[Value]:
@@ -198,8 +221,8 @@ def _in_body(growth: Growth, seed: Seed, names: dict[str, str], place: str) -> N
     def zeros() -> list[Value]:
         return [growth.weight(np.zeros(shape, dtype)) for dtype, shape in results]
 
-    if place == "if":
-        condition = growth.input(np.array(True), stem="condition")
+    if place.endswith("if"):
+        condition = growth.input(np.array(True), stem="condition") if place == "if" else _never(growth)
         bodies = growth.body(instance), growth.body(zeros)
         growth.node("If", [condition], *results, then_branch=bodies[0], else_branch=bodies[1])
         return
@@ -212,8 +235,22 @@ def _in_body(growth: Growth, seed: Seed, names: dict[str, str], place: str) -> N
         return [on, *(growth.node(o, [r, c], (r.dtype, r.shape))[0] for o, r, c in operator)]
 
     body = growth.body(rounds, [turn, going, *carried])
-    often, true = growth.weight(np.array(2, np.int64)), growth.weight(np.array(True))
+    often = growth.weight(np.array(0 if place == "idle loop" else 2, np.int64))
+    true = growth.weight(np.array(True))
     growth.node("Loop", [often, true, *zeros()], *results, body=body)
+
+
+def _never(growth: Growth) -> Value:
+    """A condition that no number in a random graph makes true, or one that is a constant."""
+    value = growth.pick(lambda v: v.dtype == "float32" and v.rank > 0)
+    if value is None or growth.random.random() < 0.3:
+        return growth.weight(np.array(False))
+    (bounded,) = growth.node("Tanh", [value], (value.dtype, value.shape))
+    axes = list(range(value.rank))
+    as_input = growth.opset >= 18
+    operands = [bounded, growth.ints(*axes)] if as_input else [bounded]
+    (most,) = growth.node("ReduceMax", operands, (value.dtype, ()), keepdims=0, axes=None if as_input else axes)
+    return growth.node("Greater", [most, growth.weight(np.asarray(2, np.float32))], ("bool", ()))[0]
 
 
 def _as_function(growth: Growth, seed: Seed, names: dict[str, str]) -> dict[str, str]:

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Hashable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from onnx_subgraph.matching.numbering import Numbering
+from onnx_subgraph.operators import Schema
 from onnx_subgraph.proving.spelling import base_spellings
+from onnx_subgraph.verification.accuracy import Accuracy
 from tests.proving.test_mutation import (
     Sabotage,
     accept_another_constant,
@@ -25,9 +31,11 @@ from tests.proving.test_mutation import (
     lose_an_input,
     take_an_overridable_initializer_for_a_constant,
 )
-from tests.soundness import judge, planting, traps, trial
+from tests.soundness import judge, planting, shrouds, traps, trial
 from tests.soundness.graphs import Case, draw_case
+from tests.soundness.growth import Growth
 from tests.soundness.reduction import reduced
+from tests.soundness.traps import AfterPlanting
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,6 +97,122 @@ def test_a_tool_without_a_safety_is_found_out(
             assert found.kind in kinds, found
             return
     pytest.fail("no graph of 60 shows it")
+
+
+def know_no_random_operator(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("onnx_subgraph.verification.randomness.RANDOM", frozenset())
+
+
+def believe_the_outputs_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("onnx_subgraph.pipeline.check_sites", lambda *_, **__: ())
+
+
+def take_axes_for_the_same(patch: pytest.MonkeyPatch) -> None:
+    statics = Numbering._statics
+
+    def without_axes(self: Numbering, node: ir.Node, schema: Schema) -> Mapping[str, Hashable] | None:
+        found = statics(self, node, schema)
+        return None if found is None else {name: value for name, value in found.items() if name not in ("axis", "axes")}
+
+    patch.setattr(Numbering, "_statics", without_axes)
+
+
+def call_each_site_wrong(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Accuracy, "holds", property(lambda _: False))
+
+
+DECEIVED: list[tuple[Sabotage, str, set[str]]] = [
+    (call_each_site_wrong, "insensitive output", {"doubted"}),
+    (believe_the_outputs_alone, "wrong pattern", {"believed"}),
+]
+
+
+@pytest.mark.parametrize(("sabotage", "trap", "kinds"), DECEIVED, ids=[f"{s.__name__}-{t}" for s, t, _ in DECEIVED])
+def test_a_tool_that_is_deceived_is_found_out(
+    sabotage: Sabotage, trap: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test_a_tool_without_a_safety_is_found_out(sabotage, trap, kinds, monkeypatch)
+
+
+TWINS = """<ir_version: 8, opset_import: ["" : 17]> g (float[4, 4] x) => (float[4, 4] y) <float eps = {1e-5}>
+{
+  m = ReduceMean <axes = [-1]> (x)  d = Sub (x, m)  n = ReduceMean <axes = [AXIS]> (x)  e = Sub (x, n)
+  q = Mul (e, e)  v = ReduceMean <axes = [-1]> (q)  a = Add (v, eps)  s = Sqrt (a)  y = Div (d, s)
+}"""
+
+
+def test_a_tool_that_takes_another_axis_for_the_same_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean is computed twice: once more on the same axis, counted from the front, or on another one."""
+    feeds = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    same, other = (Case(onnx.parser.parse_model(TWINS.replace("AXIS", a)), ({"x": feeds},), "standard") for a in "10")
+    tried = trial.attempt(same, Random(0))
+    assert tried.finding is None and tried.patterns
+    assert trial.attempt(other, Random(0)).finding is None
+    take_axes_for_the_same(monkeypatch)
+    found = trial.attempt(other, Random(0)).finding
+    assert found is not None and found.kind == "wrong"
+
+
+def misled(place: str, shroud: AfterPlanting | None = None) -> Iterator[Case]:
+    """Graphs in which a wrong pattern lies in such a place."""
+    for number in range(40):
+        growth = Growth(Random(f"{place}/{number}"), 17)
+        growth.input(growth.numbers((2, 3, 8), "float32"))
+        (shown,) = growth.node("Tanh", [growth.values[0]], ("float32", (2, 3, 8)))
+        growth.outputs.append(shown.name)
+        seed = planting.draw_seed(growth.random, 17, "onnxruntime", alive=True, patterns=planting.wrong())
+        if seed is not None and not any(a.dtype == np.float16 for a in seed.known.values()):
+            planted = planting.plant(growth, seed, place)
+            if shroud is None or shroud(growth, planted):
+                yield Case(growth.model(), (growth.feeds,), "onnxruntime", trap=traps.WRONG)
+
+
+HIDDEN = [
+    *((place, None) for place in planting.PLACES if "idle" in place),
+    ("graph", shrouds.randomness),
+    ("graph", shrouds.insensitivity),
+]
+
+
+@pytest.mark.parametrize(("place", "shroud"), HIDDEN)
+def test_a_wrong_rewrite_is_undone_wherever_it_hides(place: str, shroud: AfterPlanting | None) -> None:
+    tried = trial.attempt(next(misled(place, shroud)), Random(0))
+    assert tried.finding is None, tried.finding
+    assert tried.undone >= 1
+
+
+@pytest.mark.parametrize("place", [place for place in planting.PLACES if "idle" in place])
+def test_what_an_idle_body_hides_is_found_out_in_a_tool_that_believes_outputs(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    believe_the_outputs_alone(monkeypatch)
+    tried = trial.attempt(next(misled(place)), Random(0))
+    assert tried.finding is not None and tried.finding.kind == "believed"
+
+
+def test_what_randomness_hides_is_found_out_in_a_tool_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fed the same random numbers, outputs show the error by themselves; else they do not."""
+    cases = [*islice(misled("graph", shrouds.randomness), 3)]
+    believe_the_outputs_alone(monkeypatch)
+    assert all(trial.attempt(case, Random(0)).finding is None for case in cases)
+    know_no_random_operator(monkeypatch)
+    found = [trial.attempt(case, Random(0)).finding for case in cases]
+    assert {f.kind for f in found if f is not None} == {"believed"}
+
+
+NOISE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 4] x) => (float[N, 4] y, float[N, 4] z)
+{ r = RandomNormalLike <dtype = 1> (x) s = RandomNormalLike <dtype = 1> (x) a = Mul(x, r) y = Tanh(a) z = Add(x, s) }"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [("", "", None), ("Tanh(a)", "Tanh(z)", "y is"), ("Add(x, s)", "Add(x, r)", "z is"), ("Mul(x, r)", "Identity(x)", "y is")],
+)
+def test_the_judge_sees_through_randomness(old: str, new: str, said: str | None) -> None:
+    """A model with two random nodes made one draws other numbers than before."""
+    difference = held(NOISE).difference(onnx.parser.parse_model(NOISE.replace(old, new) if old else NOISE))
+    assert (difference is None) if said is None else (difference is not None and said in difference)
 
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>

@@ -18,6 +18,7 @@ from onnx import AttributeProto, helper, numpy_helper
 from onnx_subgraph.operators import schema
 from tests.soundness.growth import Growth, Value, rename_graph, tensor_type
 from tests.soundness.planting import Planted, Seed, valid, values
+from tests.soundness.shrouds import insensitivity, randomness
 
 BeforePlanting = Callable[[Random, Seed], "Seed | None"]
 AfterPlanting = Callable[[Growth, Planted], bool]
@@ -152,6 +153,65 @@ def _is_node(proto: onnx.ModelProto, value: str) -> bool:
     return any(value in n.output and n.op_type != "Constant" for n in proto.graph.node)
 
 
+def duplicate(random: Random, seed: Seed) -> Seed | None:
+    """What several read is computed once more for one of them, its axes counted from the other end; or it is on another axis."""
+    proto = _copy(seed)
+    found = [n for n in proto.graph.node if n.op_type != "Constant" and len(n.output) == 1 and len(_readers(proto, n)) > 1]
+    if not found:
+        return None
+    with_axes = [n for n in found if _axes_of(proto, n)]
+    node = random.choice(with_axes or found)
+    again = onnx.NodeProto()
+    again.CopyFrom(node)
+    again.name = again.output[0] = f"{node.output[0]}_again"
+    rank = seed.known[node.input[0]].ndim if node.input[0] in seed.known else seed.instance.feeds[node.input[0]].ndim
+    twin = random.random() < 0.6
+    for name in _axes_of(proto, node):
+        if not _turn(proto, again, name, lambda given: _counted(given, rank) if twin else _other_axes(random, given)):
+            return None
+    reader, index = random.choice(_readers(proto, node))
+    reader.input[index] = again.output[0]
+    proto.graph.node.insert(list(proto.graph.node).index(node) + 1, again)
+    types = {**seed.instance.types, again.output[0]: seed.instance.types[node.output[0]]}
+    return _altered(replace(seed, instance=replace(seed.instance, types=types)), proto)
+
+
+def _readers(proto: onnx.ModelProto, node: onnx.NodeProto) -> list[tuple[onnx.NodeProto, int]]:
+    """Where the result of a node is read."""
+    return [(n, i) for n in proto.graph.node for i, read in enumerate(n.input) if read == node.output[0]]
+
+
+def _axes_of(proto: onnx.ModelProto, node: onnx.NodeProto) -> list[str]:
+    """The attribute that says the axes of a node, or the weight that does."""
+    named, stored = _axes_inputs(proto), {t.name for t in proto.graph.initializer}
+    return [a.name for a in node.attribute if a.name in ("axis", "axes")] + [i for i in node.input if i in named & stored]
+
+
+def _turn(proto: onnx.ModelProto, node: onnx.NodeProto, name: str, turn: Callable[[Any], Any]) -> bool:
+    """Give the node other axes where they are said, if there are any."""
+    for attribute in node.attribute:
+        if attribute.name == name:
+            turned = turn(helper.get_attribute_value(attribute))
+            if turned is not None:
+                attribute.CopyFrom(helper.make_attribute(name, turned))
+            return turned is not None
+    tensor = next(t for t in proto.graph.initializer if t.name == name)
+    turned = turn(numpy_helper.to_array(tensor).tolist())
+    if turned is None:
+        return False
+    made = numpy_helper.from_array(np.asarray(turned, np.int64), f"{name}_again")
+    proto.graph.initializer.append(made)
+    node.input[:] = [made.name if i == name else i for i in node.input]
+    return True
+
+
+def _counted(given: Any, rank: int) -> Any:
+    """The same axes, counted from the other end."""
+    if isinstance(given, list):
+        return [_counted(a, rank) for a in given]
+    return given + rank if given < 0 else given - rank
+
+
 # In the graph around it
 
 
@@ -272,6 +332,7 @@ BEFORE: dict[str, BeforePlanting] = {
     "rank-raising constant": rank_raising_constant,
     "wrong axis": wrong_axis,
     "wrong dtype": wrong_dtype,
+    "duplicate": duplicate,
 }
 AFTER: dict[str, AfterPlanting] = {
     "second consumer": second_consumer,
@@ -279,7 +340,12 @@ AFTER: dict[str, AfterPlanting] = {
     "nested use": nested_use,
     "overridable initializer": overridable_initializer,
     "shared initializer": shared_initializer,
+    "random operator": randomness,
+    "insensitive output": insensitivity,
 }
 COLLISION = "name collision"
 EDGE = "opset edge"
-TRAPS = (*AFTER, *BEFORE, COLLISION, EDGE)
+WRONG = "wrong pattern"
+TRAPS = (*AFTER, *BEFORE, COLLISION, EDGE, WRONG)
+DECEPTIONS = ("random operator", "insensitive output", WRONG)
+"""Traps that are set for verification, which they are always held against."""

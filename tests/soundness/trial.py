@@ -1,13 +1,15 @@
 """One trial of the campaign: fuse a case as the library does it, and look at everything that a fusion promises.
 
 The model stays valid, keeps its interface and its results; fusing raises nothing but the project's own errors, repeats byte for
-byte and has nothing left to do the second time; and verification raises no false alarm.
+byte and has nothing left to do the second time; and verification raises no false alarm and undoes nothing. With wrong patterns in
+the library it is the other way round: what a wrong pattern did is undone, or the model is not called equivalent.
 """
 
 from __future__ import annotations
 
 import hashlib
 import traceback
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -17,9 +19,10 @@ import onnx
 
 from onnx_subgraph.errors import OnnxSubgraphError
 from onnx_subgraph.pipeline import FuseResult, Options, fuse
+from onnx_subgraph.report.blame import sentence
 from tests.soundness import graphs, judge, traps
 from tests.soundness.graphs import Case
-from tests.soundness.planting import library
+from tests.soundness.planting import library, misleading, wrong
 
 VERIFIED = 10
 """Every so many graphs are fused with verification, too …"""
@@ -29,7 +32,11 @@ REPEATED = 5
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What went wrong: "invalid", "wrong", "interface", "traceback", "refused", …, and in words."""
+    """What went wrong: "invalid", "wrong", "interface", "traceback", "refused", …, and in words.
+
+    "believed": a wrong pattern's rewrite is in a model that is called equivalent. "doubted": a right one's was called
+    wrong and undone.
+    """
 
     kind: str
     words: str
@@ -37,7 +44,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of one case. judged, left: elements compared and not comparable. ways: by what they were compared."""
+    """What became of one case. judged, left: elements compared and not comparable. ways: by what they were compared.
+
+    undone: rewrites of wrong patterns that were undone. unshown: those of right ones that were, as nothing showed them.
+    """
 
     case: Case
     patterns: tuple[str, ...] = ()
@@ -47,6 +57,8 @@ class Trial:
     ways: tuple[str, ...] = ()
     verified: str = ""
     digest: str = ""
+    undone: int = 0
+    unshown: int = 0
 
 
 def drawn(seed: int, number: int) -> Case:
@@ -68,7 +80,10 @@ def attempt(case: Case, random: Random, *, verified: bool = False, repeated: boo
         problem = judge.problem(case.model)
         if problem is not None:  # a mistake of the generator's
             return Trial(case, finding=Finding("no case", problem))
-        return _Attempt(case, Path(folder)).run(verified=verified, repeated=repeated)
+        attempt = _Attempt(case, Path(folder))
+        if case.trap == traps.WRONG:
+            return attempt.misled()
+        return attempt.run(verified=verified or case.trap in traps.DECEPTIONS, repeated=repeated)
 
 
 def _collided(case: Case, random: Random, folder: Path) -> Case:
@@ -86,7 +101,8 @@ def _fuse(case: Case, folder: Path, name: str, source: Path | None = None, *, ve
         source = folder / f"{name}.onnx"
         source.write_bytes(case.model.SerializeToString(deterministic=True))
     options = Options(target=case.target, opset=case.opset, verify=verify, prefer="fusion")
-    return fuse(source, folder / f"{name}.fused.onnx", library(), options)
+    patterns = misleading() if case.trap == traps.WRONG else library()
+    return fuse(source, folder / f"{name}.fused.onnx", patterns, options)
 
 
 @dataclass(slots=True)
@@ -123,6 +139,41 @@ class _Attempt:
         trial = replace(trial, finding=finding, judged=held.judged, left=held.left, ways=tuple(sorted(held.ways)))
         return self.verified(trial) if verified else trial
 
+    def misled(self) -> Trial:
+        """With wrong patterns in the library, which only verification can tell from right ones."""
+        trial = Trial(self.case)
+        try:
+            result = _fuse(self.case, self.folder, "model", verify=True)
+        except OnnxSubgraphError as error:
+            return replace(trial, finding=Finding("refused", str(error)))
+        except Exception:
+            return replace(trial, finding=Finding("traceback", traceback.format_exc(limit=-12)))
+        verdict = result.verdict
+        names = {p.id for p in wrong()}
+        fooled = [r for r in result.rewrites if r.pattern in names]
+        trial = replace(
+            trial,
+            patterns=tuple(r.pattern for r in result.rewrites),
+            verified=verdict.verdict,
+            undone=sum(one.rewrite.pattern in names for one in result.undone),
+            unshown=sum(one.found == "nowhere" and one.rewrite.pattern not in names for one in result.undone),
+        )
+        if fooled and verdict.verdict == "equivalent":
+            words = ", ".join(f"{r.pattern} at {r.root}" for r in fooled)
+            return replace(trial, finding=Finding("believed", f"called equivalent with {words}"))
+        if result.output is None:
+            return trial
+        trial = replace(trial, digest=hashlib.sha256(result.output.read_bytes()).hexdigest()[:16])
+        held = judge.Judge(self.case.model, self.case.feeds)
+        doubted = doubts(result, names)
+        if doubted and not held.breaks_when_optimised():
+            return replace(trial, finding=Finding("doubted", doubted))
+        if result.unchanged:
+            return trial
+        difference = held.difference(onnx.load(result.output))
+        finding = None if difference is None else Finding("wrong", difference)
+        return replace(trial, finding=finding, judged=held.judged, left=held.left, ways=tuple(sorted(held.ways)))
+
     def again(self, result: FuseResult, content: bytes, *, repeated: bool) -> Finding | None:
         """The same input gives the same bytes, and a fused model has nothing left to fuse."""
         if repeated:
@@ -147,16 +198,26 @@ class _Attempt:
 
     def verified(self, trial: Trial) -> Trial:
         try:
-            verdict = _fuse(self.case, self.folder, "verified", verify=True).verdict
+            result = _fuse(self.case, self.folder, "verified", verify=True)
         except OnnxSubgraphError as error:
             return replace(trial, finding=Finding("refused", f"with verification: {error}"))
         except Exception:
             return replace(trial, finding=Finding("traceback", traceback.format_exc(limit=-12)))
-        if verdict.verdict == "different" and judge.Judge(self.case.model, self.case.feeds).breaks_when_optimised():
+        verdict, doubted = result.verdict, doubts(result)
+        trial = replace(trial, unshown=sum(one.found == "nowhere" for one in result.undone))
+        alarm = verdict.verdict == "different" or bool(doubted)
+        if alarm and judge.Judge(self.case.model, self.case.feeds).breaks_when_optimised():
             return replace(trial, verified="different, as onnxruntime's optimisation makes of the original")
         if verdict.verdict == "different" and trial.finding is None:
             return replace(trial, verified=verdict.verdict, finding=Finding("false alarm", str(verdict)[:600]))
+        if doubted and trial.finding is None:
+            return replace(trial, verified=verdict.verdict, finding=Finding("doubted", doubted))
         return replace(trial, verified=verdict.verdict)
+
+
+def doubts(result: FuseResult, names: Collection[str] = ()) -> str:
+    """The rewrites that were called wrong and undone, and why, but for those of the patterns of these names; "" for none."""
+    return "; ".join(sentence(u) for u in result.undone if u.found != "nowhere" and u.rewrite.pattern not in names)
 
 
 def interface(before: onnx.ModelProto, after: onnx.ModelProto) -> Finding | None:
