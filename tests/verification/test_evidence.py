@@ -13,7 +13,7 @@ from onnx_subgraph.report.blame import sentence
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import verify
 from tests.verification.models import weights, write
-from tests.verification.planted import SOFTPLUS, patterns
+from tests.verification.planted import GELU, SOFTPLUS, patterns
 
 WRONG_SILU = """
 id: wrong-silu
@@ -171,6 +171,17 @@ def test_an_error_in_float16_is_seen_below_its_rounding(tmp_path: Path) -> None:
     """A thousandth is one unit in the last place of float16; in float64 the two formulas are apart."""
     header = HEADER.replace("float[", "float16[")
     assert undone(fused(silu(tmp_path / "m.onnx", "y = Neg (m)", header=header), tmp_path)) == ["wrong-silu"]
+
+
+def test_what_numbers_may_be_rounded_by_hides_no_other_formula_in_float16(tmp_path: Path) -> None:
+    """The root of two is rounded; one and a half are not, and leave no room for the approximation with tanh. Numbers are bits."""
+    numbers = "<float16 root = {15784}, float16 one = {15360}, float16 half = {14336}>"
+    header = HEADER.replace("float[", "float16[") + numbers
+    text = "r = Div (x, root) f = Erf (r) a = Add (f, one) h = Mul (x, half) y = Mul (h, a)"
+    model = silu(tmp_path / "m.onnx", "", text, header)
+    result = fuse(model, None, load_patterns([patterns(tmp_path, GELU)]), Options(only=("sloppy-gelu",)))
+    assert undone(result) == ["sloppy-gelu"]
+    assert len(fuse(model, None, load_patterns(), Options(only=("gelu",))).rewrites) == 1
 
 
 BRANCHES = """
