@@ -33,6 +33,8 @@ FORMULA_IN_FLOAT32 = 2.0**-14
 """The same where the fused side is evaluated in float32, by the provider."""
 SHORT = 2.0**4
 """A number whose binary digits are four at most is not a rounded one."""
+FOLDED = 2.0
+"""Units in the last place of a narrow dtype, of the largest value, where weights were folded: each is rounded once more."""
 NARROW = ("float16", "bfloat16")
 """Dtypes so coarse that a wrong formula hides in their rounding: there both formulas are evaluated in wider ones, too."""
 
@@ -69,7 +71,7 @@ class Holding:
     def __init__(self, cutting: Cutting, provider: str) -> None:
         self._results = cutting.results
         self._before, self._after = _Side(cutting.before, provider), _Side(cutting.after, provider)
-        self._is_rounded = _computes_constants(cutting) or _reads_other_values(cutting)
+        self._roundings = FOLDED if _computes_constants(cutting) else 0.5 if _reads_other_values(cutting) else 0.0
 
     def on(self, values: Values) -> Held:
         """Its worst result on these values of everything that it reads."""
@@ -113,7 +115,7 @@ class Holding:
         with np.errstate(all="ignore"):
             shown = np.isfinite(exact) & np.isfinite(mine)
             off = float(np.abs(mine - exact)[shown].max(initial=0.0))
-        rounding = max(rounding, EPSILON[dtype] / 2) if self._is_rounded else rounding
+        rounding = max(rounding, EPSILON[dtype] * self._roundings)
         bound = rounding * float(np.abs(exact)[shown].max(initial=1e-6))
         return held if off <= bound else replace(held, accuracy=replace(found, fused=off, bound=bound))
 
