@@ -48,7 +48,7 @@ def evidence(verdict: Verdict) -> list[str]:
         lines.append(_held(verdict.coverage))
     powers = [showing.power for showing in verdict.showings if showing.power is not None]
     if powers:
-        lines.append(f"power: the outputs show an error from {max(powers):.1g} of their spread on")
+        lines.append(f"power: the outputs show an error of {max(powers):.1g} of their spread and more")
     blind = [f"{showing.output} ({showing.blind})" for showing in verdict.showings if showing.blind]
     if blind and not verdict.blind:
         lines.append(f"counted for nothing: {_some(blind)}")
@@ -64,14 +64,15 @@ def _ran(verdict: Verdict) -> str:
     parts = [f"{found.kernel} by a kernel"] if found.kernel else []
     parts += [f"{found.body} by definition"] if found.body else []
     ran = f"{count(found.kernel + found.body, 'fusion')} ran" + (f", {' and '.join(parts)}" if parts else "")
-    return ran + (f"; no run reached {count(found.alone, 'other')}" if found.alone else "")
+    return ran + (f"; no run reached {found.alone} more" if found.alone else "")
 
 
 def _held(found: Coverage) -> str:
-    parts = [f"{found.float64} by itself against float64"] if found.float64 else []
-    parts += [f"{found.unfused} by itself against the unfused result"] if found.unfused else []
-    parts += [f"{found.outputs} by the outputs alone"] if found.outputs else []
-    return f"shown: {', '.join(parts)}" + (f" ({found.drawn} on drawn values)" if found.drawn else "")
+    drawn = f" ({found.drawn} on drawn values)" if found.drawn else ""
+    parts = [f"{found.float64} held against float64, each by itself{drawn}"] if found.float64 else []
+    parts += [f"{found.unfused} held against the unfused result"] if found.unfused else []
+    parts += [f"{found.outputs} shown by the outputs alone"] if found.outputs else []
+    return f"proof: {'; '.join(parts)}"
 
 
 def _some(names: Sequence[str], limit: int = 3) -> str:

@@ -137,7 +137,7 @@ def test_the_page_says_what_a_person_needs(library: Library, bert: Entry) -> Non
         "Exact GELU",  # what it is
         "com.microsoft.BiasGelu",
         "patterns/activation/gelu.yaml",
-        "by itself against float64",
+        "held against float64, each by itself",
         "8 comparisons of 1 output",
         "14 places where a pattern only began to match",
     ):
