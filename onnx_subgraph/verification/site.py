@@ -3,8 +3,8 @@
 The values that really flow into the place are captured from the model before it was rewritten. On them what was replaced and
 what replaces it are run by the provider, and both are held against a float64 evaluation of what was replaced (`holding`). So a
 fusion that is more accurate is never called wrong, and a wrong one is seen that the rest of the network hides. A place inside a
-body or function, and one where only zeros or NaN flow, is held on drawn values as well. Of rewrites that are alike (`likeness`)
-two stand for all.
+body or function, one where only zeros or NaN flow, and a large convolution are held on drawn values. Of rewrites that are alike
+(`likeness`) two stand for all.
 """
 
 from __future__ import annotations
@@ -151,8 +151,7 @@ class _Sites:
             holding = Holding(cutting, self.provider)
             found = [_held(holding, values) for values in (captured if self.thorough else _few(captured, cutting))]
             worst = max(found, key=lambda held: held.gravity)
-            drawn = not worst.shows or (worst.against == "float64" and not any(held.shows for held in found))
-            checks[cutting] = self._on_drawn(cutting, worst) if drawn else self._check(cutting, worst)
+            checks[cutting] = self._check(cutting, worst) if worst.shows else self._on_drawn(cutting, worst)
         arrays = (a for values in captured if not isinstance(values, Failure) for a in values.values())
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
