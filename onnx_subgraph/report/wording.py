@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.verification.verdict import Coverage, Placement, Run, Verdict
 
 UNNAMED = "(a node without a name)"
-ASSUMED = {"finite": "the same where no value is NaN or infinite, which the graph does not say and nobody checked"}
+ASSUMED = {"finite": "the result is the same where no value is NaN or infinite; this was not checked"}
 """What each assumption of a pattern means."""
 FOLDED = "no operator"
 """What a match has become: a constant, or a value that was there before."""

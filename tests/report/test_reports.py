@@ -136,7 +136,7 @@ def test_other_inputs_are_said_in_a_sentence() -> None:
 
 def test_the_words_of_the_table_of_fusions_are_explained_where_they_stand() -> None:
     report = shown(text.fusion(RESULT))
-    assert "\nassuming finite: the same where no value is NaN or infinite" in report
+    assert "\nassuming finite: the result is the same where no value is NaN or infinite" in report
     assert "more nodes than before" not in report
     grown = replace(RESULT, rewrites=(Rewrite("rotary", "com.microsoft.RotaryEmbedding", "/R", ("/a",), 3),))
     report = shown(text.fusion(grown))
