@@ -344,8 +344,8 @@ def _check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Se
     saves, moves = len(computing) < len(match.nodes), _moves(computing) > _moves(match.nodes)
     unproved = next((p for p, c in found.items() if (not saves if c is None else not c.is_faster)), None)
     if not fuses and (moves or not saves) and unproved is not None:
-        why = "it moves data that stays where it is now" if saves else "it saves no node"
-        raise Refused(f"{why}, and was not measured to be faster on {unproved}", change=_PREFER)
+        why = "it adds a copy" if saves else "it saves no node"
+        raise Refused(f"{why}, and no measurement shows it to be faster on {unproved}", change=_PREFER)
 
 
 def _moves(nodes: Iterable[ir.Node]) -> int:
