@@ -45,6 +45,7 @@ from onnx_subgraph.verification.sessions import (
 )
 from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.truth import UnknownError
+from onnx_subgraph.verification.untaken import check_untaken, inferred
 from onnx_subgraph.verification.verdict import Placement, Run, Showing, Verdict
 
 CPU = "CPUExecutionProvider"
@@ -85,7 +86,7 @@ def verify(
     constant_initializers: the candidate's are constants: those that are inputs of the reference as well are none of its own.
     Raises UsageError for a provider that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
     """
-    return Reference(
+    original = Reference(
         Path(reference),
         providers=providers,
         seed=seed,
@@ -98,7 +99,9 @@ def verify(
         constant_initializers=constant_initializers,
         fix_overflows=fix_overflows,
         progress=progress,
-    ).verdict(Path(candidate), None if weights is None else Path(weights))
+    )
+    home = None if weights is None else Path(weights)
+    return original.with_untaken_bodies(original.verdict(Path(candidate), home), load(Path(candidate), weights=home))
 
 
 class Reference:
@@ -195,6 +198,27 @@ class Reference:
             reached=reached(fused, trial.executed),
         )
         return _on_evidence(verdict)
+
+    def with_untaken_bodies(self, found: Verdict, candidate: ir.Model) -> Verdict:
+        """The verdict, with what is known of the bodies that differ in the candidate and that no run took.
+
+        "different" where one is wrong by itself, "not-run" where nothing shows one to be right.
+        """
+        provider = self.providers[0]
+        cases = self._cases.get(provider)
+        if found.verdict != "equivalent" or cases is None or isinstance(cases, Failure):
+            return found
+        checks = check_untaken(self._inferred, inferred(candidate), self.path, provider, cases, found.reached.reached)
+        if wrong := next((check for check in checks if check.wrong), None):
+            assert wrong.accuracy is not None
+            far = f"it is {wrong.accuracy.fused:.2g} from the truth, {wrong.accuracy.bound:.2g} is allowed"
+            problem = f"{wrong.rewrite.root}, which no run took, gives another {wrong.result}: {wrong.accuracy.problem or far}"
+            run = Run(provider, False, {}, None, wrong.result, float("inf"), 0.0, (), problem)
+            return replace(found, verdict="different", runs=(*found.runs, run))
+        if unknown := next((check for check in checks if not check.proved), None):
+            reason = f"no run took {unknown.rewrite.root}, which differs, and {unknown.unknown or 'drawn values show nothing'}"
+            return replace(found, verdict="not-run", reason=f"{reason}; --inputs FEEDS.npz that take it show it")
+        return found
 
     def cases(self, provider: str) -> list[Case] | Failure:
         """What the original yields on a provider, and how far a candidate may be from it; or why it does not run there."""

@@ -296,3 +296,36 @@ def test_a_number_that_is_rounded_to_float16_is_no_error(tmp_path: Path) -> None
     """
     result = fuse(write(tmp_path / "m.onnx", text), None, load_patterns(), Options(only=("gelu",), dry_run=True))
     assert len(result.rewrites) == 1, [sentence(one) for one in result.undone]
+
+
+NAMED = """
+  low = Constant <value = float {{-100.0}}> ()
+  least = ReduceMin <keepdims = 0> (x)
+  c = Less (least, low)
+  y = If (c) <then_branch = t () => (float[n, 8] u) {{ [activation] {then} }},
+              else_branch = e () => (float[n, 8] v) {{ [other] v = Neg (x) }}>
+"""
+FUSED = "u = com.microsoft.QuickGelu <alpha = {alpha}> (x)"
+
+
+@pytest.mark.parametrize(("alpha", "expected"), [(1.0, "equivalent"), (1.001, "different")])
+def test_verify_holds_a_branch_that_no_run_takes(tmp_path: Path, alpha: float, expected: str) -> None:
+    one, other = (
+        silu(tmp_path / f"{i}.onnx", NAMED.format(then=then), "")
+        for i, then in enumerate(("s = Sigmoid (x) [end] u = Mul (x, s)", FUSED.format(alpha=alpha)))
+    )
+    verdict = verify(one, other)
+    assert verdict.verdict == expected, verdict.reason
+    assert expected == "equivalent" or "which no run took" in verdict.runs[-1].problem
+
+
+def test_verify_cant_tell_where_nothing_shows_a_branch_that_no_run_takes(tmp_path: Path) -> None:
+    """Its condition keeps out what it can't run on, and nothing else is drawn for it."""
+    wrong = "far = Constant <value = int64 {100}> () [end] u = Gather (x, far)"
+    one, other = (
+        silu(tmp_path / f"{i}.onnx", NAMED.format(then=then), "", HEADER.replace("(float[n, 8] y)", "(float[a, b] y)"))
+        for i, then in enumerate((wrong, wrong.replace("100", "101")))
+    )
+    assert verify(one, one).verdict == "equivalent"
+    verdict = verify(one, other)
+    assert verdict.verdict == "not-run" and "no run took" in verdict.reason and "--inputs" in verdict.reason
