@@ -16,6 +16,8 @@ SLACK = 4.0
 """How many times further from the truth than the unfused result the fused one may be …"""
 FLOOR = 64.0
 """… and how many units in the last place of the largest value are always allowed: kernels approximate tanh and erf."""
+LEAST = 1e-12
+"""The largest value of a result counts as this at least: where the truth is zero throughout, kernels may differ by so little."""
 FAR = 1e5
 """How many times larger than the median an element is that is not measured with the others."""
 ATTRIBUTE = 4 * 2.0**-24
@@ -83,7 +85,7 @@ def _distance(fused: np.ndarray, own: np.ndarray, exact: np.ndarray, floor: floa
     """How far the fused and the unfused result are from the truth at most, and how far the fused one may be."""
     error = float(np.nan_to_num(np.abs(fused - exact), nan=np.inf).max(initial=0.0))
     noise = float(np.abs(own - exact)[np.isfinite(own)].max(initial=0.0))
-    return error, noise, SLACK * noise + floor * max(1e-6, float(np.abs(exact).max(initial=0.0)))
+    return error, noise, SLACK * noise + floor * max(LEAST, float(np.abs(exact).max(initial=0.0)))
 
 
 def has_float_attribute(model: onnx.ModelProto) -> bool:

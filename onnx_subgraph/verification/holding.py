@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from onnx_subgraph.matching.view import ROUNDED, TOLERANCE
 from onnx_subgraph.rewriting.cutting import Cutting
-from onnx_subgraph.verification.accuracy import EPSILON, Accuracy, accuracy, has_float_attribute
+from onnx_subgraph.verification.accuracy import EPSILON, LEAST, Accuracy, accuracy, has_float_attribute
 from onnx_subgraph.verification.judge import Noise, bound, compare
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, open_session, run
@@ -116,7 +116,7 @@ class Holding:
             shown = np.isfinite(exact) & np.isfinite(mine)
             off = float(np.abs(mine - exact)[shown].max(initial=0.0))
         rounding = max(rounding, EPSILON[dtype] * self._roundings)
-        bound = rounding * float(np.abs(exact)[shown].max(initial=1e-6))
+        bound = rounding * float(np.abs(exact)[shown].max(initial=LEAST))
         return held if off <= bound else replace(held, accuracy=replace(found, fused=off, bound=bound))
 
     def _against_unfused(self, unfused: Outputs, fused: Outputs, values: Values) -> list[Held]:

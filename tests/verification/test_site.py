@@ -27,6 +27,14 @@ def test_a_more_accurate_fusion_is_never_wrong() -> None:
     assert not accuracy(unfused, fused, exact).holds
 
 
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_an_error_of_a_thousandth_is_seen_whatever_the_size_of_the_result(size: float) -> None:
+    exact = np.linspace(-3, 3, 24) * size
+    unfused, wrong = exact.astype(np.float32), (exact * 1.001).astype(np.float32)
+    assert accuracy(unfused, unfused, exact).holds
+    assert not accuracy(wrong, unfused, exact).holds
+
+
 def test_a_fusion_that_does_not_overflow_is_right_where_what_it_replaces_did(tmp_path: Path) -> None:
     """e^100 is infinite in float32 and not in float64, and no kernel of Softplus computes it."""
     text = """
