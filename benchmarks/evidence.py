@@ -40,7 +40,8 @@ from onnx_subgraph.rewriting.cutting import Cutting  # noqa: E402
 from onnx_subgraph.rewriting.loadability import Loadability  # noqa: E402
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter  # noqa: E402
 from onnx_subgraph.verification.site import check_sites  # noqa: E402
-from onnx_subgraph.verification.verify import CPU, Reference  # noqa: E402
+from onnx_subgraph.verification.trial import CPU  # noqa: E402
+from onnx_subgraph.verification.verify import Reference  # noqa: E402
 
 ERRORS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)

@@ -10,15 +10,14 @@ sessions never stand at the same time.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph import temporary
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.overridable import make_constant
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
@@ -28,35 +27,27 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
 from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
-from onnx_subgraph.verification.judge import Finding, compare_all
-from onnx_subgraph.verification.memory import open_model
+from onnx_subgraph.verification.interface import interface_problems
+from onnx_subgraph.verification.judge import Finding
 from onnx_subgraph.verification.nearness import exactly, nearness
 from onnx_subgraph.verification.observed import reached
-from onnx_subgraph.verification.randomness import with_results_fed
 from onnx_subgraph.verification.sessions import (
     Failure,
     Outputs,
     Session,
     check_providers,
-    executed,
     open_session,
-    placement,
-    run,
 )
 from onnx_subgraph.verification.showing import showings
+from onnx_subgraph.verification.trial import CPU, Trial, runs_of
 from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.untaken import check_untaken, inferred
-from onnx_subgraph.verification.verdict import Placement, Run, Showing, Verdict
+from onnx_subgraph.verification.verdict import Run, Showing, Verdict
 
-CPU = "CPUExecutionProvider"
-_IR_VERSION_OF_OVERRIDES = 4
 FUNCTION_DOMAIN = "onnx_subgraph"
 
 Opener = Callable[[], Session | Failure]
 """Makes a session of a candidate."""
-
-Nearer = Callable[[Case, Collection[str], Outputs], Mapping[str, Finding]]
-"""Looks once more at those of the outputs that are not equal, and says which are nevertheless."""
 
 
 def verify(
@@ -169,11 +160,11 @@ class Reference:
         fused = load(candidate, weights=weights) if isinstance(candidate, Path) else candidate
         strength = _strength(fused, self._libraries)
         with declared_only(self._model), declared_only(fused):
-            problems = _interface_problems(self._model, fused)
+            problems = interface_problems(self._model, fused)
         if problems:
             return Verdict("different", strength, problems)
         home = weights or (candidate if isinstance(candidate, Path) else self.path).resolve().parent
-        trial = _Trial(fused, candidate if isinstance(candidate, Path) else None, home, self._libraries)
+        trial = Trial(fused, candidate if isinstance(candidate, Path) else None, home, self._libraries)
         runs: list[Run] = []
         for provider in self.providers:
             cases = self.cases(provider)
@@ -186,7 +177,7 @@ class Reference:
             self._tell(f"candidate by {name}")
             cases = self.cases(self.providers[0])
             assert not isinstance(cases, Failure)
-            runs += _runs(opened(), name, True, cases, self._nearer)
+            runs += runs_of(opened(), name, True, cases, self._nearer)
         verdict = Verdict(
             "equivalent" if all(run.equal for run in runs) else "different",
             strength,
@@ -267,51 +258,6 @@ class Reference:
         return cases
 
 
-@dataclass(slots=True)
-class _Trial:
-    """A candidate that is run. file: where it is, None for one that is in memory alone. home: the folder of its external data.
-
-    placements: where nodes ran, for every provider but the CPU's. executed: the nodes that ran, as onnxruntime names them.
-    """
-
-    model: ir.Model
-    file: Path | None
-    home: Path
-    libraries: Sequence[Path]
-    placements: list[Placement] = field(default_factory=list)
-    executed: set[str] = field(default_factory=set)
-
-    def runs(self, provider: str, optimised: bool, cases: Sequence[Case], results: Mapping[str, ir.DataType]) -> Iterator[Run]:
-        """All cases on one provider. results: the random results, which are fed."""
-        placing = provider != CPU and not optimised
-        with temporary.folder() as folder:
-            profile = None if optimised else folder / "ran"
-            session = self._opened(provider, optimised, results, placing, profile)
-            if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
-                self.placements.append(placed)
-            yield from _runs(session, provider, optimised, cases)
-            if profile is not None and not isinstance(session, Failure):
-                self.executed |= executed(session)
-
-    def _opened(
-        self, provider: str, optimised: bool, results: Mapping[str, ir.DataType], placing: bool, profile: Path | None
-    ) -> Session | Failure:
-        if self.file is None or results:
-            model = with_results_fed(self.model, results) if results else self.model
-            return open_model(
-                model, self.home, provider, optimised=optimised, libraries=self.libraries, placing=placing, profile=profile
-            )
-        return open_session(
-            self.file,
-            provider,
-            optimised=optimised,
-            folder=self.home,
-            custom_op_libraries=self.libraries,
-            placing=placing,
-            profile=profile,
-        )
-
-
 def _on_evidence(verdict: Verdict) -> Verdict:
     """The verdict, "not-run" where nothing is different but no output can show that."""
     if verdict.verdict == "different" or any(not showing.blind for showing in verdict.showings):
@@ -322,37 +268,6 @@ def _on_evidence(verdict: Verdict) -> Verdict:
     return replace(verdict, verdict="not-run", blind=bool(said), reason="; ".join(filter(None, (reason, hint))))
 
 
-def _runs(
-    session: Session | Failure,
-    provider: str,
-    optimised: bool,
-    cases: Sequence[Case],
-    nearer: Nearer = lambda case, names, outputs: {},
-) -> Iterator[Run]:
-    for case in cases:
-        outputs = session if isinstance(session, Failure) else run(session, case.fed_to(session))
-        if isinstance(outputs, Failure):
-            what = "does not load" if isinstance(session, Failure) else "does not run"
-            yield Run(provider, optimised, case.sizes, case.seed, "", float("inf"), 0.0, (), f"{what}: {outputs.message}")
-            continue
-        findings = compare_all(case.outputs, outputs, case.bounds)
-        if off := [name for name, finding in findings.items() if not finding.equal]:
-            findings |= nearer(case, off, outputs)
-        for name, finding in findings.items():
-            yield Run(
-                provider,
-                optimised,
-                case.sizes,
-                case.seed,
-                name,
-                finding.error,
-                finding.bound,
-                finding.worst,
-                finding.problem,
-                finding.overflows,
-            )
-
-
 def _strength(model: ir.Model, libraries: Sequence[Path]) -> Any:
     """ "body" when a fused operator of ours is in the model with its definition, and no library is there to bring a kernel."""
     if libraries:
@@ -360,37 +275,3 @@ def _strength(model: ir.Model, libraries: Sequence[Path]) -> Any:
     nodes = itertools.chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
     ours = (node for node in nodes if node.domain == FUNCTION_DOMAIN and node.op_identifier() in model.functions)
     return "body" if next(ours, None) is not None else "kernel"
-
-
-def _interface_problems(reference: ir.Model, candidate: ir.Model) -> tuple[Run, ...]:
-    """Inputs and outputs that are not what they were: names, order, types, declared dimensions."""
-    problems = []
-    for what, mine, theirs in (
-        ("inputs", _inputs(reference, candidate), candidate.graph.inputs),
-        ("outputs", reference.graph.outputs, candidate.graph.outputs),
-    ):
-        if [value.name for value in mine] != [value.name for value in theirs]:
-            problems.append(("", f"has the {what} {_names(theirs)}; the reference has {_names(mine)}"))
-            continue
-        for one, other in zip(mine, theirs, strict=True):
-            if (before := _declared(one)) != (after := _declared(other)):
-                problems.append((str(one.name), f"is declared {after}, in the reference {before}"))
-            elif one.is_initializer() != other.is_initializer():
-                problems.append((str(one.name), "has a default in one model and none in the other"))
-    return tuple(Run("", False, {}, None, name, float("inf"), 0.0, (), problem) for name, problem in problems)
-
-
-def _inputs(reference: ir.Model, candidate: ir.Model) -> Sequence[ir.Value]:
-    """The inputs that a candidate must have: before IR version 4 initializers had to be inputs, and no run could replace them."""
-    kept = {value.name for value in candidate.graph.inputs}
-    constant = reference.ir_version < _IR_VERSION_OF_OVERRIDES
-    return [value for value in reference.graph.inputs if not (constant and value.is_initializer() and value.name not in kept)]
-
-
-def _names(values: Sequence[ir.Value]) -> str:
-    return ", ".join(str(value.name) for value in values)
-
-
-def _declared(value: ir.Value) -> str:
-    shape = "" if value.shape is None else f"[{', '.join(str(d if isinstance(d, int) else d.value or '?') for d in value.shape)}]"
-    return f"{value.type}{shape}"

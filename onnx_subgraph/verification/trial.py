@@ -1,0 +1,102 @@
+"""A candidate on trial: run on every case, with optimisation off and on, and held against what the reference gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx_ir as ir
+
+from onnx_subgraph import temporary
+from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.judge import Finding, compare_all
+from onnx_subgraph.verification.memory import open_model
+from onnx_subgraph.verification.randomness import with_results_fed
+from onnx_subgraph.verification.sessions import Failure, Outputs, Session, executed, open_session, placement, run
+from onnx_subgraph.verification.verdict import Placement, Run
+
+CPU = "CPUExecutionProvider"
+
+Nearer = Callable[[Case, Collection[str], Outputs], Mapping[str, Finding]]
+"""Looks once more at those of the outputs that are not equal, and says which are nevertheless."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """A candidate that is run. file: where it is, None for one that is in memory alone. home: the folder of its external data.
+
+    placements: where nodes ran, for every provider but the CPU's. executed: the nodes that ran, as onnxruntime names them.
+    """
+
+    model: ir.Model
+    file: Path | None
+    home: Path
+    libraries: Sequence[Path]
+    placements: list[Placement] = field(default_factory=list)
+    executed: set[str] = field(default_factory=set)
+
+    def runs(self, provider: str, optimised: bool, cases: Sequence[Case], results: Mapping[str, ir.DataType]) -> Iterator[Run]:
+        """All cases on one provider. results: the random results, which are fed."""
+        placing = provider != CPU and not optimised
+        with temporary.folder() as folder:
+            profile = None if optimised else folder / "ran"
+            session = self._opened(provider, optimised, results, placing, profile)
+            if placing and not isinstance(session, Failure) and (placed := placement(session, provider)) is not None:
+                self.placements.append(placed)
+            yield from runs_of(session, provider, optimised, cases)
+            if profile is not None and not isinstance(session, Failure):
+                self.executed |= executed(session)
+
+    def _opened(
+        self, provider: str, optimised: bool, results: Mapping[str, ir.DataType], placing: bool, profile: Path | None
+    ) -> Session | Failure:
+        if self.file is None or results:
+            model = with_results_fed(self.model, results) if results else self.model
+            return open_model(
+                model, self.home, provider, optimised=optimised, libraries=self.libraries, placing=placing, profile=profile
+            )
+        return open_session(
+            self.file,
+            provider,
+            optimised=optimised,
+            folder=self.home,
+            custom_op_libraries=self.libraries,
+            placing=placing,
+            profile=profile,
+        )
+
+
+def runs_of(
+    session: Session | Failure,
+    provider: str,
+    optimised: bool,
+    cases: Sequence[Case],
+    nearer: Nearer = lambda case, names, outputs: {},
+) -> Iterator[Run]:
+    """Every output of every case, held against the reference's; one run with a problem for a case that does not run.
+
+    provider, optimised: what the runs say of the session. nearer: looks once more at what is not equal.
+    """
+    for case in cases:
+        outputs = session if isinstance(session, Failure) else run(session, case.fed_to(session))
+        if isinstance(outputs, Failure):
+            what = "does not load" if isinstance(session, Failure) else "does not run"
+            yield Run(provider, optimised, case.sizes, case.seed, "", float("inf"), 0.0, (), f"{what}: {outputs.message}")
+            continue
+        findings = compare_all(case.outputs, outputs, case.bounds)
+        if off := [name for name, finding in findings.items() if not finding.equal]:
+            findings |= nearer(case, off, outputs)
+        for name, finding in findings.items():
+            yield Run(
+                provider,
+                optimised,
+                case.sizes,
+                case.seed,
+                name,
+                finding.error,
+                finding.bound,
+                finding.worst,
+                finding.problem,
+                finding.overflows,
+            )
