@@ -62,7 +62,7 @@ def wrong(watched: Watched) -> dict[str, str]:
     """The engines whose results are further from the truth than they may be: name → how far, in words."""
     found = {}
     for name, runs in watched.runs.items():
-        worst = max(_held(watched.regions[name], runs), key=_gravity, default=None)
+        worst = max(_held(watched.regions[name], runs), key=lambda found: found.gravity, default=None)
         if worst is not None and not worst.holds:
             found[name] = (
                 f"by itself its result {worst.problem}"
@@ -85,7 +85,3 @@ def _held(region: Subgraph, runs: Sequence[tuple[Sequence[Array], Sequence[Array
             return
         for name, mine, own in zip(region.outputs, outputs, plain.run(compiled, inputs), strict=False):
             yield accuracy(np.asarray(mine), own, np.asarray(truth[name]))
-
-
-def _gravity(found: Accuracy) -> tuple[bool, float]:
-    return bool(found.problem), found.fused / found.bound if found.bound else found.fused

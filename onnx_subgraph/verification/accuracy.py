@@ -46,6 +46,11 @@ class Accuracy:
         """Whether the fused result is as near to the truth as it has to be."""
         return not self.problem and self.fused <= self.bound
 
+    @property
+    def gravity(self) -> tuple[int, float]:
+        """The larger, the worse: a problem is worse than any distance, and distances count in units of their bounds."""
+        return 2 if self.problem else 1, self.fused / self.bound if self.bound else self.fused
+
 
 def accuracy(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *, stored: bool = False) -> Accuracy:
     """Holds one output of the fused graph, and of the unfused one, against its float64 truth. stored: see `ATTRIBUTE`."""

@@ -53,11 +53,8 @@ class Held:
 
     @property
     def gravity(self) -> tuple[int, float]:
-        """The larger, the worse: a problem is worse than any distance, and any distance worse than not knowing."""
-        found = self.accuracy
-        if found is None:
-            return 0, 0.0
-        return 2 if found.problem else 1, found.fused / found.bound if found.bound else found.fused
+        """The larger, the worse (`Accuracy.gravity`); not knowing is better than any."""
+        return (0, 0.0) if self.accuracy is None else self.accuracy.gravity
 
     @property
     def shows(self) -> bool:

@@ -246,9 +246,5 @@ def worst(checks: Sequence[SiteCheck]) -> Iterator[SiteCheck]:
     by_place: dict[Place, SiteCheck] = {}
     for check in checks:
         place = check.rewrite.place
-        by_place[place] = max(by_place.get(place, check), check, key=_gravity)
+        by_place[place] = max(by_place.get(place, check), check, key=lambda c: Held(accuracy=c.accuracy).gravity)
     yield from by_place.values()
-
-
-def _gravity(check: SiteCheck) -> tuple[int, float]:
-    return Held(accuracy=check.accuracy).gravity
