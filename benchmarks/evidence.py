@@ -22,10 +22,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 import onnxruntime
 import workers
+from rows import page_path
 from scripts import load_script
 
 HERE = Path(__file__).resolve().parent
@@ -36,9 +36,10 @@ from onnx_subgraph.model.files import load  # noqa: E402
 from onnx_subgraph.model.shapes import infer_shapes  # noqa: E402
 from onnx_subgraph.pipeline import Options, fuse, selected  # noqa: E402
 from onnx_subgraph.rewriting import costs  # noqa: E402
-from onnx_subgraph.rewriting.cutting import Cutting  # noqa: E402
 from onnx_subgraph.rewriting.loadability import Loadability  # noqa: E402
-from onnx_subgraph.rewriting.rounds import Fused, Rewriter  # noqa: E402
+from onnx_subgraph.rewriting.rounds import Rewriter  # noqa: E402
+from onnx_subgraph.verification import planting  # noqa: E402
+from onnx_subgraph.verification.planting import plant  # noqa: E402
 from onnx_subgraph.verification.site import check_sites  # noqa: E402
 from onnx_subgraph.verification.trial import CPU  # noqa: E402
 from onnx_subgraph.verification.verify import Reference  # noqa: E402
@@ -133,51 +134,24 @@ def planted(model: Path) -> tuple[str, dict[str, str]]:
     patterns = selected(load_patterns(), options)
     rewriter = Rewriter(patterns, options.target, [Loadability(CPU)], costs=costs.measured(), recording=True)
     reference = Reference(model)
-    cuttings = [c for c in rewriter(base).cuttings if all(v.dtype in FLOATS and v.producer() for v in c.after.graph.outputs)]
+    fused = rewriter(base)
+    cuttings = [c for c in fused.cuttings if all(v.dtype in FLOATS and v.producer() for v in c.after.graph.outputs)]
     if not cuttings:
         return "", {}
     chosen = random.Random(zlib.crc32(model.stem.encode())).choice(cuttings)
+    earlier = fused.cuttings[: fused.cuttings.index(chosen)]
     caught = {}
     for error in ERRORS:
         wrong = dataclasses.replace(chosen, after=chosen.after.clone())
         for value in list(wrong.after.graph.outputs):
-            _scale(wrong.after.graph, value, 1 + error, within=True)
-        (check,) = check_sites(base, model, [wrong], CPU, reference.cases(CPU))
+            plant(wrong.after.graph, value, error, within=True)
+        (check,) = check_sites(base, model, [wrong], CPU, reference.cases(CPU), earlier=earlier)
         seen = "site" if check.wrong else ""
         if not seen and model.stat().st_size < LARGEST:
-            seen = "output" if reference.verdict(_with_error(rewriter(base), chosen, error)).verdict == "different" else ""
+            other = planting.planted(fused.model, {now for _, now in chosen.results}, error)
+            seen = "output" if other is not None and reference.verdict(other).verdict == "different" else ""
         caught[f"{error:g}"] = seen
     return chosen.rewrite.pattern, caught
-
-
-def _with_error(fused: Fused, cutting: Cutting, error: float) -> ir.Model:
-    """The fused model with the results of one site multiplied by 1 + error."""
-    names = set(cutting.rewrite.place.results)
-    for graph in (fused.model.graph, *fused.model.graph.subgraphs()):
-        for value in [v for node in graph for v in node.outputs if v.name in names]:
-            _scale(graph, value, 1 + error)
-    return fused.model
-
-
-def _scale(graph: ir.Graph, value: ir.Value, factor: float, *, within: bool = False) -> None:
-    """Multiplies a value for all that read it. within: the graph stands alone, and its outputs keep their names."""
-    producer = value.producer()
-    if producer is None or value.dtype is None:
-        return
-    constant = ir.node("Constant", [], {"value": ir.tensor(np.asarray(factor, value.dtype.numpy()))})
-    scaled = ir.node("Mul", [value, constant.outputs[0]])
-    result, name = scaled.outputs[0], value.name
-    result.dtype, result.shape = value.dtype, value.shape
-    for number, node in enumerate((constant, scaled)):
-        node.outputs[0].name = f"{name}__planted_{number}"
-    uses = list(value.uses())
-    graph.insert_after(producer, [constant, scaled])
-    for user, index in uses:
-        if user is not scaled:
-            user.replace_input_with(index, result)
-    if value.is_graph_output() or within:
-        value.name, result.name = f"{name}__plain", name
-        graph.outputs[list(graph.outputs).index(value)] = result
 
 
 def tasks_of(sources: Sequence[Path], glob: str) -> Iterator[Task]:
@@ -247,8 +221,9 @@ def main() -> None:
     arguments.add_argument("--jobs", type=int, default=1)
     arguments.add_argument("--limit", type=float, default=600, help="seconds for one model")
     arguments.add_argument("--rows", type=Path, help="a folder that keeps what was measured, which is not measured again")
-    arguments.add_argument("-o", "--output", type=Path, default=HERE / "evidence.md")
+    arguments.add_argument("-o", "--output", type=Path, help="the page; a part alone is written into build/")
     given = arguments.parse_args()
+    output = page_path(given.output, "evidence.md", given.models)
     tasks = list(tasks_of(given.sources, given.models))
     rows: dict[str, Row] = {}
     failures: dict[str, str] = {}
@@ -268,9 +243,9 @@ def main() -> None:
                 (folder / f"{name}.json").write_text(json.dumps(asdict(outcome.result), indent=1), "utf-8")
             print(name, failures.get(name) or _line(rows[name]), file=sys.stderr, flush=True)
     ordered = [rows[task.model.stem] for task in tasks if task.model.stem in rows]
-    given.output.write_text(page(ordered, failures), encoding="utf-8")
+    output.write_text(page(ordered, failures), encoding="utf-8")
     missed = [row.name for row in ordered if row.caught and not all(row.caught[f"{e:g}"] for e in ERRORS[:3])]
-    print(f"{given.output}: {len(ordered)} models; an error of 1e-3 or more was missed in {len(missed)}: {', '.join(missed)}")
+    print(f"{output}: {len(ordered)} models; an error of 1e-3 or more was missed in {len(missed)}: {', '.join(missed)}")
     sys.exit(bool(missed or failures))
 
 

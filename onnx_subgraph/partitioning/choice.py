@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.backends.backend import Backend, label
-from onnx_subgraph.matching.region import Region, grow
 from onnx_subgraph.partitioning.cut import cut
 from onnx_subgraph.partitioning.support import Support
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import Cost, RegionLimits, cost, objection
+from onnx_subgraph.regions.region import Region, grow
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from onnx_subgraph.backends.subgraph import constant
-from onnx_subgraph.engine.operator import DOMAIN, IR_VERSION, OP_TYPE, definition, engine_node
-from onnx_subgraph.matching.region import Region
+from onnx_subgraph.engine.operator import IR_VERSION, OP_TYPE, definition, engine_node
 from onnx_subgraph.model.dimension_names import restored
 from onnx_subgraph.model.local_functions import called
 from onnx_subgraph.model.shapes import DECLARED
+from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.regions.region import Region
 from onnx_subgraph.rewriting.enclosure import enclosed, put_in_place
 from onnx_subgraph.rewriting.outline import Outline, shared_path
 
@@ -29,7 +30,7 @@ def cut(model: ir.Model, regions: Iterable[Region], backend: str) -> tuple[ir.No
     positions = {node: place for place, node in enumerate(model.graph)}
     engines = tuple(_replaced(model, region, backend, positions, outline) for region in regions)
     if engines:
-        model.opset_imports.setdefault(DOMAIN, 1)
+        model.opset_imports.setdefault(OWN_DOMAIN, 1)
         model.ir_version = max(model.ir_version, IR_VERSION)
         model.graph.sort()
     return engines

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.verification.accuracy import Accuracy, accuracy
 from onnx_subgraph.verification.truth import Exact, UnknownError

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.engine.isolated import Remote
 from onnx_subgraph.engine.session import EngineSession

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from onnx_subgraph.backends.subgraph import constant
-from onnx_subgraph.matching.region import Region
 from onnx_subgraph.model.nested import count
 from onnx_subgraph.partitioning.work import nbytes, operations, touched
+from onnx_subgraph.regions.region import Region
 
 OPERATIONS = 150e9
 """Operations of sums of products in a second."""

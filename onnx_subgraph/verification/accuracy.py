@@ -65,8 +65,8 @@ def accuracy(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
     wide, own = fused.astype(np.float64), exact if unfused is None else unfused.astype(np.float64)
     floor = FLOOR * EPSILON.get(fused.dtype.name, 2.0**-23) + (ATTRIBUTE if stored and fused.dtype == np.float64 else 0.0)
     with np.errstate(all="ignore"):
-        finite = np.isfinite(exact) & (np.abs(exact) < _largest(fused.dtype) / 2)
-        distances = [_distance(wide[part], own[part], exact[part], floor) for part in _by_size(exact, finite)]
+        finite = np.isfinite(exact) & (np.abs(exact) < largest(fused.dtype) / 2)
+        distances = [_distance(wide[part], own[part], exact[part], floor) for part in parts_by_size(exact, finite)]
     error, noise, bound = max(distances, key=lambda d: d[0] / d[2], default=(0.0, 0.0, floor))
     lost = finite & ~np.isfinite(own)
     return Accuracy(
@@ -78,7 +78,7 @@ def accuracy(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
     )
 
 
-def _by_size(exact: np.ndarray, finite: np.ndarray) -> list[np.ndarray]:
+def parts_by_size(exact: np.ndarray, finite: np.ndarray) -> list[np.ndarray]:
     """The finite elements, those far larger than the others apart: a mask of -1e9 is no measure of what stands beside it."""
     size = np.abs(exact)
     usual = np.median(size[finite & (exact != 0)]) if (finite & (exact != 0)).any() else 0.0
@@ -103,5 +103,6 @@ def _refused(problem: str) -> Accuracy:
     return Accuracy(float("inf"), 0.0, 0.0, problem)
 
 
-def _largest(dtype: np.dtype) -> float:
+def largest(dtype: np.dtype) -> float:
+    """The largest number of a dtype."""
     return float(np.finfo(dtype).max) if dtype.kind == "f" else np.inf

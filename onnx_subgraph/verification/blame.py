@@ -2,18 +2,19 @@
 
 Each rewrite is held against the truth by itself (`site`), whatever the model's outputs say. Where they differ and no rewrite is
 wrong by itself, bisection over the rewrites finds those that make them differ: with whole models, log2(n) verifications for each.
+A rewrite that can't be held by itself stays where the outputs would show an error: one is planted there (`planting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from onnx_subgraph.rewriting.apply import Admits
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.accuracy import Accuracy
-from onnx_subgraph.verification.coverage import resting_on, unshown
+from onnx_subgraph.verification.coverage import left_to_outputs, resting_on, unshown
 from onnx_subgraph.verification.site import SiteCheck, worst
 from onnx_subgraph.verification.verdict import Verdict
 
@@ -37,6 +38,9 @@ Make = Callable[[Admits], Fused]
 """Rewrites the model anew where it may."""
 Check = Callable[[Fused, bool], Sequence[SiteCheck]]
 """Holds each rewrite by itself; whether thoroughly, since the model is known to be different."""
+
+Plant = Callable[[Fused, Rewrite], "Verdict | None"]
+"""The verdict on the model with an error at a rewrite; None where none can be planted there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,9 @@ class Settled(Generic[Fused]):
     sites: tuple[SiteCheck, ...] = ()
 
 
-def settle(first: Fused, make: Make[Fused], verdict: Callable[[Fused], Verdict], check: Check[Fused]) -> Settled[Fused]:
+def settle(
+    first: Fused, make: Make[Fused], verdict: Callable[[Fused], Verdict], check: Check[Fused], plant: Plant[Fused]
+) -> Settled[Fused]:
     """The model without the rewrites that are wrong, and its verdict: "different" still where none can be blamed.
 
     first: the model with all rewrites.
@@ -92,7 +98,8 @@ def settle(first: Fused, make: Make[Fused], verdict: Callable[[Fused], Verdict],
         if not guilty and found.verdict == "different":
             guilty = _bisected(fused, found, make, verdict, {c.rewrite.place: c.accuracy for c in worst(checks)})
         elif not guilty:
-            guilty = [_unshown(one) for one in unshown(found, fused.rewrites, checks)]
+            hidden = [one for one in left_to_outputs(found, fused.rewrites, checks) if _hides(plant(fused, one.rewrite))]
+            guilty = [*map(_unshown, unshown(found, fused.rewrites, checks)), *map(_hidden, hidden)]
         if not guilty:
             break
         undone.update((one.rewrite.place, one) for one in guilty)
@@ -113,6 +120,16 @@ def _at_site(check: SiteCheck) -> Undone:
 
 def _unshown(check: SiteCheck) -> Undone:
     return Undone(check.rewrite, "nowhere", check.provider, check.result, float("inf"), 0.0, problem=check.unknown)
+
+
+def _hidden(check: SiteCheck) -> Undone:
+    why = check.unknown or "the values that flow there show nothing"
+    return replace(_unshown(check), problem=f"{why}, and the outputs do not show an error that is planted there")
+
+
+def _hides(verdict: Verdict | None) -> bool:
+    """Whether the outputs of the model with an error in it do not show that."""
+    return verdict is None or verdict.verdict != "different"
 
 
 def _bisected(

@@ -19,12 +19,13 @@ import onnx_ir as ir
 
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fed import Fed, fed
-from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
+from onnx_subgraph.verification.feeds import Feeds, draw_feeds, elements_of, required_inputs, sizes_of
 from onnx_subgraph.verification.judge import Array, Bound, Noise, bound, flatten
 from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.sessions import Failure, Session, open_session, run
+from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.sizes import Sizes, assignments, baked, fixed_by, symbols
 
 DRAWS = 2
@@ -37,13 +38,17 @@ PATIENCE = 1.0
 """A model whose run takes less than these seconds is run at two sizes in any case."""
 SEARCH_SECONDS = 60.0
 """How long sizes are tried before the search is given up."""
+LARGER = (512, 2048, 8192)
+"""Lengths that are tried where no output shows anything: a piece of sound that is shorter than a window is silence."""
+MOST_ELEMENTS = 1 << 20
+"""Of an input of such a length."""
 
 
 @dataclass(slots=True)
 class Drawing:
     """The original on one provider: finds cases that run on it, and fills in their outputs and bounds.
 
-    fed: the original as the cases feed it, once there are some: without its random operators.
+    fed: the original as the cases feed it, once there are some: without its random operators. seconds: what its first run took.
     """
 
     path: Path
@@ -55,6 +60,7 @@ class Drawing:
     fix_overflows: bool = False
     remarks: list[str] = field(default_factory=list)
     draws: int = DRAWS
+    seconds: float = 0.0
     fed: Fed = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,13 +74,29 @@ class Drawing:
         if isinstance(session, Failure):
             return Failure(f"onnxruntime does not load the original model: {session.message}")
         if given is not None:
-            cases = self._given(session, given)
-        else:
-            cases = self._drawn(session, seed, shapes)
+            return self._prepared(session, self._given(session, given), tell)
+        cases = self._prepared(session, self._drawn(session, seed, shapes), tell)
+        if isinstance(cases, Failure) or not self._is_flat(cases):
+            return cases
+        before = self.fed, list(self.remarks)
+        for length in LARGER:
+            if self.seconds > PATIENCE:
+                break
+            others = self._prepared(session, self._drawn(session, seed, shapes, length), tell)
+            if not isinstance(others, Failure) and not self._is_flat(others):
+                return others
+        self.fed, self.remarks = before
+        return cases
+
+    def _is_flat(self, cases: Sequence[Case]) -> bool:
+        """Whether every output is empty, NaN or infinite, the same for all feeds, or random."""
+        return all(showing.blind for showing in showings(cases, self.fed.random, given=True))
+
+    def _prepared(self, session: Session, cases: list[Case] | Failure, tell: Callable[[str], None]) -> list[Case] | Failure:
+        """The cases with what is random in them fed, and with their bounds."""
         if isinstance(cases, Failure):
             return cases
         found = fed(self.model, session, cases, self._open)
-        del session
         if isinstance(found, Failure):
             return found
         self.fed = found
@@ -98,13 +120,15 @@ class Drawing:
             return Failure(f"the original model does not run on the feeds given: {outputs.message}")
         return [Case(sizes_of(given, self.model.graph.inputs), None, given, outputs)]
 
-    def _drawn(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]]) -> list[Case] | Failure:
+    def _drawn(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]], length: int = 0) -> list[Case] | Failure:
+        """Cases of two sizes, if it can be; of such a length, if one is given."""
         inputs = required_inputs(self.model)
         refusals = Refusals(self.model, frozenset(fixed_by(inputs, shapes)))
-        trials = refusals.guided(self._trials(inputs, shapes, second=False))
+        trials = refusals.guided(self._trials(inputs, shapes, False, length))
         first, seconds = self._first_that_runs(session, trials, refusals, seed, {})
         if isinstance(first, Failure):
             return first
+        self.seconds = seconds
         cases = [first]
 
         def affordable_with(draws: int) -> int:
@@ -116,7 +140,7 @@ class Drawing:
         if affordable < 4:
             self.remarks.append(f"{max(1, affordable)} of 4 sets of feeds were run, because one run takes {seconds:.1f} s")
         if affordable >= 2:
-            trials = refusals.guided(self._trials(inputs, shapes, second=True))
+            trials = refusals.guided(self._trials(inputs, shapes, True, length))
             other, _ = self._first_that_runs(session, trials, refusals, seed + 1, first.sizes)
             if not isinstance(other, Failure):
                 cases.append(other)
@@ -128,11 +152,19 @@ class Drawing:
                     cases.append(Case(dict(sizes), at, feeds, outputs))
         return cases
 
-    def _trials(self, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], second: bool) -> Iterator[Sizes]:
-        yield from assignments(inputs, shapes, second)
+    def _trials(
+        self, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], second: bool, length: int
+    ) -> Iterator[Sizes]:
         roles, start = symbols(inputs), next(assignments(inputs, shapes, second))
         fixed = {name for value in inputs if value.name in shapes for name in symbols([value])}
         free = [name for name in roles if name not in fixed]
+        if length:
+            size = length - length // 4 if second else length
+            for name in (name for name in free if roles[name] != "batch"):
+                if all(elements_of(value, start | {name: size}) <= MOST_ELEMENTS for value in inputs):
+                    yield start | {name: size}
+            return
+        yield from assignments(inputs, shapes, second)
         # then the sizes that the model's own constants name, for one dimension and for all but the batch
         for size in baked(self.model):
             yield {name: (size if name in free and roles[name] != "batch" else start[name]) for name in start}

@@ -1,7 +1,7 @@
 """On what a verdict rests: for each fusion, whether a run reached it, and what shows it to be right.
 
 A fusion that is held by itself is shown. One that can't be held by itself is shown by the outputs of the model, where a run has
-reached it and some output can show errors. Where neither is so, it is not made.
+reached it and an error that is planted there shows in some output. Where neither is so, it is not made.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from onnx_subgraph.verification.verdict import Coverage, Verdict
 
 def unshown(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list[SiteCheck]:
     """The rewrites that nothing shows to be right, each with why it could not be held by itself."""
-    by_place = {check.rewrite.place: check for check in worst(sites)}
-    checks = (by_place[rewrite.place] for rewrite in rewrites if rewrite.place in by_place)
-    return [c for c in checks if not c.proved and (verdict.blind or not _is_reached(c.rewrite, verdict))]
+    return [c for c in _not_proved(rewrites, sites) if verdict.blind or not _is_reached(c.rewrite, verdict)]
+
+
+def left_to_outputs(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list[SiteCheck]:
+    """The rewrites that nothing shows to be right but the outputs, if these would show an error there."""
+    if verdict.verdict != "equivalent":
+        return []
+    return [check for check in _not_proved(rewrites, sites) if _is_reached(check.rewrite, verdict)]
 
 
 def resting_on(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> Verdict:
@@ -34,6 +39,12 @@ def resting_on(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[Si
     if not verdict.blind or unshown(verdict, rewrites, sites):
         return counted
     return replace(counted, verdict="equivalent", reason=f"each fusion is right by itself; {verdict.reason}")
+
+
+def _not_proved(rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list[SiteCheck]:
+    by_place = {check.rewrite.place: check for check in worst(sites)}
+    checks = (by_place[rewrite.place] for rewrite in rewrites if rewrite.place in by_place)
+    return [check for check in checks if not check.proved]
 
 
 def _is_reached(rewrite: Rewrite, verdict: Verdict) -> bool:

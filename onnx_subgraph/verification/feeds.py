@@ -7,8 +7,10 @@ shape in odd ones, which exposes a fusion that took it for a constant.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ import onnx_ir as ir
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.verification.ranges import Purpose, purpose
 from onnx_subgraph.verification.sizes import dimension, known, resolve
+
+_LENGTH_OF = re.compile(r"(?P<other>.+?)_?(lens?|lengths?)$")
 
 Array = npt.NDArray[Any]
 Feeds = dict[str, Any]
@@ -63,13 +67,29 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feed
         if isinstance(value.type, ir.SequenceType):
             feeds[str(value.name)] = [_draw(value, Purpose("number"), shape, sizes, seed, rng) for _ in range(2)]
         else:
-            feeds[str(value.name)] = _draw(value, purpose(model, value), shape, sizes, seed, rng)
+            feeds[str(value.name)] = _draw(value, _meant(model, value, sizes), shape, sizes, seed, rng)
     if seed % 2 and model.ir_version >= _IR_VERSION_OF_OVERRIDES:
         for value in model.graph.inputs:
             if value.is_initializer() and value.const_value is not None and value.const_value.size <= MAX_OVERRIDE:
                 rng = np.random.default_rng((seed, zlib.crc32((value.name or "").encode())))
                 feeds |= _override(value, rng)
     return feeds
+
+
+def elements_of(value: ir.Value, sizes: Mapping[str, int]) -> int:
+    """How many elements an input has."""
+    return int(np.prod(_shape(value, sizes), dtype=np.int64))
+
+
+def _meant(model: ir.Model, value: ir.Value, sizes: Mapping[str, int]) -> Purpose:
+    """What an input is for. One that says how long another is, by its name, says no more than that one has."""
+    meant, said = purpose(model, value), _LENGTH_OF.match(value.name or "")
+    other = next((v for v in required_inputs(model) if said is not None and v.name == said["other"]), None)
+    if meant.kind not in ("length", "index") or other is None:
+        return meant
+    axes = range(1, 0 if other.shape is None else len(other.shape))
+    free = [axis for axis in axes if isinstance(dimension(other, axis), str)]
+    return replace(meant, longest=_shape(other, sizes)[free[-1]]) if free else meant
 
 
 def read_feeds(path: Path, inputs: Sequence[ir.Value]) -> Feeds:
@@ -167,6 +187,10 @@ def _draw(
     name = (value.name or "").lower()
     if meant.kind == "mask":
         return _mask(shape, seed, rng, numpy_dtype)
+    if meant.longest:
+        lengths = rng.integers((meant.longest + 1) // 2, meant.longest + 1, shape)
+        lengths.reshape(-1)[:1] = meant.longest
+        return lengths.astype(numpy_dtype)
     if meant.kind == "index":
         low, high = _interval(meant, sizes)
         if "position" in name and shape and high - low >= shape[-1]:

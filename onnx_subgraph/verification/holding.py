@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,12 +18,23 @@ from onnx import helper, numpy_helper
 
 from onnx_subgraph.matching.view import ROUNDED, TOLERANCE
 from onnx_subgraph.rewriting.cutting import Cutting
-from onnx_subgraph.verification.accuracy import EPSILON, LEAST, Accuracy, accuracy, has_float_attribute
+from onnx_subgraph.verification.accuracy import EPSILON, LEAST, Accuracy, accuracy, has_float_attribute, largest
 from onnx_subgraph.verification.judge import Noise, bound, compare
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.sessions import Failure, Outputs, Session, open_session, run
+from onnx_subgraph.verification.systematic import (
+    NARROW,
+    chance,
+    constants_gain,
+    gain,
+    has_rounded_constants,
+    is_short,
+    kernel_gain,
+    parts,
+)
 from onnx_subgraph.verification.truth import FLOATS, Exact, UnknownError, widened
 
+Array = np.ndarray
 Values = Mapping[str, Any]
 
 DRAWS = 2
@@ -31,25 +43,24 @@ FORMULA = 2.0**-18
 """How far, of its largest value, the fused formula may be from the unfused one where both are evaluated in float64."""
 FORMULA_IN_FLOAT32 = 2.0**-14
 """The same where the fused side is evaluated in float32, by the provider."""
-SHORT = 2.0**4
-"""A number whose binary digits are four at most is not a rounded one."""
 FOLDED = 2.0
 """Units in the last place of a narrow dtype, of the largest value, where weights were folded: each is rounded once more."""
-NARROW = ("float16", "bfloat16")
-"""Dtypes so coarse that a wrong formula hides in their rounding: there both formulas are evaluated in wider ones, too."""
+SMALLEST = 2.0**-10
+"""Of smaller results of a narrow dtype the gain is not looked at: their roundings are larger than a unit in the last place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """How the worst result of a rewrite stands. result: its name before the rewrite. against: what it was held against.
 
-    accuracy: None where it can't be told; `unknown` says why.
+    accuracy: None where it can't be told; `unknown` says why. runs: whether what replaces it runs where what was replaced does.
     """
 
     result: str = ""
     accuracy: Accuracy | None = None
     against: Literal["float64", "unfused"] = "float64"
     unknown: str = ""
+    runs: bool = True
 
     @property
     def gravity(self) -> tuple[int, float]:
@@ -67,8 +78,9 @@ class Holding:
 
     def __init__(self, cutting: Cutting, provider: str) -> None:
         self._results = cutting.results
-        self._before, self._after = _Side(cutting.before, provider), _Side(cutting.after, provider)
-        self._roundings = FOLDED if _computes_constants(cutting) else 0.5 if _reads_other_values(cutting) else 0.0
+        self._before, self._after = Side(cutting.before, provider), Side(cutting.after, provider)
+        self._names = dict(cutting.results)
+        self._rounded_before = _rounded_before(cutting)
 
     def on(self, values: Values) -> Held:
         """Its worst result on these values of everything that it reads."""
@@ -79,7 +91,7 @@ class Holding:
         if isinstance(fused, Failure):
             if isinstance(unfused, Failure):
                 return Held(unknown=f"onnxruntime does not run it by itself: {unfused.message}")
-            return Held(accuracy=Accuracy(float("inf"), 0.0, 0.0, f"does not run: {fused.message}"))
+            return Held(accuracy=Accuracy(float("inf"), 0.0, 0.0, f"does not run: {fused.message}"), runs=False)
         try:
             found = self._against_truth(self._before.exactly(values), unfused, fused, values)
         except UnknownError as why:
@@ -94,27 +106,64 @@ class Holding:
         for was, now in self._results:
             own = None if isinstance(unfused, Failure) else np.asarray(unfused[was])
             held.append(Held(was, accuracy(np.asarray(fused[now]), own, np.asarray(truth[was]), stored=stored)))
-        for index, (_, now) in enumerate(self._results):
-            if (dtype := np.asarray(fused[now]).dtype.name) in NARROW:
-                held[index] = self._by_formula(held[index], now, truth, values, dtype)
+        if any(np.asarray(fused[now]).dtype.name in NARROW.values() for _, now in self._results):
+            wide = self._after.wider(values)
+            for index, (was, now) in enumerate(self._results):
+                own = None if isinstance(unfused, Failure) else np.asarray(unfused[was])
+                if (mine := np.asarray(fused[now])).dtype.name in NARROW.values():
+                    held[index] = self._by_formula(held[index], own, mine, wide, truth, values)
         if all(one.accuracy is None or one.accuracy.holds for one in held):
             return held
         allowed = self._before.moved_by_constants(values, truth)
         return [_with_allowance(one, allowed.get(one.result, 0.0)) for one in held]
 
-    def _by_formula(self, held: Held, now: str, truth: Values, values: Values, dtype: str) -> Held:
-        """The finding on a result of a narrow dtype, with the fused formula, in a wider one, held against the truth."""
-        found, exact = held.accuracy, np.asarray(truth[held.result])
-        wide, rounding = self._after.wider(values)
-        mine = np.asarray(wide.get(now, np.nan))
+    def _by_formula(self, held: Held, was: Array | None, fused: Array, wide: Values, truth: Values, values: Values) -> Held:
+        """The finding on a result of a narrow dtype, with the fused formula, in a wider one, held against the truth.
+
+        was, fused: what the provider makes of it. wide: what the wider formula gives.
+        """
+        found, exact, dtype = held.accuracy, np.asarray(truth[held.result]), fused.dtype.name
+        mine = np.asarray(wide.get(self._names[held.result], np.nan))
         if found is None or not found.holds or mine.shape != exact.shape or exact.dtype.kind != "f":
             return held
-        with np.errstate(all="ignore"):
-            shown = np.isfinite(exact) & np.isfinite(mine)
-            off = float(np.abs(mine - exact)[shown].max(initial=0.0))
-        rounding = max(rounding, EPSILON[dtype] * self._roundings)
-        bound = rounding * float(np.abs(exact)[shown].max(initial=LEAST))
-        return held if off <= bound else replace(held, accuracy=replace(found, fused=off, bound=bound))
+        for part in parts(exact, mine):
+            rounding = max(self._after.rounding, EPSILON[dtype] * self._roundings(values))
+            size = float(np.abs(exact[part]).max(initial=LEAST))
+            off = float(np.abs(mine - exact)[part].max(initial=0.0))
+            if off > rounding * size:
+                return replace(held, accuracy=replace(found, fused=off, bound=rounding * size))
+        return self._by_gain(held, found, was, fused, mine, exact, values)
+
+    def _by_gain(
+        self, held: Held, found: Accuracy, was: Array | None, fused: Array, mine: Array, exact: Array, values: Values
+    ) -> Held:
+        """The finding on a result of a narrow dtype, with what all its elements are off together: by formula and by kernel.
+
+        mine: what the formula gives in a wider dtype.
+        """
+        dtype, name = fused.dtype.name, self._names[held.result]
+        for part in parts(np.where(np.abs(exact) < largest(fused.dtype) / 2, exact, np.nan), mine, fused.astype(np.float64)):
+            size, allowed = float(np.sqrt(np.mean(exact[part] ** 2))), self._after.rounding
+            allowed += max(
+                (EPSILON[dtype] / 2 * chance(np.asarray(values[name]).size) for name in self._rounded_before), default=0.0
+            )
+            off = abs(gain(mine, exact, part))
+            if off > allowed:
+                protos = self._before.made(values), self._after.made(values)
+                evaluate = partial(self._after.result, values, name)
+                allowed += constants_gain(*protos, evaluate, exact, part)
+            if off <= allowed and size >= SMALLEST and was is not None and np.isfinite(was.astype(np.float64)[part]).all():
+                allowed += kernel_gain(was.astype(np.float64), exact, part, dtype)
+                off = abs(gain(fused.astype(np.float64), exact, part))
+            if off > allowed:
+                return replace(held, accuracy=replace(found, fused=off * size, bound=allowed * size))
+        return held
+
+    def _roundings(self, values: Values) -> float:
+        """How many units in the last place of the largest value the fused formula may be off for what was rounded before it."""
+        if has_rounded_constants(self._before.made(values), self._after.made(values)):
+            return FOLDED
+        return 0.5 if self._rounded_before else 0.0
 
     def _against_unfused(self, unfused: Outputs, fused: Outputs, values: Values) -> list[Held]:
         noise = self._before.noise(values, unfused)
@@ -127,7 +176,7 @@ class Holding:
         return held
 
 
-class _Side:
+class Side:
     """What was replaced, or what replaces it: a small model that is run and evaluated, made for the first values it gets."""
 
     def __init__(self, model: ir.Model, provider: str) -> None:
@@ -135,43 +184,53 @@ class _Side:
         self._proto: onnx.ModelProto | None = None
         self._session: Session | Failure | None = None
         self._exact: Exact | None = None
+        self.rounding = FORMULA
 
     def run(self, values: Values) -> Outputs | Failure:
         """What the provider makes of it. Raises what `_standing_alone` raises."""
-        proto = self._made(values)
+        proto = self.made(values)
         self._session = self._session or open_session(proto.SerializeToString(), self._provider, optimised=False)
         return self._session if isinstance(self._session, Failure) else run(self._session, _read_by(proto, values))
 
     def exactly(self, values: Values) -> Values:
         """Its results in float64. Raises UnknownError."""
-        proto = self._made(values)
+        proto = self.made(values)
         self._exact = self._exact or Exact(proto)
         return self._exact(_read_by(proto, values))
 
-    def wider(self, values: Values) -> tuple[Values, float]:
-        """Its results in float64, or by the provider in float32 where they can't be had, and how far these may be from the truth.
+    def wider(self, values: Values) -> Values:
+        """Its results in float64, or by the provider in float32 where they can't be had; `rounding` then says how far off.
 
         Nothing where neither can be had.
         """
+        return self.widely(values, self.made(values))
+
+    def widely(self, values: Values, proto: onnx.ModelProto) -> Values:
+        """The same of another model that reads the same."""
+        read = _read_by(proto, values)
         try:
-            return self.exactly(values), FORMULA
+            return Exact(proto)(read)
         except UnknownError:
-            proto = widened(self._made(values), onnx.TensorProto.FLOAT)
-        session = open_session(proto.SerializeToString(), self._provider, optimised=False)
-        read = {name: a.astype(np.float32) if a.dtype.name in NARROW else a for name, a in _read_by(proto, values).items()}
-        outputs = session if isinstance(session, Failure) else run(session, read)
-        return ({}, 0.0) if isinstance(outputs, Failure) else (outputs, FORMULA_IN_FLOAT32)
+            self.rounding = FORMULA_IN_FLOAT32
+        session = open_session(widened(proto, onnx.TensorProto.FLOAT).SerializeToString(), self._provider, optimised=False)
+        narrow = {name: a.astype(np.float32) if a.dtype.name in NARROW.values() else a for name, a in read.items()}
+        outputs = session if isinstance(session, Failure) else run(session, narrow)
+        return {} if isinstance(outputs, Failure) else {n: np.asarray(a, np.float64) for n, a in outputs.items()}
+
+    def result(self, values: Values, name: str, proto: onnx.ModelProto) -> Array | None:
+        """One of the same; None where it can't be had."""
+        return self.widely(values, proto).get(name)
 
     def moved_by_constants(self, values: Values, truth: Values) -> dict[str, float]:
         """How far each result moves when a number of it is another one that a pattern takes for the same, all numbers together.
 
         Exporters round numbers: 1.4142 is the root of two, and 0.0447 in float16 is 0.044715. One or a half is not rounded.
         """
-        proto = self._made(values)
+        proto = self.made(values)
         moved = dict.fromkeys(truth, 0.0)
         for index, tensor in enumerate(proto.graph.initializer):
             number = numpy_helper.to_array(tensor)
-            if number.size != 1 or tensor.data_type not in (*FLOATS, onnx.TensorProto.DOUBLE) or _is_short(number):
+            if number.size != 1 or tensor.data_type not in (*FLOATS, onnx.TensorProto.DOUBLE) or is_short(number):
                 continue
             step = TOLERANCE.get(ir.DataType(tensor.data_type), ROUNDED)
             other = widened(proto)
@@ -203,7 +262,8 @@ class _Side:
         """Whether a number of it is an attribute, which is float32 whatever it is computed with."""
         return self._proto is not None and has_float_attribute(self._proto)
 
-    def _made(self, values: Values) -> onnx.ModelProto:
+    def made(self, values: Values) -> onnx.ModelProto:
+        """The model as a file of its own."""
         self._proto = self._proto or _standing_alone(self._model, values)
         return self._proto
 
@@ -213,23 +273,11 @@ def _with_allowance(held: Held, allowance: float) -> Held:
     return held if found is None or found.holds else replace(held, accuracy=replace(found, bound=found.bound + allowance))
 
 
-def _computes_constants(cutting: Cutting) -> bool:
-    """Whether the fused side holds constants of floats that the unfused one does not have."""
-    held = {id(value.const_value) for value in cutting.before.graph.initializers.values()}
-    tensors = (value.const_value for value in cutting.after.graph.initializers.values())
-    return any(t is not None and id(t) not in held and t.dtype.is_floating_point() for t in tensors)
-
-
-def _reads_other_values(cutting: Cutting) -> bool:
-    """Whether the unfused side reads values that the fused one computes otherwise: they were rounded on the way."""
+def _rounded_before(cutting: Cutting) -> list[str]:
+    """The numbers that the unfused side reads, rounded on the way, and that the fused one computes otherwise."""
     read = {value.name for value in cutting.after.graph.inputs}
-    return any(value.name not in read for value in cutting.before.graph.inputs)
-
-
-def _is_short(number: np.ndarray) -> bool:
-    """Whether a number has so few digits that none was rounded away: 0.5, 1, 3, 6."""
-    mantissa, _ = np.frexp(number.astype(np.float64))
-    return bool((mantissa * SHORT == np.rint(mantissa * SHORT)).all())
+    others = (value for value in cutting.before.graph.inputs if value.name not in read)
+    return [str(value.name) for value in others if value.dtype is None or value.dtype.is_floating_point()]
 
 
 def _read_by(proto: onnx.ModelProto, values: Values) -> dict[str, Any]:
@@ -237,15 +285,20 @@ def _read_by(proto: onnx.ModelProto, values: Values) -> dict[str, Any]:
 
 
 def _standing_alone(model: ir.Model, values: Values) -> onnx.ModelProto:
-    """The model with all weights inside, its inputs declared as what is fed to them, and nothing else declared."""
+    """The model with all weights inside, its inputs declared as what is fed to them, and nothing else declared.
+
+    Of the dimensions those that are the model's own stay: some operators refuse weights whose size is not declared.
+    """
     proto: onnx.ModelProto = ir.to_proto(model)
     for tensor in proto.graph.initializer:
         held = model.graph.initializers[tensor.name].const_value
         if tensor.data_location == onnx.TensorProto.EXTERNAL and held is not None:
             tensor.CopyFrom(ir.to_proto(ir.Tensor(held.numpy(), dtype=held.dtype, name=tensor.name)))
-    for value in proto.graph.input:
+    for value, declared in zip(proto.graph.input, model.graph.inputs, strict=True):
         array = np.asarray(values[value.name])
-        value.CopyFrom(helper.make_tensor_value_info(value.name, _element_type(array), [None] * array.ndim))
+        known = [None] * array.ndim if declared.shape is None or declared.shape.rank() != array.ndim else declared.shape
+        dims = [size if size == dim else None for size, dim in zip(array.shape, known, strict=True)]
+        value.CopyFrom(helper.make_tensor_value_info(value.name, _element_type(array), dims))
     del proto.graph.value_info[:]
     for value in proto.graph.output:
         value.ClearField("type")

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from onnx_subgraph import temporary
 from onnx_subgraph.model.files import read, write_temporary
+from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.sessions import Failure, optimise
@@ -158,4 +159,4 @@ def _written(model: ir.Model) -> Operators:
 def _optimised(path: Path) -> Operators:
     """The same, of a file that onnxruntime wrote."""
     nodes = read(path).graph.node
-    return {n.output[0]: f"{n.domain}.{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in nodes if n.output}
+    return {n.output[0]: operator_of(n) for n in nodes if n.output}

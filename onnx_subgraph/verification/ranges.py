@@ -29,11 +29,13 @@ class Purpose:
     kind: "index" (integers in [low, limit)), "mask" (zeros and ones), "length" (a small positive integer, or a shape made of
     such), "number" (anything of its dtype). limits: each table that an "index" reaches: its rows, and the shift added on the way.
     choices: whole numbers that a "number" is compared with, as a sample rate is to choose between two branches.
+    longest: how long the input is whose length this one says; 0 where it says none.
     """
 
     kind: Literal["index", "mask", "length", "number"]
     limits: tuple[tuple[Limit, int], ...] = ()
     choices: tuple[int, ...] = ()
+    longest: int = 0
 
 
 _MOVES = frozenset(

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from onnx_subgraph.deadline import check, remaining
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.verification.verdict import PlacedNode, Placement
 
 Array = npt.NDArray[Any]
@@ -214,7 +215,7 @@ def placement(session: Session, provider: str) -> Placement | None:
     return Placement(
         provider,
         tuple(
-            PlacedNode(node.name, f"{node.domain}.{node.op_type}" if node.domain else node.op_type, part.ep_name)
+            PlacedNode(node.name, operator_of(node), part.ep_name)
             for part in session.handle.get_provider_graph_assignment_info()
             for node in part.get_nodes()
         ),

@@ -1,10 +1,10 @@
 """Each rewrite by itself: is what it put there as near to the truth as what was there before?
 
-The values that really flow into the place are captured from the model before it was rewritten. On them what was replaced and
-what replaces it are run by the provider, and both are held against a float64 evaluation of what was replaced (`holding`). So a
-fusion that is more accurate is never called wrong, and a wrong one is seen that the rest of the network hides. A place inside a
-body or function, one where only zeros or NaN flow, and a large convolution are held on drawn values. Of rewrites that are alike
-(`likeness`) two stand for all.
+The values that really flow into the place are captured from the model before it was rewritten, or computed from them by earlier
+rewrites (`remade`). On them what was replaced and what replaces it are run by the provider, and both are held against a float64
+evaluation of what was replaced (`holding`). So a fusion that is more accurate is never called wrong, and a wrong one is seen that
+the rest of the network hides. A place inside a body or function, one where only zeros, NaN or tiny numbers flow, and a large
+convolution are held on drawn values. Of rewrites that are alike (`likeness`) two stand for all.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from onnx_subgraph.verification.feeds import draw_feeds
 from onnx_subgraph.verification.guessing import smaller, with_shapes
 from onnx_subgraph.verification.holding import Held, Holding
 from onnx_subgraph.verification.likeness import likeness
+from onnx_subgraph.verification.remade import Captured, Remade
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.sizes import Sizes, assignments
 
@@ -43,6 +44,8 @@ LARGE = 1 << 22
 """Where the values of a site take more bytes, it is held on one set of feeds."""
 HUGE = 1 << 22
 """Where the values of a convolution take more bytes, it is held on smaller ones that are drawn."""
+TINY = 2.0**-12
+"""Where no number that flows is larger, drawn values say more: a GELU is half of so small a number, and so are its imitations."""
 SCALES = (1.0, 30.0, 1000.0)
 """By how much drawn values are multiplied, until something comes out: a unit that is never active gives zeros otherwise."""
 TRIALS = 24
@@ -86,17 +89,19 @@ def check_sites(
     cases: Sequence[Case] | Failure,
     *,
     thorough: bool = False,
+    earlier: Sequence[Cutting] = (),
 ) -> tuple[SiteCheck, ...]:
     """Holds every rewrite of `model`, which is as it was before them, against the truth, in the order of the rewrites.
 
     source: the file that the model was read from. cases: the feeds to run it on. thorough: hold each rewrite itself, on all
-    cases, whichever others it is like.
+    cases, whichever others it is like. earlier: the rewrites before these, which are not held.
     """
     if isinstance(cases, Failure):
         return tuple(SiteCheck(c.rewrite, provider, unknown=cases.message) for c in cuttings)
     stands_for = _representatives(cuttings, thorough)
     chosen = list(dict.fromkeys(stands_for))
-    sites = _Sites(model, source, provider, cases if thorough else cases[:CASES], thorough)
+    remade = Remade((*earlier, *cuttings), capturable(model), provider)
+    sites = _Sites(model, source, provider, cases if thorough else cases[:CASES], thorough, remade)
     checks = dict(zip(chosen, sites.checked(chosen), strict=True))
     return tuple(_as_like(cutting, checks[other]) for cutting, other in zip(cuttings, stands_for, strict=True))
 
@@ -120,18 +125,21 @@ def _as_like(cutting: Cutting, check: SiteCheck) -> SiteCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Sites:
-    """A model before it was rewritten, whose values are captured, and the cases that it is run on."""
+    """A model before it was rewritten, whose values are captured, and the cases that it is run on.
+
+    remade: the values that rewrites made.
+    """
 
     model: ir.Model
     source: Path
     provider: str
     cases: Sequence[Case]
     thorough: bool
+    remade: Remade
 
     def checked(self, cuttings: Sequence[Cutting]) -> list[SiteCheck]:
         """A check of each, in order."""
-        known = capturable(self.model)
-        reasons = {c: _out_of_reach(c, known) for c in cuttings}
+        reasons = {c: self._out_of_reach(c) for c in cuttings}
         checks = {c: self._on_drawn(c, Held(unknown=why)) for c, why in reasons.items() if why}
         waiting, size = [c for c, why in reasons.items() if not why], FIRST_BATCH
         while waiting:
@@ -142,17 +150,21 @@ class _Sites:
 
     def _check_batch(self, batch: Sequence[Cutting], checks: dict[Cutting, SiteCheck]) -> int:
         """Adds the checks of a few sites; returns the bytes that their captured values took."""
-        names = list(dict.fromkeys(name for cutting in batch for name in cutting.reads))
-        captured = list(capture(self.model, self.source, names, self.provider, [case.feeds for case in self.cases]))
+        names = list(dict.fromkeys(name for cutting in batch for name in self.remade.sources(cutting)))
+        flowing = list(capture(self.model, self.source, names, self.provider, [case.feeds for case in self.cases]))
         for cutting in batch:
+            captured = [self.remade.completed(cutting, values) for values in flowing]
             if not self.thorough and (small := _small(cutting, captured)) is not None:
                 checks[cutting] = self._on_drawn(cutting, Held(), small)
                 continue
             holding = Holding(cutting, self.provider)
             found = [_held(holding, values) for values in (captured if self.thorough else _few(captured, cutting))]
             worst = max(found, key=lambda held: held.gravity)
-            checks[cutting] = self._check(cutting, worst) if worst.shows else self._on_drawn(cutting, worst)
-        arrays = (a for values in captured if not isinstance(values, Failure) for a in values.values())
+            checks[cutting] = self._check(cutting, worst)
+            if not worst.shows or (worst.accuracy is not None and worst.accuracy.holds and all(map(_is_tiny, captured))):
+                drawn = self._on_drawn(cutting, worst)
+                checks[cutting] = drawn if drawn.accuracy is not None or not worst.shows else checks[cutting]
+        arrays = (a for values in flowing if not isinstance(values, Failure) for a in values.values())
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
     def _on_drawn(self, cutting: Cutting, flowing: Held, reading: ir.Model | None = None) -> SiteCheck:
@@ -165,36 +177,58 @@ class _Sites:
         if apart := _read_apart(cutting):
             return SiteCheck(cutting.rewrite, self.provider, unknown=flowing.unknown or f"only the fused operator reads {apart}")
         holding = Holding(cutting, self.provider)
-        found = [held for case in self.cases if (held := _on_some(holding, reading or cutting.before, case)) is not None]
+        found = [
+            held for case in self.cases if (held := _on_some(holding, reading or cutting.before, case, cutting.equal)) is not None
+        ]
         if not found:
             why = flowing.unknown or "the values that flow there are zero, NaN or infinite"
             return SiteCheck(cutting.rewrite, self.provider, unknown=f"{why}, and it runs on none that were drawn for it")
         return self._check(cutting, max(found, key=lambda held: held.gravity), "drawn")
 
+    def _out_of_reach(self, cutting: Cutting) -> str:
+        """Why the values that flow into a place can't be captured; "" where they can."""
+        if cutting.rewrite.place.scope:
+            return f"it is inside {cutting.rewrite.place.scope}, whose values can't be captured"
+        missing = self.remade.missing(cutting)
+        return f"it reads {missing}, which the model did not have before" if missing else ""
+
     def _check(self, cutting: Cutting, held: Held, values: Literal["flowing", "drawn"] = "flowing") -> SiteCheck:
         return SiteCheck(cutting.rewrite, self.provider, held.result, held.accuracy, held.unknown, held.against, values)
 
 
-def _few(captured: Sequence[dict[str, Any] | Failure], cutting: Cutting) -> Sequence[dict[str, Any] | Failure]:
+def _few(captured: Sequence[Captured], cutting: Cutting) -> Sequence[Captured]:
     """The captured values of all cases; of the case that takes the least bytes alone, where they are large."""
     sizes = [0 if isinstance(v, Failure) else sum(np.asarray(v[name]).nbytes for name in cutting.reads) for v in captured]
     return captured if sum(sizes) <= LARGE else [captured[sizes.index(min(sizes))]]
 
 
-def _small(cutting: Cutting, captured: Sequence[dict[str, Any] | Failure]) -> ir.Model | None:
+def _is_tiny(captured: Captured) -> bool:
+    """Whether numbers flow there, but so small ones that any formula is linear in them."""
+    values = () if isinstance(captured, Failure) else captured.values()
+    floats = [a for a in values if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
+    with np.errstate(invalid="ignore"):
+        return bool(floats) and all(not (np.abs(a) > TINY).any() for a in floats)
+
+
+def _small(cutting: Cutting, captured: Sequence[Captured]) -> ir.Model | None:
     """What a local operator reads, of a smaller size; None where the values that flow are not huge, or it is not local."""
-    sizes = [sum(np.asarray(values[name]).nbytes for name in cutting.reads) for values in captured if isinstance(values, dict)]
+    flowing = [values for values in captured if not isinstance(values, Failure)]
+    sizes = [sum(np.asarray(values[name]).nbytes for name in cutting.reads) for values in flowing]
     sizes += [prod(dim for dim in v.shape or () if isinstance(dim, int)) * 4 for v in cutting.before.graph.outputs]
     return smaller(cutting.before) if max(sizes) > HUGE else None
 
 
-def _held(holding: Holding, values: Mapping[str, Any] | Failure) -> Held:
+def _held(holding: Holding, values: Captured) -> Held:
     return Held(unknown=f"onnxruntime says: {values.message}") if isinstance(values, Failure) else holding.on(values)
 
 
-def _on_some(holding: Holding, reading: ir.Model, case: Case) -> Held | None:
-    """How the rewrite stands on the first drawn values that show something; None where there are none."""
+def _on_some(holding: Holding, reading: ir.Model, case: Case, equal: Mapping[str, str]) -> Held | None:
+    """How the rewrite stands on the first drawn values that show something; None where there are none.
+
+    Sizes that only the replacement refuses, as of batches that would broadcast, count where it runs on no others.
+    """
     tried: list[Sizes] = []
+    refused: Held | None = None
     model = with_shapes(reading)
     for sizes in islice(_sizes(model, case.sizes), TRIALS):
         if sizes in tried:
@@ -205,12 +239,18 @@ def _on_some(holding: Holding, reading: ir.Model, case: Case) -> Held | None:
         except UsageError:
             return None
         for scale in SCALES:
-            held = holding.on({name: _scaled(value, scale) for name, value in values.items()})
-            if held.shows:
+            held = holding.on(_all_read({name: _scaled(value, scale) for name, value in values.items()}, equal))
+            refused = refused if held.runs else refused or held
+            if held.shows and held.runs:
                 return held
-            if held.accuracy is None:
+            if held.accuracy is None or not held.runs:
                 break
-    return None
+    return refused
+
+
+def _all_read(values: Mapping[str, Any], equal: Mapping[str, str]) -> dict[str, Any]:
+    """The values, with one value for all that always hold the same."""
+    return {**values, **{name: values[other] for name, other in equal.items() if other in values}}
 
 
 def _scaled(value: Any, scale: float) -> Any:
@@ -223,6 +263,7 @@ def _read_apart(cutting: Cutting) -> str:
     It is some other form of a value that was read before, such as its own source, and one drawn for it would be another one.
     """
     known = {value.name for value in cutting.before.graph.inputs}
+    known |= {name for name, other in cutting.equal.items() if other in known}
     return next((str(value.name) for value in cutting.after.graph.inputs if value.name not in known), "")
 
 
@@ -231,14 +272,6 @@ def _sizes(model: ir.Model, sizes: Mapping[str, int]) -> Iterator[Sizes]:
     for found in assignments(list(model.graph.inputs), {}):
         yield found | dict(sizes)
     yield from assignments(list(model.graph.inputs), {})
-
-
-def _out_of_reach(cutting: Cutting, known: set[str]) -> str:
-    """Why the values that flow into a place can't be captured; "" where they can."""
-    if cutting.rewrite.place.scope:
-        return f"it is inside {cutting.rewrite.place.scope}, whose values can't be captured"
-    missing = [name for name in cutting.reads if name not in known]
-    return f"it reads {missing[0]}, which the model did not have before" if missing else ""
 
 
 def worst(checks: Sequence[SiteCheck]) -> Iterator[SiteCheck]:

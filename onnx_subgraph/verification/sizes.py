@@ -155,7 +155,9 @@ def _shape_text(value: ir.Value) -> str:
 
 
 def _role(name: str, axis: int, rank: int, value: ir.Value) -> str:
-    if _BATCH.search(name):
+    first = dimension(value, 0)
+    beside = isinstance(first, str) and first != name and _BATCH.search(first) is not None
+    if _BATCH.search(name) and not beside:  # N is a batch, and a length beside one
         return "batch"
     if _PAST.search(name) and "[" not in name:
         return "past"

@@ -1,21 +1,25 @@
 """Bodies of If, Loop and Scan that no run of the candidate took, and that are not what they were: each is held by itself.
 
 Such a body is a site whose values can't be captured (`site`): the reference's body and the candidate's are run on drawn values,
-and held against a float64 evaluation of the reference's. A body is known by the names of the nodes that own it.
+and held against a float64 evaluation of the reference's. A body is known by the names of the nodes that own it. One that runs on
+no drawn values is held in pieces (`pieces`): what differs, between values that both bodies have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.rewriting.cutting import Cutting, cut
+from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.pieces import Body, pieces, whole
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 
 
@@ -27,19 +31,45 @@ def check_untaken(
     source: the file of the reference. reached: the names of the candidate's nodes that have run.
     """
     before, after = Outline(reference), Outline(candidate)
-    theirs = {after.scope(graph): graph for graph in after.graphs}
-    cuttings = []
-    for graph in before.graphs:
-        scope = before.scope(graph)
-        other = theirs.get(scope)
-        if graph is reference.graph or other is None or not _is_untaken(other, reached) or _is_same(graph, other):
+    constants = Constants(reference), Constants(candidate)
+    mine = {before.scope(graph): graph for graph in before.graphs}
+    held = _Held(reference, source, provider, cases)
+    checks: list[SiteCheck] = []
+    for graph in after.graphs:
+        scope = after.scope(graph)
+        if graph is candidate.graph or not _is_untaken(graph, reached):
             continue
-        names = tuple(str(value.name) for value in graph.outputs)
-        rewrite = Rewrite("", "", "", (), 0, root=scope, place=Place("", scope, names))
-        mine, changed = _cut(graph, before), _cut(other, after)
-        results = zip(names, (str(value.name) for value in other.outputs), strict=False)
-        cuttings.append(Cutting(rewrite, mine, changed, tuple(results)))
-    return check_sites(reference, source, cuttings, provider, cases)
+        if scope in mine:
+            pair = Body(scope, mine[scope], before, constants[0]), Body(scope, graph, after, constants[1])
+            checks += held.checks(*pair)
+        elif after.root(graph) is candidate.graph:
+            rewrite = Rewrite("", "", "", (), 0, root=scope, place=Place("", scope, ()))
+            checks.append(SiteCheck(rewrite, provider, unknown="the original has no body of that name"))
+    return tuple(checks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What bodies are held on."""
+
+    reference: ir.Model
+    source: Path
+    provider: str
+    cases: Sequence[Case]
+
+    def checks(self, mine: Body, other: Body) -> tuple[SiteCheck, ...]:
+        """Those of one body: as a whole, or in pieces where all of these are known and it is not; none where it is the same."""
+        differing = pieces(mine, other)
+        if differing is not None and not differing:
+            return ()
+        (check,) = self._checked([whole(mine, other)])
+        if check.proved or check.wrong or differing is None:
+            return (check,)
+        found = self._checked(differing)
+        return found if all(one.proved or one.wrong for one in found) else (check,)
+
+    def _checked(self, cuttings: Sequence[Cutting]) -> tuple[SiteCheck, ...]:
+        return check_sites(self.reference, self.source, cuttings, self.provider, self.cases)
 
 
 def inferred(model: ir.Model) -> ir.Model:
@@ -53,33 +83,3 @@ def _is_untaken(graph: ir.Graph, reached: Collection[str]) -> bool:
     """Whether no node of a body has run; of one whose nodes have no names that can't be told, and it counts as taken."""
     names = [node.name for node in graph if node.name]
     return bool(names) and not any(name in reached for name in names)
-
-
-def _is_same(one: ir.Graph, other: ir.Graph) -> bool:
-    return list(_lines(one)) == list(_lines(other))
-
-
-def _lines(graph: ir.Graph) -> Iterator[tuple[object, ...]]:
-    for node in graph:
-        read = tuple(None if value is None else value.name for value in node.inputs)
-        attributes = sorted((a.name, _content(a)) for a in node.attributes.values() if a.type is not ir.AttributeType.GRAPH)
-        yield node.domain, node.op_type, read, tuple(value.name for value in node.outputs), tuple(attributes)
-    yield from ((name, _bytes(value.const_value)) for name, value in sorted(graph.initializers.items()))
-
-
-def _content(attribute: ir.Attr) -> str:
-    return str(_bytes(attribute.as_tensor()) if attribute.type is ir.AttributeType.TENSOR else attribute.value)
-
-
-def _bytes(tensor: ir.TensorProtocol | None) -> bytes:
-    if tensor is None or tensor.dtype is ir.DataType.STRING:
-        return b"" if tensor is None else repr(tensor.numpy().tolist()).encode()
-    return tensor.tobytes()
-
-
-def _cut(graph: ir.Graph, outline: Outline) -> ir.Model:
-    return cut(list(graph), list(graph.outputs), graph, outline, _constant)
-
-
-def _constant(value: ir.Value) -> ir.TensorProtocol | None:
-    return value.const_value if value.is_initializer() and not value.is_graph_input() else None

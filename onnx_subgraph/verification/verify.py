@@ -22,6 +22,7 @@ from onnx_subgraph.model.files import load
 from onnx_subgraph.model.overridable import make_constant
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.model.specialize import fix_dimensions
+from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
@@ -43,8 +44,6 @@ from onnx_subgraph.verification.trial import CPU, Trial, runs_of
 from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.untaken import check_untaken, inferred
 from onnx_subgraph.verification.verdict import Run, Showing, Verdict
-
-FUNCTION_DOMAIN = "onnx_subgraph"
 
 Opener = Callable[[], Session | Failure]
 """Makes a session of a candidate."""
@@ -273,5 +272,5 @@ def _strength(model: ir.Model, libraries: Sequence[Path]) -> Any:
     if libraries:
         return "kernel"
     nodes = itertools.chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
-    ours = (node for node in nodes if node.domain == FUNCTION_DOMAIN and node.op_identifier() in model.functions)
+    ours = (node for node in nodes if node.domain == OWN_DOMAIN and node.op_identifier() in model.functions)
     return "body" if next(ours, None) is not None else "kernel"

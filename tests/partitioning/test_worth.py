@@ -12,7 +12,6 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
-from onnx_subgraph.matching.region import Region
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.partitioning import measure
@@ -20,6 +19,7 @@ from onnx_subgraph.partitioning.choice import partition_model
 from onnx_subgraph.partitioning.partition import PartitionOptions, partition
 from onnx_subgraph.partitioning.work import likely_sizes, operations
 from onnx_subgraph.partitioning.worth import RegionLimits, cost
+from onnx_subgraph.regions.region import Region
 from onnx_subgraph.verification.sessions import run
 from tests.engine.backends import Scripted, sleeps
 from tests.partitioning.models import LAYERS, SAMPLES, Without, parsed

@@ -128,5 +128,11 @@ def test_strict_writes_nothing_and_still_names_the_guilty(tmp_path: Path) -> Non
 
 def test_a_model_that_stays_different_whatever_is_undone_blames_nobody() -> None:
     rewrites = tuple(Rewrite("gelu", "Gelu", "", (), 1, place=place) for place in places(3))
-    settled = settle(Made(rewrites), lambda admits: Made(()), lambda made: DIFFERENT, lambda made, thorough: [])
+    settled = settle(
+        Made(rewrites),
+        lambda admits: Made(()),
+        lambda made: DIFFERENT,
+        lambda made, thorough: [],
+        lambda made, rewrite: DIFFERENT,
+    )
     assert (settled.verdict, settled.undone, settled.fused.rewrites) == (DIFFERENT, (), rewrites)

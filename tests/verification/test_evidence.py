@@ -154,6 +154,22 @@ def test_an_output_that_shows_something_is_enough(tmp_path: Path) -> None:
     assert {s.output: bool(s.blind) for s in verdict.showings} == {"y": False, "z": True}
 
 
+@pytest.mark.parametrize("flat", ["", "zero = Constant <value = float {0.0}> () a = Mul (p, zero)"])
+def test_longer_inputs_are_tried_where_short_ones_show_nothing(tmp_path: Path, flat: str) -> None:
+    """A window of 600 samples has nothing to see in seven of them."""
+    one, other = (
+        write(
+            tmp_path / f"{i}.onnx",
+            f"""<ir_version: 8, opset_import: ["" : 17]> g (float[1, samples] x) => (float[1, m] y)
+            <int64[1] start = {{600}}, int64[1] end = {{100000}}, int64[1] axis = {{1}}> {{
+              p = Slice (x, start, end, axis) {flat} y = {op} ({"a" if flat else "p"}) }}""",
+        )
+        for i, op in enumerate(("Neg", "Cos"))
+    )
+    assert verify(one, one).verdict == ("not-run" if flat else "equivalent")
+    assert flat or verify(one, other).verdict == "different"
+
+
 def test_a_model_without_inputs_shows_what_it_computes(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g () => (float[3] y) { y = Constant <value = float[3] {1.0, 2.0, 3.0}> () }'
     other = text.replace("3.0", "3.5")
@@ -203,6 +219,49 @@ def test_a_fusion_in_a_branch_is_counted_by_whether_the_branch_was_taken(tmp_pat
 @pytest.mark.parametrize("compare", ["Less", "Greater"])
 def test_a_wrong_fusion_in_a_branch_is_undone_whether_it_was_taken_or_not(tmp_path: Path, compare: str) -> None:
     assert undone(fused(silu(tmp_path / "m.onnx", BRANCHES.format(compare=compare), ""), tmp_path)) == ["wrong-silu"]
+
+
+NORMALIZED_IN_A_BRANCH = """
+  low = Constant <value = float {-100.0}> ()  least = ReduceMin <keepdims = 0> (x)  c = Greater (low, least)
+  y = If (c) <then_branch = t () => (float[n, 8] u) {
+                TWICE  d = Sub (a, m)  e = Mul (d, d)  v = ReduceMean <axes = [-1]> (e)
+                k = Constant <value = float {0.00001}> ()  w = Add (v, k)  r = Sqrt (w)  q = Div (d, r)  u = Mul (q, scale) },
+              else_branch = e () => (float[n, 8] o) { o = Neg (x) }>
+"""
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        "a = Abs (x) b = Abs (x) m = ReduceMean <axes = [-1]> (b)",
+        "a = Cast <to = 1> (h) b = Cast <to = 1> (h) m = ReduceMean <axes = [1]> (b)",
+        "a = Softmax <axis = -1> (x) b = Softmax <axis = 1> (x) m = ReduceMean <axes = [-1]> (b)",
+    ],
+)
+def test_what_is_computed_twice_before_a_fusion_is_drawn_once(tmp_path: Path, twice: str) -> None:
+    header = HEADER.replace(") =>", ", float16[n, 8] h) =>")
+    body = NORMALIZED_IN_A_BRANCH.replace("TWICE", twice)
+    text = f"{header} <float[8] scale = {{2, 1, 1, 1, 1, 1, 1, 1}}> {{ {body} }}"
+    result = fuse(write(tmp_path / "m.onnx", text), None, load_patterns(), Options(only=("layer-normalization",)))
+    assert [rewrite.pattern for rewrite in result.rewrites] == ["layer-normalization"] and not result.undone
+    coverage = result.verdict.coverage
+    assert coverage is not None and (coverage.alone, coverage.drawn) == (1, 1)
+
+
+def test_a_weight_that_the_caller_may_give_is_held_at_the_size_that_is_declared(tmp_path: Path) -> None:
+    text = """
+      <ir_version: 8, opset_import: ["" : 17]>
+      g (int64[2, 3] ids, int64[1, 3] places, float[4] scale) => (float[2, 3, 4] y)
+      <float[2, 4] words = {1, 2, 3, 4, 4, 3, 1, 2}, float[2, 4] positions = {0.1, 0.2, 0.3, 0.1, 0.5, 0.1, 0.1, 0.7},
+       float[4] scale = {1, 2, 1, 2}, float[4] shift = {0, 0, 1, 1}> {
+        a = Gather (words, ids)
+        b = Gather (positions, places)
+        total = Add (a, b)
+        y = LayerNormalization <axis = -1, epsilon = 1e-12> (total, scale, shift)
+      }
+    """
+    result = fuse(write(tmp_path / "m.onnx", text), None, load_patterns(), Options(only=("embed-layer-normalization",)))
+    assert [rewrite.pattern for rewrite in result.rewrites] == ["embed-layer-normalization"] and not result.undone
 
 
 def test_a_fusion_in_a_loop_of_no_turns_is_held_on_drawn_values(tmp_path: Path) -> None:
@@ -329,3 +388,42 @@ def test_verify_cant_tell_where_nothing_shows_a_branch_that_no_run_takes(tmp_pat
     assert verify(one, one).verdict == "equivalent"
     verdict = verify(one, other)
     assert verdict.verdict == "not-run" and "no run took" in verdict.reason and "--inputs" in verdict.reason
+
+
+def branches(tmp_path: Path, *thens: str) -> list[Path]:
+    """Models with a branch that no run takes."""
+    header = HEADER.replace("(float[n, 8] y)", "(float[a, b] y)")
+    return [silu(tmp_path / f"{i}.onnx", NAMED.format(then=then), "", header) for i, then in enumerate(thens)]
+
+
+@pytest.mark.parametrize(("alpha", "expected"), [(1.0, "equivalent"), (1.001, "different")])
+def test_verify_holds_what_differs_in_a_branch_that_runs_on_no_drawn_values(tmp_path: Path, alpha: float, expected: str) -> None:
+    """Nothing that is drawn has a hundred rows; what comes before does not care."""
+    rest = "far = Constant <value = int64[1] {100}> () [end] u = Gather (m, far)"
+    plain, fused_one = f"s = Sigmoid (x) m = Mul (x, s) {rest}", f"{FUSED.format(alpha=alpha).replace('u =', 'm =')} {rest}"
+    verdict = verify(*branches(tmp_path, plain, fused_one))
+    assert verdict.verdict == expected, verdict.reason
+    assert expected == "equivalent" or "gives another m" in verdict.runs[-1].problem
+
+
+def test_verify_takes_constants_that_are_computed_for_what_they_are(tmp_path: Path) -> None:
+    rest = "m = Mul (x, k) far = Constant <value = int64[1] {100}> () [end] u = Gather (m, far)"
+    one, same, other = branches(
+        tmp_path,
+        f"a = Constant <value = float {{2.0}}> () b = Constant <value = float {{3.0}}> () k = Mul (a, b) {rest}",
+        f"k = Constant <value = float {{6.0}}> () {rest}",
+        f"k = Constant <value = float {{5.0}}> () {rest}",
+    )
+    assert (verify(one, same).verdict, verify(one, other).verdict) == ("equivalent", "different")
+
+
+@pytest.mark.parametrize(("renamed", "expected"), [("activation", "different"), ("outer", "not-run")])
+def test_a_branch_is_not_passed_over_because_the_node_that_has_it_has_another_name(
+    tmp_path: Path, renamed: str, expected: str
+) -> None:
+    inner = """u = If (c) <then_branch = a () => (float[n, 8] p) {{ [p] p = Neg (x) }},
+                         else_branch = b () => (float[n, 8] q) {{ [q] q = {op} (x) }}>"""
+    one, other = (NAMED.format(then=inner.format(op=op)).replace("y = If", "[outer] y = If") for op in ("Abs", "Neg"))
+    models = [silu(tmp_path / f"{i}.onnx", text, "") for i, text in enumerate((one, other.replace(renamed, "changed")))]
+    verdict = verify(*models)
+    assert verdict.verdict == expected and "no run took" in (verdict.reason or verdict.runs[-1].problem)

@@ -124,6 +124,25 @@ def test_a_length_is_small_and_positive() -> None:
     assert all(1 <= int(draw_feeds(model(text), {}, seed)["n"]) < 10 for seed in range(20))
 
 
+@given(SEEDS, st.integers(1, 300))
+def test_a_length_that_is_named_after_an_input_is_no_longer_than_that_is(seed: int, size: int) -> None:
+    """One row is as long as can be; an index that is computed from it is within the input."""
+    text = """
+      g (float[b, n] sound, int64[b] sound_lens) => (float[b, 1] y) {
+        one = Constant<value = int64[1] {1}>() column = Unsqueeze(sound_lens, one) last = Sub(column, one)
+        y = GatherElements<axis = 1>(sound, last)
+      }
+    """
+    lengths = draw_feeds(model(text), {"b": 3, "n": size}, seed)["sound_lens"]
+    assert lengths[0] == size and (lengths >= 1).all() and (lengths <= size).all()
+
+
+def test_a_length_called_n_beside_a_batch_is_none() -> None:
+    roles = symbols(model("g (float[batch_size, N] x, float[N, 3] y) => (float[batch_size, N] z) { z = Neg(x) }").graph.inputs)
+    assert roles == {"batch_size": "batch", "N": "length"}
+    assert symbols(model("g (float[N, 3] y) => (float[N, 3] z) { z = Neg(y) }").graph.inputs) == {"N": "batch"}
+
+
 def test_overridable_initializers_keep_their_default_in_even_seeds_only() -> None:
     m = model("g (float[n, 2] x, float[2] s = {1.0, -2.0}) => (float[n, 2] y) { y = Mul(x, s) }")
     assert "s" not in draw_feeds(m, {"n": 1}, 0)

@@ -1,0 +1,42 @@
+"""Which of the values that a rewrite reads always hold the same, because they are computed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching.numbering import Numbering
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.rewriting.outline import Outline
+
+MOST_NODES = 64
+"""How many nodes behind the values are looked at."""
+
+
+def equal_values(values: Iterable[ir.Value], graph: ir.Graph, outline: Outline, constants: Constants) -> dict[ir.Value, ir.Value]:
+    """A value → the first one of `values` that is congruent to it, for those that are not the first.
+
+    Values that are computed outside `graph`, or more than `MOST_NODES` nodes further back, are equal to themselves alone.
+    Constants are left out.
+    """
+    # Nothing is looked through: a value and a copy that is made of it would come round in a circle, and so would constants.
+    read = [value for value in dict.fromkeys(values) if not constants.is_constant(value)]
+    numbering = Numbering(constants, lambda n: outline.schema(n, graph))
+    for node in _behind(read, graph, outline):
+        numbering.add(node)
+    first: dict[int, ir.Value] = {}
+    found = {value: first.setdefault(numbering.of(value), value) for value in read}
+    return {value: other for value, other in found.items() if value is not other}
+
+
+def _behind(values: Iterable[ir.Value], graph: ir.Graph, outline: Outline) -> list[ir.Node]:
+    """The nearest nodes of `graph` that compute `values`, in topological order."""
+    found: dict[ir.Node, None] = {}
+    pending = list(values)
+    for value in pending:
+        node = value.producer()
+        if node is not None and node.graph is graph and node not in found and len(found) < MOST_NODES:
+            found[node] = None
+            pending += (v for v in node.inputs if v is not None)
+    return sorted(found, key=lambda n: outline.position[n])
