@@ -86,9 +86,10 @@ class Wanted:
         """The expectations to hold `models` against. Raises ExpectationError for mistakes, or a model without a section."""
         if self.expect is None:
             return None
+        from onnx_subgraph.cli.terminal import warn
         from onnx_subgraph.expectation.reading import read_expectation
 
-        expectation = read_expectation(self.expect, frozenset(pattern.id for pattern in library.patterns))
+        expectation = read_expectation(self.expect, [pattern.id for pattern in library.patterns], library.renamed, warn)
         for model in models:
             expectation.section(model)
         return expectation

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onnx_subgraph.cli.ids import current_ids
 from onnx_subgraph.cli.options import (
-    check_ids,
     complete_ids,
     constant_initializers_option,
     json_option,
@@ -54,7 +54,7 @@ def explain(
     Without PATTERN and --node it tells of what came most of the way to a match, with PATTERN of what came
     furthest; with --node, and with --json, of all.
     """
-    from onnx_subgraph import pipeline
+    from onnx_subgraph import explaining, pipeline
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within
     from onnx_subgraph.language.library import load_patterns
@@ -64,7 +64,7 @@ def explain(
 
     library = load_patterns(patterns)
     if pattern is not None:
-        check_ids([pattern], library)
+        (pattern,) = current_ids([pattern], library)
     only = (pattern,) if pattern else ()
     # A region becomes a function and nothing else: asked about one, we don't answer that the target is another.
     target = "function" if pattern and library.get(pattern).grow else "onnxruntime"
@@ -72,7 +72,7 @@ def explain(
         target, prefer=prefer, only=only, dry_run=True, verify=False, constant_initializers=constant_initializers
     )
     hint = "PATTERN asks about one pattern only, --time-limit gives more time"
-    explained = partial(pipeline.explain, model, library, options)
+    explained = partial(explaining.explain, model, library, options)
     with progress() as say:
         result = within(time_limit, explained, lambda stage: say(f"{model}: {stage}"), hint)
     if node is not None:

@@ -16,8 +16,8 @@ import click
 from click.core import ParameterSource
 
 from onnx_subgraph.cli.ci import Wanted, ci_options, held
+from onnx_subgraph.cli.ids import current_ids
 from onnx_subgraph.cli.options import (
-    check_ids,
     constant_initializers_option,
     feeds_options,
     fix_overflows_option,
@@ -161,7 +161,7 @@ def fuse(
     from onnx_subgraph.pipeline import Options
 
     library = load_patterns(patterns)
-    check_ids((*flat(only), *flat(skip)), library)
+    only_ids, skip_ids = current_ids(flat(only), library), current_ids(flat(skip), library)
     expectation = wanted.expectation(models, library)
     sections = [None if expectation is None else expectation.section(model) for model in models]
     options = Options(
@@ -170,8 +170,8 @@ def fuse(
         assumed=assumed,
         prefer=prefer,
         constant_initializers=constant_initializers,
-        only=flat(only),
-        skip=flat(skip),
+        only=only_ids,
+        skip=skip_ids,
         verify=not no_verify,
         strict=strict,
         fix_overflows=fix_overflows,

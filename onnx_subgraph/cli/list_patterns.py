@@ -19,8 +19,9 @@ from onnx_subgraph.cli.options import complete_ids, json_option, patterns_option
 @json_option
 def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool) -> int:
     """List all patterns, or show one: its formula, what it becomes, and where that is written."""
-    from onnx_subgraph.cli.terminal import show_json, show_text, width
-    from onnx_subgraph.language.library import headers, unknown_id
+    from onnx_subgraph.cli.terminal import show_json, show_text, warn, width
+    from onnx_subgraph.language.formulas import used_formulas
+    from onnx_subgraph.language.library import headers, part_of, renamed, unknown_id
 
     known = headers(patterns)
     if pattern is None:
@@ -33,16 +34,20 @@ def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool
 
             show_text(listing.pattern_list(known, width()))
         return 0
-    header = next((header for header in known if header.id == pattern), None)
+    current = pattern if any(header.id == pattern for header in known) else renamed(known).get(pattern, pattern)
+    if current != pattern:
+        warn(f"Warning: {part_of(pattern, current)}")
+    header = next((header for header in known if header.id == current), None)
     if header is None:
         raise unknown_id(pattern, (header.id for header in known))
     source = Path(header.file).read_text(encoding="utf-8")
     if as_json:
         from onnx_subgraph.report import json
 
-        show_json({**json.header(header), "source": source})
+        formulas = {str(formula): formula.text for formula in used_formulas(Path(header.file))}
+        show_json({**json.header(header), "source": source, "formulas": formulas})
     else:
         from onnx_subgraph.report import listing
 
-        show_text(listing.pattern(header, source))
+        show_text(listing.pattern(header, source, used_formulas(Path(header.file))))
     return 0

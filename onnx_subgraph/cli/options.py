@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from onnx_subgraph.errors import UsageError
-
-if TYPE_CHECKING:
-    from onnx_subgraph.language.library import Library
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -78,12 +75,6 @@ def shapes(values: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int
 def flat(values: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """The ids of an option that takes several and may be repeated."""
     return tuple(part for value in values for part in value)
-
-
-def check_ids(ids: Iterable[str], library: Library) -> None:
-    """Raises UsageError, with the nearest id as a hint, where `library` has no pattern of one of the `ids`."""
-    for name in ids:
-        library.get(name)
 
 
 def patterns_option(command: Command) -> Command:

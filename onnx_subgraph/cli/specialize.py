@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from onnx_subgraph.cli.ids import current_ids
 from onnx_subgraph.cli.options import (
-    check_ids,
     constant_initializers_option,
     feeds_options,
     flat,
@@ -114,12 +114,12 @@ def specialize(
 
     check_target(output, never=(model,))
     library = load_patterns(patterns)
-    check_ids(flat(skip), library)
+    skip_ids = current_ids(flat(skip), library)
     options = Options(
         target=target,
         constant_initializers=constant_initializers,
         providers=providers,
-        skip=flat(skip),
+        skip=skip_ids,
         verify=not no_verify,
         shapes=fixed,
         fixed=fixed,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnx_subgraph.cli.options import check_ids, complete_ids, json_option, patterns_option, quiet_option, verbose_option
+from onnx_subgraph.cli.ids import current_ids
+from onnx_subgraph.cli.options import complete_ids, json_option, patterns_option, quiet_option, verbose_option
 
 if TYPE_CHECKING:
     from onnx_subgraph.clock import Progress
@@ -43,7 +44,7 @@ def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], time_limit
     from onnx_subgraph.report import json, text
 
     library = load_patterns(patterns)
-    check_ids(names, library)
+    names = current_ids(names, library)
 
     from onnx_subgraph.proving import prove
 

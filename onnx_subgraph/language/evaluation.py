@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from onnx_subgraph.language.axis import Axis, AxisSet, same_axes
-from onnx_subgraph.language.pattern import Expression
+from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.vocabulary import ARITHMETIC, CONSTANTS, DTYPES, FUNCTIONS, MAX_INTEGER, RELATIVE_TOLERANCE
 
 Names = Callable[[str], object]
@@ -45,6 +45,7 @@ class _Written:
     is_constant: ClassVar[bool] = True
     is_output: ClassVar[bool] = False
     is_doubled: ClassVar[bool] = False
+    is_paired: ClassVar[bool] = False
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -335,25 +336,13 @@ def _equal_axes(a: Any, b: Any, words: str) -> bool:
 
 
 def _equal(a: Any, b: Any, words: str) -> bool:
+    if type(a) is type(b) is str:
+        return bool(a == b)
     if (_are_axes(a) and _are_numbers(b)) or (_are_numbers(a) and _are_axes(b)):
         return _equal_axes(a, b, words)
+    a, b = _beside_number(a, b), _beside_number(b, a)
     if isinstance(a, tuple) and isinstance(b, tuple):
-        if len(a) != len(b):
-            return False
-        unknown = None
-        for one, other in zip(a, b, strict=True):
-            try:
-                if not _equal(one, other, words):
-                    return False
-            except UnknownFact as fact:
-                unknown = unknown or fact
-        if unknown is not None:
-            raise unknown
-        return True
-    if isinstance(a, tuple) and len(a) == 1 and isinstance(b, (int, float)):
-        return _equal(a[0], b, words)
-    if isinstance(b, tuple) and len(b) == 1 and isinstance(a, (int, float)):
-        return _equal(a, b[0], words)
+        return len(a) == len(b) and _all_equal(a, b, words)
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         if isinstance(a, float) or isinstance(b, float):
             return math.isclose(a, b, rel_tol=RELATIVE_TOLERANCE)
@@ -361,11 +350,33 @@ def _equal(a: Any, b: Any, words: str) -> bool:
     known = (bool, int, float, str, tuple)
     if isinstance(a, known) and isinstance(b, known):
         return bool(a == b)
-    # Symbolic dimensions: the same name is the same size, another name may be.
-    named = None not in (a, b) and None not in (getattr(a, "value", 0), getattr(b, "value", 0))
-    if named and not isinstance(a, known) and not isinstance(b, known) and (a == b or str(a) == str(b)):
+    if not isinstance(a, known) and not isinstance(b, known) and _is_same_dimension(a, b):
         return True
     raise UnknownFact(f"whether {words} are equal is not known")
+
+
+def _beside_number(a: Any, b: Any) -> Any:
+    """A list of one number beside a number is that number."""
+    return a[0] if isinstance(a, tuple) and len(a) == 1 and isinstance(b, (int, float)) else a
+
+
+def _all_equal(a: tuple[Any, ...], b: tuple[Any, ...], words: str) -> bool:
+    unknown = None
+    for one, other in zip(a, b, strict=True):
+        try:
+            if not _equal(one, other, words):
+                return False
+        except UnknownFact as fact:
+            unknown = unknown or fact
+    if unknown is not None:
+        raise unknown
+    return True
+
+
+def _is_same_dimension(a: Any, b: Any) -> bool:
+    """Symbolic dimensions: the same name is the same size, another name may be."""
+    named = None not in (a, b) and None not in (getattr(a, "value", 0), getattr(b, "value", 0))
+    return bool(named and (a == b or str(a) == str(b)))
 
 
 def _are_axes(value: Any) -> bool:

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from onnx_subgraph.language.evaluation import Names, UnknownFact, evaluate
-from onnx_subgraph.language.pattern import Expression
+from onnx_subgraph.language.expression import Expression
 
 _VERBS: dict[type[ast.cmpop], str] = {
     ast.Eq: "be",
@@ -71,7 +71,9 @@ def wish(part: ast.expr) -> str:
         case ast.Attribute(value=ast.Name(id=name), attr="is_output"):
             return f"let {name} be an output of the graph"
         case ast.Attribute(value=ast.Name(id=name), attr="is_doubled"):
-            return f"let {name} be a constant that is the same twice along its last axis"
+            return f"let {name} be the same twice along its last axis"
+        case ast.Attribute(value=ast.Name(id=name), attr="is_paired"):
+            return f"let each two neighbours along the last axis of {name} be the same"
         case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_constant")):
             return f"let {name} be computed, not constant"
         case _:

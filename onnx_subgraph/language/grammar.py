@@ -11,6 +11,7 @@ import warnings
 from dataclasses import dataclass
 
 from onnx_subgraph.errors import PatternError, Span
+from onnx_subgraph.language.optional import Place, without_marks
 from onnx_subgraph.language.source import Data, Scalar
 
 MAX_CHARACTERS = 32 * 1024
@@ -20,17 +21,24 @@ MAX_NESTING = 100
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A scalar that holds Python's grammar, and its lines."""
+    """A scalar that holds Python's grammar, and its lines. marks: the places of each `?`, in a block of terms."""
 
     scalar: Scalar
     lines: tuple[str, ...]
+    marks: frozenset[Place] = frozenset()
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword) -> Span:
-        """The place of `node` in the file; of its first line where it has several."""
+        """The place of `node` in the file, with a `?` right behind it; of its first line where it has several."""
         line = self.lines[node.lineno - 1] if node.lineno <= len(self.lines) else ""
         start = _characters(line, node.col_offset)
         end = _characters(line, node.end_col_offset or 0) if node.end_lineno == node.lineno else len(line)
+        end += (node.end_lineno, end) in self.marks
         return self.scalar.at(node.lineno, start + 1, end - start)
+
+    def mark(self, node: ast.expr) -> Place:
+        """The place right behind `node`, where its `?` would stand."""
+        line = node.end_lineno or node.lineno
+        return line, _characters(self.lines[line - 1], node.end_col_offset or 0)
 
     def words(self, node: ast.expr) -> str:
         """The text of `node` as it was written, on one line."""
@@ -40,11 +48,18 @@ class Code:
         return line[_characters(line, node.col_offset) : _characters(line, node.end_col_offset or 0)]
 
 
-def parse_block(data: Data, what: str) -> tuple[Code, list[ast.stmt]]:
-    """The statements of a block of assignments. `what` names the block in errors. Raises PatternError."""
+def parse_block(data: Data, what: str, *, marks: bool = False) -> tuple[Code, list[ast.stmt]]:
+    """The statements of a block of assignments. `what` names the block in errors. marks: whether names may be marked by `?`.
+
+    Raises PatternError.
+    """
     code = _code(data, what, f"write `{what}: |` and below it, indented, one `name = …` a line")
+    text = code.scalar.text
+    if marks:
+        text, places = without_marks(text)
+        code = Code(code.scalar, code.lines, places)
     try:
-        return code, _parse(code, "exec").body  # type: ignore[attr-defined]
+        return code, _parse(code, text, "exec").body  # type: ignore[attr-defined]
     except SyntaxError as error:
         raise _mended(error, code) from None
 
@@ -55,7 +70,7 @@ def parse_expression(data: Data, what: str) -> tuple[Code, ast.expr]:
         data, what, "write one expression, such as `x.rank == 3`, in quotes if it holds a colon or begins with a bracket"
     )
     try:
-        return code, _parse(code, "eval").body  # type: ignore[attr-defined]
+        return code, _parse(code, code.scalar.text, "eval").body  # type: ignore[attr-defined]
     except SyntaxError as error:
         raise _mended(error, code) from None
 
@@ -76,8 +91,7 @@ def _code(data: Data, what: str, hint: str) -> Code:
     return Code(data, tuple(data.text.split("\n")))
 
 
-def _parse(code: Code, mode: str) -> ast.AST:
-    text = code.scalar.text
+def _parse(code: Code, text: str, mode: str) -> ast.AST:
     if "\f" in text or "\r" in text or "\0" in text:  # Python counts lines by these, YAML does not
         raise PatternError("a control character", span=code.scalar.span, hint="write plain text")
     try:
@@ -116,6 +130,8 @@ def _mended(error: SyntaxError, code: Code) -> PatternError:
         message = "a line is indented more or less than the first"
         hint = "begin every assignment in the same column; put a term that runs over several lines in parentheses"
         column = len(text) - len(text.lstrip()) + 1
+    elif "?" in text and not code.marks:
+        hint = "`?` is for `match`; a name that is absent is asked for with `x is None`"
     elif "^" in text:
         hint = "a power is written `**`"
     elif "==" in text and "assign" in message:

@@ -10,8 +10,9 @@ import re
 
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
+from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.grammar import Code
-from onnx_subgraph.language.pattern import Expression, Grow
+from onnx_subgraph.language.pattern import Grow
 from onnx_subgraph.language.sentence import place_in, read_conjuncts, read_sentence
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar
 from onnx_subgraph.language.vocabulary import FACTS, is_word

@@ -7,7 +7,7 @@ groups and files by name. `headers` reads only what a list shows, without onnx.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -15,6 +15,10 @@ from pathlib import Path
 from onnx_subgraph.errors import PatternError, Span, UsageError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.example import read_scalar
+from onnx_subgraph.language.formerly import read_formerly
+from onnx_subgraph.language.formulas import FORMULA_FILE, built_in_folder
+from onnx_subgraph.language.operator import CanonicalOperator
+from onnx_subgraph.language.operator_reading import operator_of
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import check_keys, pattern_of, read_id, read_summary, read_targets
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
@@ -51,14 +55,16 @@ class Header:
     targets: tuple[str, ...]
     file: str
     order: int
+    formerly: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Library:
-    """The loaded patterns, in order, and the packs they came from."""
+    """The loaded patterns, in order, the packs they came from, and the canonical operators that they raise to, by name."""
 
     patterns: tuple[Pattern, ...]
     packs: tuple[Pack, ...] = ()
+    operators: Mapping[str, CanonicalOperator] = field(default_factory=dict)
 
     @cached_property
     def _by_id(self) -> dict[str, Pattern]:
@@ -66,9 +72,19 @@ class Library:
 
     def get(self, id: str) -> Pattern:  # noqa: A002  (the id is called id everywhere)
         """The pattern called `id`. Raises UsageError, with the nearest id as a hint."""
-        if id not in self._by_id:
+        current = self.current(id)
+        if current not in self._by_id:
             raise unknown_id(id, self._by_id)
-        return self._by_id[id]
+        return self._by_id[current]
+
+    def current(self, id: str) -> str:  # noqa: A002
+        """The id that a pattern has now: that of the pattern which `id` became a part of, where there is none with that id."""
+        return id if id in self._by_id else self.renamed.get(id, id)
+
+    @cached_property
+    def renamed(self) -> dict[str, str]:
+        """Former id → the id of the pattern that it is a part of now."""
+        return renamed(self.patterns)
 
 
 def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> Library:
@@ -76,14 +92,18 @@ def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = T
 
     Raises PatternError, with the place, at the first mistake in a file.
     """
-    from onnx_subgraph.language.check import check
+    from onnx_subgraph.language.check import check, check_operator
 
     packs, files = _collect(paths, built_in)
-    patterns = tuple(pattern_of(fields, path, order) for order, (path, fields) in enumerate(_unique(files)))
+    formulas, operators = _told_apart(_unique(files))
+    known = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
+    patterns = tuple(pattern_of(fields, path, order, known) for order, (path, fields) in enumerate(formulas))
     domains = frozenset(pack.domain for pack in packs if pack.domain)
+    for operator in known.values():
+        check_operator(operator, domains)
     for pattern in patterns:
         check(pattern, domains)
-    return Library(patterns, packs)
+    return Library(patterns, packs, known)
 
 
 def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> tuple[Header, ...]:
@@ -92,10 +112,39 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
     Raises PatternError, with the place, for a file whose envelope has a mistake.
     """
     _, files = _collect(paths, built_in)
+    formulas, operators = _told_apart(_unique(files))
+    lowered = {name.text: fields.keys for _, fields in operators if isinstance(name := fields.get("operator"), Scalar)}
     return tuple(
-        Header(read_id(fields, path), path.absolute().parent.name, read_summary(fields), read_targets(fields), str(path), order)
-        for order, (path, fields) in enumerate(_unique(files))
+        Header(
+            identity := read_id(fields, path),
+            path.absolute().parent.name,
+            read_summary(fields),
+            read_targets(fields, lowered),
+            str(path),
+            order,
+            read_formerly(fields, identity),
+        )
+        for order, (path, fields) in enumerate(formulas)
     )
+
+
+def _told_apart(files: Iterable[tuple[Path, Fields]]) -> tuple[list[tuple[Path, Fields]], list[tuple[Path, Fields]]]:
+    """The files of patterns, and those of canonical operators."""
+    formulas: list[tuple[Path, Fields]] = []
+    operators: list[tuple[Path, Fields]] = []
+    for path, fields in files:
+        (operators if fields.get("operator") is not None else formulas).append((path, fields))
+    return formulas, operators
+
+
+def renamed(patterns: Iterable[Pattern | Header]) -> dict[str, str]:
+    """Former id → the id of the pattern that it is a part of now."""
+    return {former: pattern.id for pattern in patterns for former in pattern.formerly}
+
+
+def part_of(former: str, current: str) -> str:
+    """What to say where somebody asks for a pattern by an id that it had."""
+    return f"the pattern `{former}` is a part of `{current}` now; write that"
 
 
 def unknown_id(id: str, known: Iterable[str]) -> UsageError:  # noqa: A002
@@ -105,9 +154,8 @@ def unknown_id(id: str, known: Iterable[str]) -> UsageError:  # noqa: A002
 
 
 def built_in_packs() -> tuple[Path, ...]:
-    """The folders of the packs that come with the package: inside it in a wheel, beside it in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    folder = next((f for f in (package / "patterns", package.parent / "patterns") if f.is_dir()), None)
+    """The folders of the packs that come with the package."""
+    folder = built_in_folder()
     return () if folder is None else (folder,)
 
 
@@ -145,7 +193,7 @@ def pattern_files(path: Path, *, empty: bool = False) -> list[Path]:
         file
         for group in groups
         for file in sorted(group.iterdir())
-        if file.suffix in (".yaml", ".yml") and file.name != PACK_FILE and file.is_file()
+        if file.suffix in (".yaml", ".yml") and file.name not in (PACK_FILE, FORMULA_FILE) and file.is_file()
     ]
     if not found and not empty:
         raise PatternError(f"there are no pattern files in {path}", hint="a pattern is a `.yaml` file in a group folder")

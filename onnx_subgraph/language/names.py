@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
-from onnx_subgraph.language.pattern import Expression, Pattern
+from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.optional import is_optional
+from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.recipe import recipe_axes
 from onnx_subgraph.language.sentence import free_names, place_of
 from onnx_subgraph.language.source import Fields
-from onnx_subgraph.language.term import Apply, Block, Rearrange, Term, Variable, walk
+from onnx_subgraph.language.term import Apply, Block, Rearrange, Term, Variable, children, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,23 @@ def free_values(block: Block) -> tuple[str, ...]:
     return bound(block).values
 
 
+def fresh(stem: str, taken: set[str]) -> str:
+    """A name that is not taken: the stem, or the stem and a number. The name is then taken."""
+    name, number = stem, 1
+    while name in taken:
+        number += 1
+        name = f"{stem}_{number}"
+    taken.add(name)
+    return name
+
+
 def check_names(pattern: Pattern, fields: Fields) -> None:
     """Raises PatternError at the first name that breaks a law. fields: the file, for places."""
     names = bound(pattern.match)
     _check_kinds(pattern.match, names)
     _check_order(pattern.match)
     _check_sentences(pattern, names)
-    for block in pattern.replace.values():
+    for block in (block for target in pattern.replace for block in pattern.blocks(target)):
         _check_replacement(pattern, block, names)
     _check_unused(pattern, names)
     _check_read(pattern)
@@ -139,6 +151,12 @@ def _check_replacement(pattern: Pattern, block: Block, names: Bound) -> None:
         for term in walk(assignment.term):
             if isinstance(term, Variable) and term.name != "_" and term.name not in known:
                 raise _undefined(term.name, known, term.span)
+            for argument in (a for a in children(term) if isinstance(term, Apply) and is_optional(a)):
+                raise PatternError(
+                    "an input that is absent is left out by itself",
+                    span=argument.span,
+                    hint="leave the `?` out; in a sum or product it says that the item may be absent",
+                )
             if isinstance(term, Apply) and term.rest and term.rest not in rests:
                 raise PatternError(
                     f"`**{term.rest}` is not captured in `match`", span=term.span, hint=spelling.hint(term.rest, rests)
@@ -157,11 +175,13 @@ def _check_replacement(pattern: Pattern, block: Block, names: Bound) -> None:
 
 def _check_unused(pattern: Pattern, names: Bound) -> None:
     """A name that stands once is bound and never asked for. Without a replacement the match itself is the body, and uses all."""
-    uses = Counter(n for block in (pattern.match, *pattern.replace.values()) for a in block for n in (*a.names, *_used(a.term)))
+    blocks = (block for target in pattern.replace for block in pattern.blocks(target))
+    uses = Counter(n for block in (pattern.match, *blocks) for a in block for n in (*a.names, *_used(a.term)))
     for expression in (*pattern.where, *(e for _, e in pattern.let)):
         uses.update(free_names(expression))
+    derived = {} if pattern.raised is None else dict(pattern.raised.let)  # the definition may use what no lowering does
     for name, expression in pattern.let:
-        if not uses[name]:
+        if not uses[name] and name not in derived:
             raise PatternError(
                 f"`{name}` is not used", span=expression.span, hint="use it in `where` or `replace`, or leave it out"
             )

@@ -6,32 +6,23 @@ Only data. `syntax` reads the blocks, `sentence` the `where` list, `check` holds
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onnx_subgraph.errors import Span
+from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.operator import Raised
 from onnx_subgraph.language.term import Block, Static
 
 TARGETS = ("onnxruntime", "standard", "function")
 """The targets that a replacement can be written for; every pattern has the last one without saying so."""
+WRITTEN = ("onnxruntime", "standard")
+"""The targets of operators that somebody else defines."""
 
 
 def camel_case(id: str) -> str:  # noqa: A002  (the id is called id everywhere)
     """An id as the name of an operator: `fast-gelu` is `FastGelu`."""
     return "".join(word[:1].upper() + word[1:] for word in id.split("-"))
-
-
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """A Python expression over the closed vocabulary of `where` and `let`, kept as its syntax tree and its own words."""
-
-    text: str
-    tree: ast.expr = field(compare=False, repr=False)
-    span: Span | None = field(default=None, compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +56,7 @@ class Grow:
 
     operator: the name of the function that replaces it. select, input, output: the questions; one that is left out is answered by
     no. keep: sentences about the finished region, all of which must hold. selector: who answers instead, by its name or in person
-    (`onnx_subgraph.matching.selector.Selector`).
+    (`onnx_subgraph.regions.selector.Selector`).
     """
 
     operator: str
@@ -76,14 +67,17 @@ class Grow:
     selector: object = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
     """One fusion: what to look for, when, and what replaces it for each target.
 
     id: unique in all loaded packs; the file's stem with `-` for `_`. group: the folder's name.
     order: the position in its library, by which ties between matches of equal size are broken. shares: names of matched values
     that others may read, too; what computes them then stays for those. grow: how it grows, for a pattern of regions; its
-    `match` is then empty.
+    `match` is then empty, and so it is where `bodies` names operators of the standard, whose function bodies are looked for: each
+    with the sentences about its inputs, outputs and attributes that must be true. raised: the canonical operator that it is a
+    formula of, whose lowerings are in `replace`; where there are several for a target the others are in `variants`.
+    formerly: ids of patterns that are a part of this one now.
     """
 
     id: str
@@ -102,11 +96,26 @@ class Pattern:
     file: str = ""
     order: int = 0
     grow: Grow | None = None
+    bodies: Mapping[str, tuple[Expression, ...]] = field(default_factory=dict)
+    raised: Raised | None = None
+    variants: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    formerly: tuple[str, ...] = ()
+
+    def blocks(self, target: str) -> tuple[Block, ...]:
+        """The replacements that are written for a target, in order."""
+        return (*((self.replace[target],) if target in self.replace else ()), *self.variants.get(target, ()))
 
     @property
     def name(self) -> str:
-        """The operator's name in the `function` target: the id in CamelCase, or what a pattern of regions calls it."""
+        """The operator's name in the `function` target: the canonical operator's, the id in CamelCase, or a region's own."""
+        if self.raised is not None:
+            return self.raised.operator.name
         return camel_case(self.id) if self.grow is None else self.grow.operator
+
+    @property
+    def is_formula(self) -> bool:
+        """Whether a formula says what to look for, and not how a region grows or which function bodies there are."""
+        return self.grow is None and not self.bodies
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -118,4 +127,6 @@ class Pattern:
     @property
     def targets(self) -> tuple[str, ...]:
         """The targets this pattern can be fused for, in the order of `TARGETS`."""
+        if self.bodies:
+            return WRITTEN
         return tuple(t for t in TARGETS if t in self.replace or t == "function")

@@ -7,56 +7,71 @@ together is for `names`, what the operators accept is for `check`.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import names, spelling
+from onnx_subgraph.language.bodies import read_bodies
 from onnx_subgraph.language.example import read_example
+from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.formerly import read_formerly
+from onnx_subgraph.language.formulas import formulas_for
 from onnx_subgraph.language.grow import read_grow, read_operator
-from onnx_subgraph.language.pattern import TARGETS, Case, Example, Expression, Pattern, camel_case
+from onnx_subgraph.language.operator import CanonicalOperator, Raised, read_raised
+from onnx_subgraph.language.pattern import TARGETS, WRITTEN, Case, Example, Pattern, camel_case
 from onnx_subgraph.language.sentence import read_definitions, read_sentence
-from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file, read_text
+from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text, read_text_of
 from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.term import Block
+from onnx_subgraph.operators.names import OWN_DOMAIN
 
+Operators = Mapping[str, CanonicalOperator]
+"""The canonical operators that formulas may raise to, by name."""
 KEYS = (
-    *("id", "summary", "match", "where", "let", "replace", "example"),
-    *("assumes", "mixed-precision", "shares", "keeps", "fuses", "grow"),
+    *("id", "summary", "match", "where", "let", "raises", "replace", "example"),
+    *("assumes", "mixed-precision", "shares", "keeps", "fuses", "grow", "bodies", "formerly"),
 )
 """The keys of a pattern file, in the order they are usually written."""
-REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses")
+REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses", "formerly")
 """The keys of a pattern of regions."""
+BODY_KEYS = ("id", "summary", "bodies", "keeps", "fuses", "formerly")
+"""The keys of a pattern of function bodies."""
 ASSUMPTIONS = ("finite",)
 """What a pattern may assume; the report names it."""
 
 _ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
-def read_pattern(path: Path, order: int = 0) -> Pattern:
-    """The pattern that the file `path` holds. Raises PatternError, with the place."""
-    return pattern_of(read_file(path), path, order)
-
-
-def parse_pattern(text: str, file: str = "patterns/group/pattern.yaml") -> Pattern:
+def parse_pattern(text: str, file: str = "patterns/group/pattern.yaml", operators: Operators = MappingProxyType({})) -> Pattern:
     """The pattern that `text` holds; the stem of `file` must be its id. Raises PatternError, with the place."""
-    return pattern_of(read_text(text, file), Path(file), 0)
+    return pattern_of(read_text(text, file), Path(file), 0, operators)
 
 
-def pattern_of(fields: Fields, path: Path, order: int) -> Pattern:
-    """The pattern that `fields` describe. Raises PatternError, with the place."""
+def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = MappingProxyType({})) -> Pattern:
+    """The pattern that `fields` describe; operators: those that it may raise to. Raises PatternError, with the place."""
     check_keys(fields, KEYS, "a pattern")
     if fields.get("grow") is not None:
         return _region_pattern(fields, path, order)
+    if fields.get("bodies") is not None:
+        return _body_pattern(fields, path, order)
     identity = read_id(fields, path)
-    match = read_block(required(fields, "match"), "match")
+    match = read_block(required(fields, "match"), "match", formulas=formulas_for(path))
+    raised = _raised(fields.get("raises"), operators)
+    written = _replace(fields.get("replace"), match)
+    lowered = {} if raised is None else {t: blocks for t in TARGETS if t not in written and (blocks := raised.lowered(t))}
     pattern = Pattern(
         id=identity,
         group=path.absolute().parent.name,
         summary=read_summary(fields),
         match=match,
         where=_where(fields.get("where")),
-        let=_let(fields.get("let")),
-        replace=_replace(fields.get("replace"), match),
+        let=(*_let(fields.get("let")), *(() if raised is None else raised.let)),
+        replace={t: blocks[0] for t, blocks in lowered.items()} | written,
+        variants={t: blocks[1:] for t, blocks in lowered.items() if len(blocks) > 1},
+        raised=raised,
         example=_example(fields.get("example")),
         assumes=_assumes(fields.get("assumes")),
         mixed_precision=_flag(fields.get("mixed-precision")),
@@ -65,17 +80,35 @@ def pattern_of(fields: Fields, path: Path, order: int) -> Pattern:
         fuses=_cases(fields.get("fuses"), "fuses"),
         file=str(path),
         order=order,
+        formerly=read_formerly(fields, identity),
     )
     names.check_names(pattern, fields)
     return pattern
 
 
+def _body_pattern(fields: Fields, path: Path, order: int) -> Pattern:
+    _check_beside(fields, "bodies", BODY_KEYS, "has no meaning for function bodies", "the standard says the rest")
+    return replace(_without_formula(fields, path, order), bodies=read_bodies(required(fields, "bodies")))
+
+
 def _region_pattern(fields: Fields, path: Path, order: int) -> Pattern:
+    _check_beside(fields, "grow", REGION_KEYS, "has no meaning for a region", "say it in `grow`")
+    pattern = _without_formula(fields, path, order)
+    operator = read_operator(fields.get("replace"), camel_case(pattern.id))
+    return replace(pattern, grow=read_grow(required(fields, "grow"), operator))
+
+
+def _check_beside(fields: Fields, key: str, known: tuple[str, ...], wrong: str, instead: str) -> None:
+    """Raises PatternError at the first key that may not stand beside `key`."""
+    for name, _ in fields.entries:
+        if name.text not in known:
+            hint = f"beside `{key}` stand {', '.join(k for k in known if k != key)}; {instead}"
+            raise PatternError(f"`{name.text}` {wrong}", span=name.span, hint=hint)
+
+
+def _without_formula(fields: Fields, path: Path, order: int) -> Pattern:
+    """What every pattern says, for one that looks for something else than a formula."""
     identity = read_id(fields, path)
-    for key, _ in fields.entries:
-        if key.text not in REGION_KEYS:
-            hint = f"beside `grow` stand {', '.join(k for k in REGION_KEYS if k != 'grow')}; say it in `grow`"
-            raise PatternError(f"`{key.text}` has no meaning for a region", span=key.span, hint=hint)
     return Pattern(
         id=identity,
         group=path.absolute().parent.name,
@@ -89,13 +122,13 @@ def _region_pattern(fields: Fields, path: Path, order: int) -> Pattern:
         fuses=_cases(fields.get("fuses"), "fuses"),
         file=str(path),
         order=order,
-        grow=read_grow(required(fields, "grow"), read_operator(fields.get("replace"), camel_case(identity))),
+        formerly=read_formerly(fields, identity),
     )
 
 
 def read_id(fields: Fields, path: Path) -> str:
     """The id, which the file's stem repeats. Raises PatternError, with the place."""
-    scalar = _text(required(fields, "id"), "id")
+    scalar = read_text_of(required(fields, "id"), "id")
     if _ID.fullmatch(scalar.text) is None:
         hint = "write lower-case words joined by `-`, such as `layer-normalization`"
         raise PatternError(f"`{scalar.text}` is not an id", span=scalar.span, hint=hint)
@@ -108,16 +141,24 @@ def read_id(fields: Fields, path: Path) -> str:
 
 def read_summary(fields: Fields) -> str:
     """The summary: one line. Raises PatternError, with the place."""
-    scalar = _text(required(fields, "summary"), "summary")
+    scalar = read_text_of(required(fields, "summary"), "summary")
     if not scalar.text.strip():
         raise PatternError("`summary` is empty", span=scalar.span, hint="say in one line what is fused")
     return " ".join(scalar.text.split())
 
 
-def read_targets(fields: Fields) -> tuple[str, ...]:
-    """The targets that the file has, in the order of `TARGETS`, read without its blocks."""
+def read_targets(fields: Fields, operators: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    """The targets that the file has, in the order of `TARGETS`, read without its blocks.
+
+    operators: the canonical ones, with the targets of each.
+    """
     data = fields.get("replace")
     written = {key.text for key, _ in data.entries} if isinstance(data, Fields) else set()
+    if fields.get("bodies") is not None:
+        return WRITTEN
+    raised = fields.get("raises")
+    if isinstance(raised, Scalar):
+        written.update(*(lowered for name, lowered in operators.items() if f"{OWN_DOMAIN}.{name}(" in raised.text))
     return tuple(t for t in TARGETS if t in written or t == "function")
 
 
@@ -139,16 +180,10 @@ def required(fields: Fields, key: str) -> Data:
     return data
 
 
-def _text(data: Data, what: str) -> Scalar:
-    if not isinstance(data, Scalar):
-        raise PatternError(f"`{what}` is not text", span=data.span, hint=f"write `{what}: …` in one line, in quotes if need be")
-    return data
-
-
 def _flag(data: Data | None) -> bool:
     if data is None:
         return False
-    scalar = _text(data, "mixed-precision")
+    scalar = read_text_of(data, "mixed-precision")
     if scalar.text not in ("true", "false"):
         raise PatternError(f"`{scalar.text}` is neither true nor false", span=scalar.span, hint="write `mixed-precision: true`")
     return scalar.text == "true"
@@ -190,6 +225,10 @@ def _replace(data: Data | None, match: Block) -> dict[str, Block]:
     return found
 
 
+def _raised(data: Data | None, operators: Operators) -> Raised | None:
+    return None if data is None else read_raised(read_block(data, "raises"), operators)
+
+
 def _example(data: Data | None) -> dict[str, Example]:
     if data is None:
         return {}
@@ -203,7 +242,7 @@ def _assumes(data: Data | None) -> frozenset[str]:
         return frozenset()
     found: set[str] = set()
     for item in data.items if isinstance(data, Items) else (data,):
-        word = _text(item, "assumes")
+        word = read_text_of(item, "assumes")
         if word.text not in ASSUMPTIONS:
             hint = spelling.hint(word.text, ASSUMPTIONS)
             raise PatternError(f"`{word.text}` is not an assumption of the language", span=word.span, hint=hint)
@@ -216,7 +255,7 @@ def _shares(data: Data | None, match: Block) -> frozenset[str]:
         return frozenset()
     found: set[str] = set()
     for item in data.items if isinstance(data, Items) else (data,):
-        word = _text(item, "shares")
+        word = read_text_of(item, "shares")
         if word.text not in match.names:
             hint = spelling.hint(word.text, match.names, "name results of `match` that others may read, too")
             raise PatternError(f"`{word.text}` is not assigned in `match`", span=word.span, hint=hint)
@@ -239,8 +278,8 @@ def _case(data: Data, key: str, usage: str) -> Case:
     if not isinstance(data, Fields):
         raise PatternError(f"an item of `{key}` is not a mapping", span=data.span, hint=usage)
     check_keys(data, ("model", "why"), f"an item of `{key}`")
-    model = _text(required(data, "model"), "model")
+    model = read_text_of(required(data, "model"), "model")
     why = data.get("why")
     if why is None and key == "keeps":
         raise PatternError("a model that must not fuse has its reason", span=data.span, hint="add `why: …`")
-    return Case(model.text, "" if why is None else " ".join(_text(why, "why").text.split()), model.span)
+    return Case(model.text, "" if why is None else " ".join(read_text_of(why, "why").text.split()), model.span)

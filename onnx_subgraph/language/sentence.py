@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.evaluation import Names, UnknownFact, definition, evaluate
+from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.grammar import Code, parse_block, parse_expression
-from onnx_subgraph.language.pattern import Expression
 from onnx_subgraph.language.source import Data
 from onnx_subgraph.language.vocabulary import ARITHMETIC, FACTS, FUNCTIONS, MAX_INTEGER, is_word
 
 __all__ = [
     "Names",
     "UnknownFact",
+    "asks_presence",
     "definition",
     "evaluate",
     "free_names",
@@ -74,6 +75,12 @@ def read_definitions(data: Data, what: str = "let") -> tuple[tuple[str, Expressi
     return tuple(found.items())
 
 
+def asks_presence(expression: Expression) -> bool:
+    """Whether a sentence asks nothing but which optional parts are there, so that where it is false another form is meant."""
+    asked = [n.left for n in ast.walk(expression.tree) if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.Is | ast.IsNot)]
+    return all(any(n is name for name in asked) for n in ast.walk(expression.tree) if isinstance(n, ast.Name))
+
+
 def free_names(expression: Expression | ast.expr) -> tuple[str, ...]:
     """The names in `expression` that are not words of the vocabulary, each once, in the order written."""
     tree = expression.tree if isinstance(expression, Expression) else expression
@@ -121,42 +128,61 @@ def _check_fact(node: ast.Attribute, code: Code) -> None:
 
 
 def _check(node: ast.expr, code: Code, check_fact: CheckFact) -> None:
-    def wrong(message: str, hint: str | None = None) -> PatternError:
-        return PatternError(message, span=code.span(node), hint=hint)
-
-    match node:
-        case ast.Constant(value=value) if value is None or isinstance(value, (bool, int, float, str)):
-            if isinstance(value, (int, float)) and abs(value) > MAX_INTEGER and value != math.inf:
-                raise wrong("the number is too large")
-        case ast.Name(id=name):
-            if name in FUNCTIONS:
-                raise wrong(f"`{name}` is a function", f"write `{name}(…)`")
-        case ast.Attribute():
-            check_fact(node, code)
-        case ast.Call(func=func, args=args, keywords=keywords):
-            if not isinstance(func, ast.Name) or func.id not in FUNCTIONS:
-                name = code.words(func)
-                raise wrong(f"`{name}` is not a function of the language", spelling.hint(name, FUNCTIONS))
-            if keywords or not args or any(isinstance(a, ast.Starred) for a in args):
-                raise wrong(f"`{func.id}` takes plain arguments", f"write `{func.id}(x)`")
-            if func.id not in ("min", "max") and len(args) != 1:
-                raise wrong(f"`{func.id}` takes one argument", f"write `{func.id}(x)`")
-        case ast.BinOp(op=op):
-            if type(op) not in ARITHMETIC:
-                raise wrong("not an operator of the language", "the operators are + - * / // % **")
-        case ast.UnaryOp(op=op):
-            if not isinstance(op, (ast.Not, ast.USub)):
-                raise wrong("not an operator of the language", "the unary operators are `-` and `not`")
-        case ast.Compare(ops=ops, comparators=comparators):
-            for comparison, other in zip(ops, comparators, strict=True):
-                is_none = isinstance(other, ast.Constant) and other.value is None
-                if is_none != isinstance(comparison, (ast.Is, ast.IsNot)):
-                    raise wrong("`is` asks whether a name is absent", "write `x is None`; values are compared by `==`")
-        case ast.BoolOp() | ast.List() | ast.Tuple() | ast.IfExp() | ast.Subscript() | ast.Slice():
-            pass
-        case _:
-            hint = "a sentence has names, numbers, facts such as `x.rank`, comparisons, `and or not in`, arithmetic"
-            raise wrong(f"`{code.words(node)}` is not in the vocabulary", hint)
+    """Raises PatternError, with the place, for what is not in the vocabulary."""
+    problem = _problem(node, code)
+    if problem is not None:
+        raise PatternError(problem[0], span=code.span(node), hint=problem[1])
+    if isinstance(node, ast.Attribute):
+        check_fact(node, code)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr) and not (isinstance(node, ast.Call) and child is node.func):
             _check(child, code, check_fact)
+
+
+Problem = tuple[str, str | None]
+"""What is wrong, and what to write instead."""
+
+
+def _problem(node: ast.expr, code: Code) -> Problem | None:
+    """Why a part of a sentence is not in the vocabulary, whatever is inside it; None where it is."""
+    match node:
+        case ast.Constant(value=value) if value is None or isinstance(value, (bool, int, float, str)):
+            too_large = isinstance(value, (int, float)) and abs(value) > MAX_INTEGER and value != math.inf
+            return ("the number is too large", None) if too_large else None
+        case ast.Name(id=name):
+            return (f"`{name}` is a function", f"write `{name}(…)`") if name in FUNCTIONS else None
+        case ast.Call():
+            return _problem_of_call(node, code)
+        case ast.BinOp(op=op) if type(op) not in ARITHMETIC:
+            return "not an operator of the language", "the operators are + - * / // % **"
+        case ast.UnaryOp(op=op) if not isinstance(op, (ast.Not, ast.USub)):
+            return "not an operator of the language", "the unary operators are `-` and `not`"
+        case ast.Compare(ops=ops, comparators=comparators):
+            return _problem_of_comparison(ops, comparators)
+        case ast.Attribute() | ast.BinOp() | ast.UnaryOp() | ast.BoolOp() | ast.List() | ast.Tuple() | ast.IfExp():
+            return None
+        case ast.Subscript() | ast.Slice():
+            return None
+        case _:
+            hint = "a sentence has names, numbers, facts such as `x.rank`, comparisons, `and or not in`, arithmetic"
+            return f"`{code.words(node)}` is not in the vocabulary", hint
+
+
+def _problem_of_call(node: ast.Call, code: Code) -> Problem | None:
+    func, args = node.func, node.args
+    if not isinstance(func, ast.Name) or func.id not in FUNCTIONS:
+        name = code.words(func)
+        return f"`{name}` is not a function of the language", spelling.hint(name, FUNCTIONS)
+    if node.keywords or not args or any(isinstance(a, ast.Starred) for a in args):
+        return f"`{func.id}` takes plain arguments", f"write `{func.id}(x)`"
+    if func.id not in ("min", "max") and len(args) != 1:
+        return f"`{func.id}` takes one argument", f"write `{func.id}(x)`"
+    return None
+
+
+def _problem_of_comparison(ops: Sequence[ast.cmpop], comparators: Sequence[ast.expr]) -> Problem | None:
+    for comparison, other in zip(ops, comparators, strict=True):
+        is_none = isinstance(other, ast.Constant) and other.value is None
+        if is_none != isinstance(comparison, (ast.Is, ast.IsNot)):
+            return "`is` asks whether a name is absent", "write `x is None`; values are compared by `==`"
+    return None

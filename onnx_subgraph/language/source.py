@@ -90,6 +90,11 @@ class Fields:
         """What is written under `key`, or None."""
         return next((data for name, data in self.entries if name.text == key), None)
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys, in the order written."""
+        return tuple(name.text for name, _ in self.entries)
+
     def key(self, key: str) -> Scalar | None:
         """The key itself, for its place, or None."""
         return next((name for name, _ in self.entries if name.text == key), None)
@@ -232,3 +237,10 @@ def _yaml_hint(span: Span, problem: str) -> str:
     if "mapping values" in problem or "block end" in problem:
         return "quote a value that holds `: `, or put it under a `|`"
     return "quote text that holds one of `: # [ ] { } , & * ! | > ' \" % @` and begins with it"
+
+
+def read_text_of(data: Data, what: str) -> Scalar:
+    """A scalar. Raises PatternError, with the place, for anything else."""
+    if not isinstance(data, Scalar):
+        raise PatternError(f"`{what}` is not text", span=data.span, hint=f"write `{what}: …` in one line, in quotes if need be")
+    return data

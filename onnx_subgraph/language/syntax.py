@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Iterable
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
+from onnx_subgraph.language.formula import Formula, Formulas, written_out
 from onnx_subgraph.language.grammar import Code, parse_block
+from onnx_subgraph.language.optional import USAGE, Place, check_optional
 from onnx_subgraph.language.recipe import recipe_mistake
 from onnx_subgraph.language.source import Data, Scalar
 from onnx_subgraph.language.term import (
@@ -34,25 +37,51 @@ WORDS = ("rearrange", "repeat", "split")
 """The lower-case calls that are terms; `sqrt` of a literal is the only other one."""
 CONSTANTS = {"pi": math.pi, "inf": math.inf}
 """The names that stand for numbers."""
+RESERVED = frozenset({*WORDS, *CONSTANTS, "sqrt", "repeat"})
+"""The lower-case words that name nothing else."""
 
 _BINARY = {ast.Add: ("+", False), ast.Sub: ("+", True), ast.Mult: ("*", False), ast.Div: ("*", True)}
 _CALLED = {ast.MatMult: Operator("MatMul"), ast.Pow: Operator("Pow")}
 _MAX_NUMBER = 2.0**1000
 
 
-def read_block(data: Data, what: str, captures: frozenset[str] = frozenset()) -> Block:
-    """The terms of a block. `what` names it in errors; in a replacement `captures` are the operator names it may call.
+_NO_FORMULAS: Formulas = {}
 
+
+def read_block(data: Data, what: str, captures: frozenset[str] = frozenset(), formulas: Formulas = _NO_FORMULAS) -> Block:
+    """The terms of a block, each formula that it uses written out.
+
+    `what` names it in errors; in a replacement `captures` are the operator names it may call. formulas: those that it may use.
     Raises PatternError, with the place.
     """
-    code, statements = parse_block(data, what)
-    reader = _Reader(code, captures)
-    assignments: list[Assignment] = []
+    code, statements = parse_block(data, what, marks=True)
+    reader = _Reader(code, captures, formulas, _names(statements))
     for statement in statements:
-        assignments.append(reader.assignment(statement, frozenset(n for a in assignments for n in a.names)))
-    if not assignments:
+        reader.line(statement)
+    if not reader.lines:
         raise PatternError(f"`{what}` is empty", span=data.span, hint="write `y = Operator(x)`")
-    return Block(tuple(assignments))
+    reader.check_marks()
+    return Block(tuple(reader.lines))
+
+
+def read_formula(data: Data, name: str, formulas: Formulas) -> tuple[tuple[Assignment, ...], tuple[Term, ...]]:
+    """The lines of a formula, and its results, which its last line gives. Raises PatternError, with the place."""
+    code, statements = parse_block(data, name, marks=True)
+    reader = _Reader(code, frozenset(), formulas, _names(statements))
+    for statement in statements[:-1]:
+        reader.line(statement)
+    last = statements[-1] if statements else None
+    if not isinstance(last, ast.Expr):
+        span = code.span(last) if last is not None else data.span
+        raise PatternError(
+            f"the last line of `{name}` is no term", span=span, hint="end with what it is: `x * Sigmoid(x)`, or `mean, var`"
+        )
+    parts = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
+    results = tuple(reader.term(part) for part in parts)
+    for result in results:
+        check_optional(result)
+    reader.check_marks()
+    return tuple(reader.lines), results
 
 
 def parse_term(text: str) -> Term:
@@ -68,16 +97,31 @@ def parse_assignments(text: str) -> Block:
 
 
 class _Reader:
-    def __init__(self, code: Code, captures: frozenset[str]) -> None:
+    """Reads one block.
+
+    lines: those read so far, the lines of formulas among them. taken: the names of the block, which no inner line may have.
+    """
+
+    def __init__(self, code: Code, captures: frozenset[str], formulas: Formulas, taken: set[str]) -> None:
         self.code = code
         self.captures = captures
+        self.formulas = formulas
+        self.taken = taken
+        self.lines: list[Assignment] = []
+        self.marked: set[Place] = set()
 
     def error(self, node: ast.expr | ast.stmt | ast.keyword, message: str, hint: str | None = None) -> PatternError:
         return PatternError(message, span=self.code.span(node), hint=hint)
 
+    def check_marks(self) -> None:
+        """Raises PatternError at the first `?` that marks nothing."""
+        for line, column in sorted(self.code.marks - self.marked):
+            raise PatternError("`?` marks no value", span=self.code.scalar.at(line, column + 1), hint=USAGE)
+
     # Assignments
 
-    def assignment(self, statement: ast.stmt, assigned: frozenset[str]) -> Assignment:
+    def line(self, statement: ast.stmt) -> None:
+        """Read one line."""
         if isinstance(statement, ast.Expr):
             words = self.code.words(statement.value)
             raise self.error(statement, "not an assignment", f"name the result: `y = {words}`")
@@ -86,14 +130,31 @@ class _Reader:
         if len(statement.targets) != 1:
             raise self.error(statement, "two assignments in one line", "write one `name = term` a line")
         names = self.names(statement.targets[0])
+        assigned = {n for line in self.lines for n in line.names}
         for target in _targets(statement.targets[0]):
             if target.id in assigned and target.id != "_":
                 raise self.error(target, f"`{target.id}` is assigned twice", "give the second result its own name")
+        formula = self.formula(statement.value)
+        if formula is not None:
+            assert isinstance(statement.value, ast.Call)
+            self.results(statement, statement.value, formula, names)
+            return
         term = self.term(statement.value)
+        check_optional(term)
         for variable in (t for t in walk(term) if isinstance(t, Variable) and t.name != "_" and t.name in names):
             message = f"`{variable.name}` is used before it is assigned"
             raise PatternError(message, span=variable.span, hint="give the result another name")
-        return Assignment(names, term, self.code.span(statement))
+        self.lines.append(Assignment(names, term, self.code.span(statement)))
+
+    def results(self, statement: ast.stmt, call: ast.Call, formula: Formula, names: tuple[str, ...]) -> None:
+        """The line `a, b = formula(x)`: its results by these names, those that are inner lines as these lines."""
+        if len(names) != len(formula.results):
+            raise self.error(call, f"`{formula}` has {_counted(len(formula.results))}, not {len(names)}", _definition(formula))
+        terms = self.use(call, formula, names)
+        for name, term in zip(names, terms, strict=True):
+            check_optional(term)
+            if name != "_" and not (isinstance(term, Variable) and term.name == name):
+                self.lines.append(Assignment((name,), term, self.code.span(statement)))
 
     def names(self, target: ast.expr) -> tuple[str, ...]:
         names = _targets(target)
@@ -114,7 +175,7 @@ class _Reader:
     def term(self, node: ast.expr) -> Term:
         match node:
             case ast.Name():
-                return self.constant_name(node) or self.variable(node)
+                return self.constant_name(node) or self.value(node)
             case ast.Constant() | ast.List() | ast.Tuple():
                 return self.literal(node)
             case ast.UnaryOp():
@@ -133,6 +194,16 @@ class _Reader:
                 raise self.error(node, "`if` is not a term", "alternatives are written `p | q`")
             case _:
                 raise self.error(node, f"`{self.code.words(node)}` is not a term", "write `y = Operator(x) + z`")
+
+    def value(self, node: ast.Name) -> Variable:
+        """The name of a value where it is used, which may be marked as optional."""
+        variable, place = self.variable(node), self.code.mark(node)
+        if place not in self.code.marks:
+            return variable
+        self.marked.add(place)
+        if variable.name == "_":
+            raise self.error(node, "`_` is any value, also none", "leave the `?` out")
+        return Variable(variable.name, variable.span, optional=True)
 
     def variable(self, node: ast.Name) -> Variable:
         name = node.id
@@ -239,6 +310,13 @@ class _Reader:
             return self.word(node, node.func.id)
         if isinstance(node.func, ast.Name) and node.func.id == "sqrt":
             return self.square_root(node)
+        formula = self.formula(node)
+        if formula is not None:
+            if len(formula.results) > 1:
+                names = ", ".join("abcdefgh"[: len(formula.results)])
+                hint = f"name them in a line of their own, `{names} = {formula}`"
+                raise self.error(node, f"`{formula}` has {_counted(len(formula.results))}", hint)
+            return self.use(node, formula, ())[0]
         operators, capture = self.head(node.func)
         arguments: list[Term] = []
         for argument in node.args:
@@ -248,6 +326,32 @@ class _Reader:
             arguments.append(Omitted(self.code.span(argument)) if omitted else self.term(argument))
         keywords, rest = self.keywords(node)
         return Apply(operators, tuple(arguments), keywords, rest, capture, self.code.span(node))
+
+    def formula(self, node: ast.expr) -> Formula | None:
+        """The formula that `node` uses, or None."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)) or node.func.id in self.captures:
+            return None
+        return self.formulas.get(node.func.id)
+
+    def use(self, node: ast.Call, formula: Formula, names: tuple[str, ...]) -> tuple[Term, ...]:
+        """The results of a formula; its lines are added to those of the block."""
+        keywords, rest = self.keywords(node)
+        named = dict(keywords)
+        wrong = next((k for k in node.keywords if k.arg is not None and k.arg not in formula.parameters[len(node.args) :]), None)
+        given = len(node.args) + len(named)
+        if wrong is not None or rest is not None or given != len(formula.parameters):
+            said = (
+                f"has no `{wrong.arg}` here"
+                if wrong is not None
+                else f"takes {_counted(len(formula.parameters), 'value')}, not {given}"
+            )
+            raise self.error(node if wrong is None else wrong, f"`{formula}` {said}", _definition(formula))
+        arguments = [*map(self.term, node.args), *(named[p] for p in formula.parameters[len(node.args) :])]
+        lines, results = written_out(formula, arguments, names, self.taken)
+        for line in lines:
+            check_optional(line.term)
+        self.lines += lines
+        return results
 
     def keywords(self, node: ast.Call) -> tuple[tuple[tuple[str, Term], ...], str | None]:
         found: dict[str, Term] = {}
@@ -303,14 +407,14 @@ class _Reader:
         return Operator(name, "" if qualified == "ai.onnx" else qualified)
 
     def lower_case_call(self, func: ast.Name) -> PatternError:
-        near = spelling.nearest(func.id, (*WORDS, "sqrt", *self.captures))
+        near = spelling.nearest(func.id, (*WORDS, "sqrt", *self.captures, *self.formulas))
         camel = "".join(w[:1].upper() + w[1:] for w in func.id.split("_"))
         hint = (
             f"did you mean `{near}`?"
             if near
             else f"operators are CamelCase: `{camel}(…)`; the words are {', '.join(WORDS)}, sqrt"
         )
-        return self.error(func, f"`{func.id}` is not a word of the language", hint)
+        return self.error(func, f"`{func.id}` is neither a word of the language nor a formula", hint)
 
     def attribute_error(self, node: ast.Attribute) -> PatternError:
         if node.attr[0].isupper():
@@ -361,6 +465,19 @@ class _Reader:
 def _targets(target: ast.expr) -> list[ast.Name]:
     parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
     return [part for part in parts if isinstance(part, ast.Name)]
+
+
+def _names(statements: Iterable[ast.stmt]) -> set[str]:
+    """Every name in a block."""
+    return {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)}
+
+
+def _counted(number: int, what: str = "result") -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _definition(formula: Formula) -> str:
+    return f"it is defined as `{formula}` in {formula.span}" if formula.span is not None else f"it is `{formula}`"
 
 
 def _alternatives(term: Term) -> tuple[Term, ...]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from onnx_subgraph.errors import Span
+from onnx_subgraph.operators.names import qualified
 
 Scalar = bool | int | float | str
 Static = Scalar | tuple["Static", ...]
@@ -33,21 +34,23 @@ class Operator:
     domain: str = ""
 
     def __str__(self) -> str:
-        return f"{self.domain}.{self.name}" if self.domain else self.name
+        return qualified((self.domain, self.name))
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A named value. The first use binds it, every later use is the same value; `_` is any value, also none.
 
-    A name on the left of an assignment of the same block stands for that assignment's result.
+    A name on the left of an assignment of the same block stands for that assignment's result. optional: whether it may be
+    absent here, `b?`: an input that is left out, an addend or a factor that is not there.
     """
 
     name: str
     span: Span | None = _span()
+    optional: bool = False
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name}?" if self.optional else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +213,25 @@ def children(term: Term) -> tuple[Term, ...]:
             return (source, *(t for _, t in sizes))
         case _:
             return ()
+
+
+def mapped(term: Term, change: Callable[[Term], Term]) -> Term:
+    """A new term, in whose place of each term directly inside `term` stands what `change` makes of it."""
+
+    def pairs(given: tuple[tuple[str, Term], ...]) -> tuple[tuple[str, Term], ...]:
+        return tuple((key, change(value)) for key, value in given)
+
+    match term:
+        case Apply(arguments=arguments, keywords=keywords):
+            return replace(term, arguments=tuple(map(change, arguments)), keywords=pairs(keywords))
+        case Chain(items=items):
+            return replace(term, items=tuple((change(item), inverse) for item, inverse in items))
+        case Either(alternatives=alternatives):
+            return replace(term, alternatives=tuple(map(change, alternatives)))
+        case Rearrange(source=source, sizes=sizes):
+            return replace(term, source=change(source), sizes=pairs(sizes))
+        case _:
+            return replace(term)
 
 
 def walk(term: Term) -> Iterator[Term]:

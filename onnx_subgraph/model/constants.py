@@ -7,7 +7,8 @@ half is `see_through`: the value behind operators that hand their input on uncha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import prod
 
 import numpy as np
 import onnx_ir as ir
@@ -95,6 +96,13 @@ class Constants:
             return bool(element)
         return int(element) if array.dtype.kind in "iu" else float(element)
 
+    def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """The tensor that a constant holds, unread where it is stored, computed where it is not; None for any other value."""
+        if not self.is_constant(value):
+            return None
+        array = self.array(value) if value.const_value is None else None
+        return value.const_value if array is None else ir.tensor(array, dtype=value.dtype)
+
     def see_through(self, value: ir.Value) -> ir.Value:
         """The value behind operators that hand on their input unchanged (Identity, inference Dropout, a Cast to the same type).
 
@@ -122,7 +130,10 @@ class Constants:
         node = value.producer()
         if node is None or node.domain:
             return False
-        if any(attribute.is_ref() for attribute in node.attributes.values()):
+        operator = node.op_type
+        if operator not in _OF_THEIR_OWN and value.dtype not in _OF_SHAPES and not self._of_constants(node.inputs):
+            return False  # as nearly every value of a model
+        if node.attributes and any(attribute.is_ref() for attribute in node.attributes.values()):
             return False
         if node.op_type == "Constant":
             return "sparse_value" not in node.attributes
@@ -140,7 +151,11 @@ class Constants:
         operands = node.inputs
         if node.op_type == "CastLike" and value.dtype is not None:
             operands = node.inputs[:1]  # of the other operand only the type is asked, and it is known
-        return bool(operands) and all(operand is None or self._constant.get(operand, False) for operand in operands)
+        return bool(operands) and self._of_constants(operands)
+
+    def _of_constants(self, operands: Iterable[ir.Value | None]) -> bool:
+        constant = self._constant
+        return all(operand is None or constant.get(operand, False) for operand in operands)
 
     # What it is
 
@@ -173,7 +188,7 @@ class Constants:
             return None
         size = _static_bytes(value)
         if size is None and node.op_type == "ConstantOfShape" and operands[0] is not None:
-            size = 8 * _product(operands[0].tolist())
+            size = 8 * prod(operands[0].tolist())
         if size is None and (node.op_type in _GROWING or sum(array.nbytes for array in operands if array is not None) > 4096):
             return None
         if size is not None and size > self._limit:
@@ -193,11 +208,11 @@ class Constants:
 
     def _handed_on(self, value: ir.Value) -> ir.Value | None:
         node = value.producer()
-        if node is None or node.domain or not node.inputs:
+        rule = None if node is None or node.domain else _TRANSPARENT.get(node.op_type)
+        if rule is None or node is None or not node.inputs:
             return None
-        rule = _TRANSPARENT.get(node.op_type)
         source = node.inputs[0]
-        if rule is None or source is None or value is not node.outputs[0] or value is source:
+        if source is None or value is not node.outputs[0] or value is source:
             return None
         return source if rule(self, node, source, value) else None
 
@@ -267,6 +282,12 @@ _TRANSPARENT: dict[str, _Rule] = {
 }
 
 
+_OF_THEIR_OWN = frozenset({*_TRANSPARENT, "Constant", "CastLike"})
+"""Operators whose result can be constant though one of their operands is not."""
+_OF_SHAPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, None})
+"""The element types in which inference follows shapes."""
+
+
 def _inputs_first(
     value: ir.Value, known: dict[ir.Value, bool] | dict[ir.Value, np.ndarray | None], alone: Callable[[ir.Value], bool]
 ) -> list[ir.Value]:
@@ -296,7 +317,7 @@ def _constant_node(node: ir.Node) -> np.ndarray | None:
     """The elements of a `Constant` node in each of its forms but the sparse one."""
     for name, attribute in node.attributes.items():
         if name == "value":
-            return np.asarray(attribute.as_tensor().numpy()).view()
+            return np.asarray(attribute.value.numpy()).view()  # `as_tensor` checks the protocol, which takes long
         if name == "value_float":
             return np.array(attribute.as_float(), dtype=np.float32)
         if name == "value_int":
@@ -323,13 +344,5 @@ def _shape_data(value: ir.Value) -> np.ndarray | None:
 
 
 def _static_bytes(value: ir.Value) -> int | None:
-    if value.shape is None or not all(isinstance(dim, int) for dim in value.shape):
-        return None
-    return _product([int(dim) for dim in value.shape]) * 8  # type: ignore[arg-type]  # all are int
-
-
-def _product(sizes: list[int]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result
+    sizes = [] if value.shape is None else [dim for dim in value.shape if isinstance(dim, int)]
+    return None if value.shape is None or len(sizes) < len(value.shape) else prod(sizes) * 8

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies, operands
+from onnx_subgraph.operators.names import operator_of
 
 PROBLEM = "onnx_subgraph.inference_problem"
 """Key in `Node.meta`: what the rule of its operator stumbled over; in `Model.meta`: what ended the inference."""
@@ -71,7 +72,7 @@ def _of_input(value: ir.Value) -> Gap:
 
 
 def _of_node(node: ir.Node, model: ir.Model) -> Gap:
-    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    operator = operator_of(node)
     unknown = [value for value in node.outputs if _is_unknown(value)]
     named = " and ".join(f"`{value.name}`" for value in unknown)
     reason = _reason(node, operator, model)

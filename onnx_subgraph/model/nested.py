@@ -18,6 +18,11 @@ def bodies(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
+def graph_of(owner: ir.Graph | ir.Function) -> ir.Graph:
+    """The graph of a function; a graph is its own."""
+    return owner.graph if isinstance(owner, ir.Function) else owner
+
+
 def count(node: ir.Node) -> int:
     """How many nodes a node is, those in its bodies counted."""
     return 1 + sum(count(inner) for body in bodies(node) for inner in body)
@@ -35,4 +40,7 @@ def operands(node: ir.Node) -> Iterator[ir.Value]:
 def reads(node: ir.Node) -> Iterator[ir.Value]:
     """Every value that a node reads and does not hold itself: its inputs, and what its bodies capture."""
     inner = {graph for body in bodies(node) for graph in (body, *body.subgraphs())}
+    if not inner:  # as of nearly every node
+        yield from (v for v in node.inputs if v is not None)
+        return
     yield from (v for v in operands(node) if v.graph not in inner)

@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_subgraph.errors import ModelError
+from onnx_subgraph.model.nested import graph_of
 
 _LONG_NAME = "ai.onnx"
 
@@ -48,7 +49,7 @@ def tidy(model: ir.Model, path: Path) -> None:
         if any(node.domain == "com.microsoft" for node in owner.all_nodes()):
             owner.opset_imports.setdefault("com.microsoft", 1)
     for owner in owners:
-        graph = owner.graph if isinstance(owner, ir.Function) else owner
+        graph = graph_of(owner)
         if _is_sorted(graph):
             continue
         try:

@@ -18,8 +18,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnx_subgraph.language import term as syntax
+from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.pattern import Example, Pattern
-from onnx_subgraph.matching.layout import parse_recipe
+from onnx_subgraph.matching.rearrangement import parse_recipe
 from onnx_subgraph.operators import Schema, schema
 from onnx_subgraph.proving import layout
 from onnx_subgraph.proving.draw import draw
@@ -259,7 +260,7 @@ class Builder:
     def chain(self, term: syntax.Chain) -> str:
         """A sum or product in the order and grouping of the spelling."""
         join, part, turn = ("Add", "Sub", "Neg") if term.operator == "+" else ("Mul", "Div", "Reciprocal")
-        parts = [(self.value(t), inverse) for t, inverse in self.flat(term)]
+        parts = [(self.value(t), inverse) for t, inverse in self.flat(term) if self.is_there(t)]
         if self.spelling.seed:
             self.order.shuffle(parts)
         while len(parts) > 1:
@@ -274,6 +275,10 @@ class Builder:
             parts[at : at + 2] = [pair]
         value, inverse = parts[0]
         return self.node(turn, [value]) if inverse else value
+
+    def is_there(self, term: syntax.Term) -> bool:
+        """Whether an argument or an item of a chain is there, as the spelling says of an optional one."""
+        return not is_optional(term) or not self.choice(term)
 
     def flat(self, term: syntax.Chain) -> list[tuple[syntax.Term, bool]]:
         """The items, those of nested chains of the same operator among them when the spelling regroups."""
@@ -309,7 +314,7 @@ class Builder:
         """A positional argument; `_` is left out, and where that can't be it is what makes the operator do the least."""
         if isinstance(term, syntax.Literal) and isinstance(term.value, int) and operator == "Range":
             return self.constant(term.value, "int64")  # beside captured integers
-        if isinstance(term, syntax.Omitted):
+        if isinstance(term, syntax.Omitted) or not self.is_there(term):
             return ""
         if not isinstance(term, syntax.Variable) or term.name != "_":
             return self.value(term)

@@ -7,20 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
 from onnx import helper
 
 from onnx_subgraph.language import term as syntax
+from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.recipe import UNCHANGED
 from onnx_subgraph.operators import schema
-from onnx_subgraph.proving.spelling import UnbuildableError
+from onnx_subgraph.proving.spelling import Spelling, UnbuildableError
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
-if TYPE_CHECKING:
-    from onnx_subgraph.proving.instance import Builder
+
+class Builder(Protocol):
+    """What builds an instance of a pattern, as far as words of layout need it."""
+
+    pattern: Pattern
+    spelling: Spelling
+    nodes: list[onnx.NodeProto]
+    initializers: list[onnx.TensorProto]
+    feeds: dict[str, np.ndarray]
+    domains: set[str]
+    sizes: dict[str, int]
+
+    def node(
+        self, operator: str, inputs: list[str], attributes: dict[str, Any] | None = None, outputs: int = 1, domain: str = ""
+    ) -> str:
+        """The first result of a new node."""
+        ...
+
+    def numbers(self, values: list[int]) -> str:
+        """An initializer of these integers."""
+        ...
+
+    def value(self, term: syntax.Term) -> str:
+        """The value of a term."""
+        ...
+
+    def static(self, term: syntax.Term) -> Any:
+        """What a static term stands for."""
+        ...
 
 
 def rearrange(builder: Builder, term: syntax.Rearrange) -> str:

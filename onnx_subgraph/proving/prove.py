@@ -90,7 +90,7 @@ class _Proof:
 
     def run(self) -> Proof:
         self.targets = dict.fromkeys(self.pattern.targets, 0)
-        if self.pattern.grow is None:
+        if self.pattern.is_formula:
             self.instances()
         else:
             for mutant in (m for case in self.pattern.fuses for m in mutants(given(case))):

@@ -27,7 +27,8 @@ class UnbuildableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """chosen: the `id` of each Either, or Apply with several operators, → the index of its alternative.
+    """chosen: the `id` of each Either, Apply with several operators, or optional Variable (1: without it) → the index of its
+    alternative.
 
     seed: of the order and grouping of chains; 0 is as written. dtype: of the example's float32 values.
     storage: of scalar constants. symbolic: whether the first dimension is symbolic. mixed: whether the inputs are narrower
@@ -102,7 +103,7 @@ def base_spellings(pattern: Pattern) -> Iterator[Spelling]:
 
 
 def points(pattern: Pattern) -> dict[int, tuple[str, ...]]:
-    """Where a formula has alternatives: the `id` of the term → its alternatives in words."""
+    """Where a formula has alternatives, or may lack something: the `id` of the term → its alternatives in words."""
     found: dict[int, tuple[str, ...]] = {}
     for assignment in pattern.match:
         for term in syntax.walk(assignment.term):
@@ -110,6 +111,8 @@ def points(pattern: Pattern) -> dict[int, tuple[str, ...]]:
                 found[id(term)] = tuple(str(a) for a in term.alternatives)
             elif isinstance(term, syntax.Apply) and len(term.operators) > 1:
                 found[id(term)] = tuple(f"{o} of {term}" for o in term.operators)
+            elif isinstance(term, syntax.Variable) and term.optional:
+                found[id(term)] = (f"with {term.name}", f"without {term.name}")
     return found
 
 
@@ -126,8 +129,16 @@ def _choices(pattern: Pattern, mixtures: int = 2) -> list[Mapping[int, int]]:
     made += [{**first, **outer[point]} for point in counts]
     draw = random.Random(7)
     made += [{point: draw.randrange(count) for point, count in counts.items()} for _ in range(mixtures if len(counts) > 1 else 0)]
-    unique = {tuple(m.items()): m for m in made}
+    unique = {tuple(m.items()): m for m in (_agreeing(pattern, m) for m in made)}
     return list(islice(unique.values(), MOST_CHOICES))
+
+
+def _agreeing(pattern: Pattern, chosen: Mapping[int, int]) -> Mapping[int, int]:
+    """The same choices, but that a name which is optional in several places is absent in all of them where it is in one."""
+    terms = (t for a in pattern.match for t in syntax.walk(a.term))
+    optional = [t for t in terms if isinstance(t, syntax.Variable) and t.optional]
+    absent = {t.name for t in optional if chosen[id(t)]}
+    return {**chosen, **{id(t): int(t.name in absent) for t in optional}}
 
 
 def _outer(pattern: Pattern) -> dict[int, dict[int, int]]:
@@ -137,6 +148,8 @@ def _outer(pattern: Pattern) -> dict[int, dict[int, int]]:
 
     def visit(term: syntax.Term, so_far: dict[int, int]) -> None:
         if isinstance(term, syntax.Variable):
+            if term.optional:
+                needed[id(term)] = so_far
             if term.name not in lines or len(so_far) < len(lines[term.name]):
                 lines[term.name] = so_far
         elif isinstance(term, syntax.Either):

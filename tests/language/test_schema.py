@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from onnx_subgraph.language import grow, reading
+from onnx_subgraph.language import grow, operator_reading, reading
 from onnx_subgraph.language.library import built_in_packs, pattern_files
 from onnx_subgraph.language.pattern import TARGETS
 
 SCHEMA = json.loads((Path(reading.__file__).parent / "pattern.schema.json").read_text(encoding="utf-8"))
+OPERATOR_SCHEMA = json.loads((Path(reading.__file__).parent / "operator.schema.json").read_text(encoding="utf-8"))
 SAMPLES = Path(__file__).parent / "data"
 
 
@@ -23,6 +24,8 @@ def test_the_schema_has_the_keys_of_the_reader() -> None:
     assert tuple(properties["grow"]["properties"]) == grow.KEYS
     assert SCHEMA["$defs"]["assumption"]["enum"] == list(reading.ASSUMPTIONS)
     assert all(entry.get("description") for entry in properties.values())
+    assert tuple(OPERATOR_SCHEMA["properties"]) == operator_reading.KEYS
+    assert all(entry.get("description") for entry in OPERATOR_SCHEMA["properties"].values())
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,8 @@ def test_the_schema_has_the_keys_of_the_reader() -> None:
 )
 def test_the_schema_accepts_what_the_reader_accepts(file: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(yaml.safe_load(file.read_text(encoding="utf-8")), SCHEMA)
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    jsonschema.validate(content, OPERATOR_SCHEMA if "operator" in content else SCHEMA)
 
 
 @pytest.mark.parametrize(

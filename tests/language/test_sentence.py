@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_subgraph.errors import PatternError
-from onnx_subgraph.language.pattern import Expression
+from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.sentence import (
     UnknownFact,
     evaluate,

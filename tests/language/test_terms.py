@@ -26,6 +26,7 @@ from onnx_subgraph.language.term import (
 )
 
 names = st.sampled_from(["x", "y", "scale", "bias_1", "_", "é"])
+optionals = st.builds(Variable, st.sampled_from(["b", "scale", "é"]), st.none(), st.just(True))
 operators = st.builds(
     Operator, st.sampled_from(["Erf", "Relu", "Gelu", "MatMul", "Neg"]), st.sampled_from(["", "com.microsoft", "a.b"])
 )
@@ -48,15 +49,25 @@ def either(terms: list[Term]) -> Term:
     return Either(tuple(b for a in terms for b in (a.alternatives if isinstance(a, Either) else (a,))))
 
 
+def has_something(term: Term) -> bool:
+    """Whether a chain is one that may be written: something is left of it where all that is optional is absent."""
+    return (
+        not isinstance(term, Chain)
+        or any(not isinstance(t, Literal) and not (isinstance(t, Variable) and t.optional) for t, _ in term.items)
+        or not any(isinstance(t, Variable) and t.optional for t, _ in term.items)
+    )
+
+
 def grown(inner: st.SearchStrategy[Term]) -> st.SearchStrategy[Term]:
     keywords = st.dictionaries(st.sampled_from(["axis", "alpha", "to"]), inner, max_size=2).map(lambda d: tuple(d.items()))
     rest = st.none() | st.just("rest")
     several = st.lists(operators, min_size=1, max_size=3).map(tuple)
-    arguments = st.lists(inner | st.just(Omitted()), max_size=3).map(tuple)
+    arguments = st.lists(inner | st.just(Omitted()) | optionals, max_size=3).map(tuple)
+    items = st.lists(st.tuples(inner | optionals, st.booleans()), min_size=1, max_size=3)
     return st.one_of(
         st.builds(Apply, several, arguments, keywords, rest, st.none() | st.just("act")),
         st.builds(Apply, st.just(()), arguments, keywords, rest, st.just("act")),
-        st.builds(chain, inner, st.lists(st.tuples(inner, st.booleans()), min_size=1, max_size=3), st.sampled_from("+*")),
+        st.builds(chain, inner, items, st.sampled_from("+*")).filter(has_something),
         st.lists(inner, min_size=2, max_size=3).map(either),
         st.builds(Rearrange, st.just("rearrange"), inner, st.just("b (h d) -> b h d"), st.just((("h", Literal(8)),))),
         st.builds(Rearrange, st.just("split"), inner, st.just(""), st.just((("axis", Literal(-1)), ("parts", Literal(2))))),

@@ -1,4 +1,4 @@
-"""The patterns that docs/language.md shows for several outputs hold their proof."""
+"""The patterns that docs/language.md shows hold their proof; of several outputs, every one is provided."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.proving import prove
 from tests.matching.graphs import found, model
 
-TEXT = (Path(__file__).parents[2] / "docs" / "language.md").read_text(encoding="utf-8").partition("## Several outputs")[2]
-(WRITTEN,) = re.findall(r"<!-- pattern -->\n```yaml\n(.*?)```\n", TEXT.partition("\n## ")[0], re.DOTALL)
+TEXT = (Path(__file__).parents[2] / "docs" / "language.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"<!-- pattern -->\n```yaml\n(.*?)```\n", re.DOTALL)
+DOCUMENTED = {re.search(r"^id: (.*)$", text, re.MULTILINE)[1]: text for text in BLOCK.findall(TEXT)}  # type: ignore[index]
+(WRITTEN,) = BLOCK.findall(TEXT.partition("## Several outputs")[2].partition("\n## ")[0])
 PLAIN = """
 id: plain
 summary: The parts of a value, each turned
@@ -33,6 +35,13 @@ def test_a_pattern_of_several_outputs_is_proved(text: str, tmp_path: Path) -> No
     proof = prove(pattern)
     assert not proof.failures
     assert all(proof.targets[target] for target in pattern.targets)
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_a_documented_pattern_is_proved(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name.replace('-', '_')}.yaml"
+    path.write_text(DOCUMENTED[name], encoding="utf-8")
+    assert not prove(load_patterns([path], built_in="raises:" in DOCUMENTED[name]).get(name)).failures
 
 
 def test_every_result_of_the_last_line_is_provided(tmp_path: Path) -> None:

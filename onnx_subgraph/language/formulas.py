@@ -1,0 +1,123 @@
+"""`formulas.yaml`: the formulas that the patterns of a pack share.
+
+A key is a formula with its parameters, `silu(x)`; below it stands what it is, the lines that it is made of first. The file lies
+in the folder of the pattern files or in the one above, so that a pack has one for all its groups. Every pattern can use the
+built-in formulas; of two that have a name, a pattern takes the nearer one.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language import spelling
+from onnx_subgraph.language.formula import Formula, Formulas, uses
+from onnx_subgraph.language.source import Data, Fields, Kind, Scalar, read_file, read_text
+from onnx_subgraph.language.syntax import RESERVED, read_formula
+from onnx_subgraph.language.term import Apply, Variable, walk
+
+FORMULA_FILE = "formulas.yaml"
+
+_KEY = re.compile(r"\s*(\w+)\s*\(\s*(\w+(?:\s*,\s*\w+)*)?\s*\)\s*")
+_CALL = re.compile(r"(?<![\w.])([a-z_]\w*)\s*\(")
+_KIND = Kind(
+    PatternError,
+    give="give a file of formulas",
+    begin="start with `name(x): Operator(x)`",
+    one="one file holds the formulas of a pack",
+)
+
+
+def formulas_for(path: Path) -> Formulas:
+    """The formulas that the pattern file `path` may use. Raises PatternError, with the place."""
+    folder = path.absolute().parent
+    found: dict[str, Formula] = dict(built_in_formulas())
+    for near in (folder.parent, folder):
+        if near != built_in_folder() and (near / FORMULA_FILE).is_file():
+            found |= read_formulas(near / FORMULA_FILE, found)
+    return found
+
+
+def used_formulas(path: Path) -> tuple[Formula, ...]:
+    """The formulas that the pattern file `path` uses, those that these use included, in the order of their definition."""
+    known = formulas_for(path)
+    data = read_file(path).get("match")
+    found: dict[str, None] = {}
+    pending = [data.text] if isinstance(data, Scalar) else []
+    while pending:
+        for name in _CALL.findall(pending.pop()):
+            if name in known and name not in found:
+                found[name] = None
+                pending.append(known[name].text)
+    return tuple(formula for name, formula in known.items() if name in found)
+
+
+@cache
+def built_in_folder() -> Path | None:
+    """The folder of the pack that comes with the package: inside it in a wheel, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    return next((f for f in (package / "patterns", package.parent / "patterns") if f.is_dir()), None)
+
+
+@cache
+def built_in_formulas() -> Formulas:
+    """The formulas that come with the package."""
+    folder = built_in_folder()
+    return {} if folder is None or not (folder / FORMULA_FILE).is_file() else read_formulas(folder / FORMULA_FILE, {})
+
+
+def read_formulas(path: Path, known: Formulas) -> dict[str, Formula]:
+    """The formulas of a file; each may use those above it, and `known` ones. Raises PatternError, with the place."""
+    return _formulas(read_file(path, _KIND), known)
+
+
+def parse_formulas(text: str, file: str = FORMULA_FILE) -> dict[str, Formula]:
+    """The formulas that `text` holds. Raises PatternError, with the place."""
+    return _formulas(read_text(text, file, _KIND), {})
+
+
+def _formulas(fields: Fields, known: Formulas) -> dict[str, Formula]:
+    found: dict[str, Formula] = {}
+    for key, data in fields.entries:
+        formula = _formula(key, data, {**known, **found})
+        if formula.name in found:
+            raise PatternError(f"`{formula.name}` is defined twice", span=key.span, hint="give one of the two another name")
+        found[formula.name] = formula
+    return found
+
+
+def _formula(key: Scalar, data: Data, known: Formulas) -> Formula:
+    head = _KEY.fullmatch(key.text)
+    if head is None:
+        hint = "write `name(x, y): …`; a pattern stands in a file of another name"
+        raise PatternError(f"`{key.text}` is not a formula with its parameters", span=key.span, hint=hint)
+    name, parameters = head[1], tuple(p.strip() for p in (head[2] or "").split(",") if p.strip())
+    for word in (name, *parameters):
+        if not word.isidentifier() or word in RESERVED or not (word[0].islower() or word[0] == "_") or word == "_":
+            hint = f"a name is lower-case and none of {', '.join(sorted(RESERVED))}"
+            raise PatternError(f"`{word}` can't be the name of a formula or a parameter", span=key.span, hint=hint)
+    if len(set(parameters)) < len(parameters):
+        raise PatternError(f"`{key.text}` has a parameter twice", span=key.span, hint="give one of the two another name")
+    lines, results = read_formula(data, name, known)
+    text = data.text.rstrip("\n") if isinstance(data, Scalar) else ""
+    formula = Formula(name, parameters, lines, results, text, key.span)
+    _check(formula, key)
+    return formula
+
+
+def _check(formula: Formula, key: Scalar) -> None:
+    known = {*formula.parameters, *(n for line in formula.lines for n in line.names)}
+    for part in (t for whole in formula.terms for t in walk(whole)):
+        if isinstance(part, Variable) and part.name not in known and part.name != "_":
+            wider = f"{formula.name}({', '.join((*formula.parameters, part.name))})"
+            hint = spelling.hint(part.name, known, f"make it a parameter: `{wider}`")
+            raise PatternError(f"`{part.name}` is no parameter of `{formula}`", span=part.span, hint=hint)
+        if isinstance(part, Apply) and (part.capture or part.rest):
+            hint = "capture operators and attributes in the pattern itself"
+            raise PatternError("a formula captures nothing", span=part.span, hint=hint)
+    used = uses(formula)
+    for name in sorted(known - {"_"}):
+        if not used[name]:
+            raise PatternError(f"`{formula}` does not use `{name}`", span=key.span, hint="use it, or leave it out")

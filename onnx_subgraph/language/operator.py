@@ -1,0 +1,200 @@
+"""Canonical operators: a name for what several formulas compute, its definition, and what stands for it on each target.
+
+A formula ends in a call of the operator, under `raises`. Here that call is replaced, once for each target, by the lines that the
+operator's file has for it: the names of those lines get the operator's name as a prefix, so that they meet no name of the
+formula. What comes out is an ordinary replacement.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from onnx_subgraph.errors import PatternError, Span
+from onnx_subgraph.language import spelling
+from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.term import (
+    Apply,
+    Assignment,
+    Block,
+    Literal,
+    Omitted,
+    Rearrange,
+    Term,
+    Variable,
+    mapped,
+    walk,
+)
+from onnx_subgraph.operators.names import OWN_DOMAIN
+
+Definitions = tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """What stands for a canonical operator. without: the arguments that it can't take, of which none may be given."""
+
+    block: Block
+    without: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalOperator:
+    """One operator of our own domain.
+
+    name: in CamelCase. source: where the formula comes from. inputs, attributes: name → what it is; those in `optional` may be
+    left out. let: numbers that the lines need, computed from the attributes. definition: what the operator computes, in
+    operators of the standard. lowerings: target → what stands for it there; of several the one that moves less data.
+    """
+
+    name: str
+    summary: str
+    source: str
+    inputs: Mapping[str, str]
+    attributes: Mapping[str, str]
+    optional: frozenset[str]
+    let: Definitions
+    definition: Block
+    lowerings: Mapping[str, tuple[Lowering, ...]]
+    file: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its lines begin with inside a formula: `rotary_` of `Rotary`."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).lower() + "_"
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """A formula that ends in a canonical operator. call: the line that calls it. before, after: the lines around that."""
+
+    operator: CanonicalOperator
+    before: tuple[Assignment, ...]
+    call: Assignment
+    after: tuple[Assignment, ...]
+    arguments: Mapping[str, Term] = field(default_factory=dict)
+
+    @property
+    def let(self) -> Definitions:
+        """The numbers that the lowerings need: the attributes as they are called here, and what the operator derives of them."""
+        prefix = self.operator.prefix
+        given = {name: self.arguments.get(name) for name in self.operator.attributes}
+        names = {name: prefix + name for name in (*given, *(name for name, _ in self.operator.let))}
+        attributes = tuple((names[name], _expression(term, self.call.span)) for name, term in given.items())
+        return (*attributes, *((names[name], _renamed_expression(e, names)) for name, e in self.operator.let))
+
+    def lowered(self, target: str) -> tuple[Block, ...]:
+        """The replacements for a target: the formula's own lines, with what stands for the operator."""
+        lowerings = self.operator.lowerings.get(target, ())
+        return tuple(self._expanded(one.block) for one in lowerings if one.without.isdisjoint(self.arguments))
+
+    def _expanded(self, block: Block) -> Block:
+        operator = self.operator
+        results = dict(zip(_results(operator.definition), self.call.names, strict=True))
+        names = {name: operator.prefix + name for name in (*operator.inputs, *operator.attributes, *dict(operator.let))}
+        names |= {name: operator.prefix + name for name in block.names} | results
+        used = {term.name for line in block for term in walk(line.term) if isinstance(term, Variable)}
+        inputs = (
+            Assignment((names[name],), self.arguments.get(name, Omitted(self.call.span)), self.call.span)
+            for name in operator.inputs
+            if name in used
+        )
+        lines = (
+            Assignment(tuple(names.get(n, n) for n in line.names), _renamed(line.term, names, operator.prefix), line.span)
+            for line in block
+        )
+        return Block((*self.before, *inputs, *lines, *self.after))
+
+
+def read_raised(block: Block, known: Mapping[str, CanonicalOperator]) -> Raised:
+    """What a formula raises. Raises PatternError, with the place, where that is not one call of a known operator."""
+    calls = [
+        (position, term)
+        for position, line in enumerate(block)
+        for term in walk(line.term)
+        if isinstance(term, Apply) and any(o.domain == OWN_DOMAIN for o in term.operators)
+    ]
+    if len(calls) != 1:
+        span = block.assignments[-1].span if not calls else calls[1][1].span
+        raise PatternError(
+            f"`raises` calls {'no' if not calls else 'more than one'} canonical operator",
+            span=span,
+            hint=f"write one line `y = {OWN_DOMAIN}.{next(iter(sorted(known)), 'Name')}(…)`",
+        )
+    position, call = calls[0]
+    line = block.assignments[position]
+    if line.term is not call:
+        raise PatternError(
+            "a canonical operator stands on a line of its own", span=call.span, hint="name its result, and use that"
+        )
+    operator = known.get(call.operators[0].name)
+    if operator is None:
+        hint = spelling.hint(call.operators[0].name, known, f"the canonical operators are {', '.join(sorted(known))}")
+        raise PatternError(f"`{call.operators[0]}` is not a canonical operator", span=call.span, hint=hint)
+    lines = block.assignments
+    raised = Raised(operator, lines[:position], line, lines[position + 1 :], _arguments(call, operator))
+    wanted = _results(operator.definition)
+    if len(line.names) != len(wanted):
+        raise PatternError(f"`{operator.name}` has {len(wanted)} results", span=line.span, hint=f"name {len(wanted)}")
+    return raised
+
+
+def _arguments(call: Apply, operator: CanonicalOperator) -> dict[str, Term]:
+    """The arguments by name, without those that are left out."""
+    inputs = tuple(operator.inputs)
+    usage = f"it is `{signature(operator)}`"
+    if len(call.arguments) > len(inputs) or call.rest or call.capture:
+        raise PatternError(f"`{operator.name}` takes at most {len(inputs)} inputs", span=call.span, hint=usage)
+    found = dict(zip(inputs, call.arguments, strict=False))
+    for name, term in call.keywords:
+        if name in found or name not in (*inputs, *operator.attributes):
+            what = "is given twice" if name in found else f"is not an argument of `{operator.name}`"
+            raise PatternError(f"`{name}` {what}", span=term.span or call.span, hint=usage)
+        if name in operator.attributes and not isinstance(term, Variable | Literal):
+            raise PatternError(f"`{name}` is a number or a name", span=term.span, hint="give the number a name in `let`")
+        found[name] = term
+    for name in (*inputs, *operator.attributes):
+        if name not in found and name not in operator.optional:
+            raise PatternError(f"`{operator.name}` needs `{name}`", span=call.span, hint=usage)
+    return {name: term for name, term in found.items() if not isinstance(term, Omitted)}
+
+
+def signature(operator: CanonicalOperator) -> str:
+    """How the operator is called: `Rotary(x, cos, sin, interleaved=…)`."""
+    inputs = [f"[{n}]" if n in operator.optional else n for n in operator.inputs]
+    attributes = [f"[{n}=…]" if n in operator.optional else f"{n}=…" for n in operator.attributes]
+    return f"{operator.name}({', '.join([*inputs, *attributes])})"
+
+
+def _results(definition: Block) -> tuple[str, ...]:
+    return definition.assignments[-1].names
+
+
+def _expression(term: Term | None, span: Span | None) -> Expression:
+    """An attribute as it is given, for `let`: a name, a literal, or None."""
+    text = "None" if term is None else repr(term.value) if isinstance(term, Literal) else str(term)
+    return Expression(text, ast.parse(text, mode="eval").body, span)
+
+
+def _renamed_expression(expression: Expression, names: Mapping[str, str]) -> Expression:
+    tree = ast.parse(expression.text, mode="eval").body
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+    return Expression(ast.unparse(tree), tree, expression.span)
+
+
+def _renamed(term: Term, names: Mapping[str, str], prefix: str) -> Term:
+    """A term whose names are others, the axes of its recipes with the prefix."""
+    match term:
+        case Variable(name=name):
+            return replace(term, name=names.get(name, name))
+        case Rearrange(recipe=recipe, sizes=sizes) if recipe:
+            term = replace(
+                term,
+                recipe=re.sub(r"[A-Za-z_]\w*", lambda axis: prefix + axis[0], recipe),
+                sizes=tuple((prefix + axis, size) for axis, size in sizes),
+            )
+    return mapped(term, lambda inner: _renamed(inner, names, prefix))

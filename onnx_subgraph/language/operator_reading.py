@@ -1,0 +1,123 @@
+"""The file of a canonical operator → `CanonicalOperator`.
+
+What is held here: known keys, one definition, and that every name of the lines is an input, an attribute, derived, or assigned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language import spelling
+from onnx_subgraph.language.operator import CanonicalOperator, Lowering
+from onnx_subgraph.language.pattern import TARGETS
+from onnx_subgraph.language.reading import check_keys, read_summary, required
+from onnx_subgraph.language.recipe import recipe_axes
+from onnx_subgraph.language.sentence import free_names, place_of, read_definitions
+from onnx_subgraph.language.source import Data, Fields, Items, read_text_of
+from onnx_subgraph.language.syntax import read_block
+from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
+
+LOWERED = tuple(target for target in TARGETS if target != "function")
+KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *LOWERED)
+"""The keys of an operator's file, in the order they are usually written."""
+_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
+_PARAMETER = re.compile(r"([a-z][a-z0-9_]*)(\?)?")
+
+
+def operator_of(fields: Fields, path: Path) -> CanonicalOperator:
+    """The operator that `fields` describe. Raises PatternError, with the place."""
+    check_keys(fields, KEYS, "a canonical operator")
+    name = read_text_of(required(fields, "operator"), "operator")
+    if _NAME.fullmatch(name.text) is None:
+        raise PatternError(f"`{name.text}` is not an operator's name", span=name.span, hint="write one word in CamelCase")
+    inputs, optional = _parameters(required(fields, "inputs"), "inputs")
+    attributes, left_out = _parameters(fields.get("attributes"), "attributes")
+    operator = CanonicalOperator(
+        name=name.text,
+        summary=read_summary(fields),
+        source=" ".join(read_text_of(required(fields, "source"), "source").text.split()),
+        inputs=inputs,
+        attributes=attributes,
+        optional=optional | left_out,
+        let=() if fields.get("let") is None else read_definitions(required(fields, "let")),
+        definition=read_block(required(fields, "definition"), "definition"),
+        lowerings={
+            target: _lowerings(data, target, (*inputs, *attributes))
+            for target in LOWERED
+            if (data := fields.get(target)) is not None
+        },
+        file=str(path),
+    )
+    _check(operator)
+    return operator
+
+
+def _parameters(data: Data | None, what: str) -> tuple[Mapping[str, str], frozenset[str]]:
+    """The names with what they are, and those that may be left out: `mask?`."""
+    if data is None:
+        return {}, frozenset()
+    if not isinstance(data, Fields):
+        raise PatternError(f"`{what}` is not a mapping", span=data.span, hint=f"write `{what}:` and below it `name: what it is`")
+    found: dict[str, str] = {}
+    optional: set[str] = set()
+    for key, value in data.entries:
+        name = _PARAMETER.fullmatch(key.text)
+        if name is None:
+            raise PatternError(
+                f"`{key.text}` is not a name", span=key.span, hint="write it in lower case, with `?` if it is optional"
+            )
+        found[name[1]] = " ".join(read_text_of(value, key.text).text.split())
+        if name[2]:
+            optional.add(name[1])
+    return found, frozenset(optional)
+
+
+def _lowerings(data: Data, target: str, arguments: Collection[str]) -> tuple[Lowering, ...]:
+    return tuple(_lowering(item, target, arguments) for item in (data.items if isinstance(data, Items) else (data,)))
+
+
+def _lowering(data: Data, target: str, arguments: Collection[str]) -> Lowering:
+    if not isinstance(data, Fields):
+        return Lowering(read_block(data, target))
+    check_keys(data, ("without", "lines"), "a lowering")
+    names = data.get("without")
+    items = names.items if isinstance(names, Items) else () if names is None else (names,)
+    for name in (read_text_of(item, "without") for item in items):
+        if name.text not in arguments:
+            raise PatternError(f"`{name.text}` is not an argument", span=name.span, hint=spelling.hint(name.text, arguments))
+    without = frozenset(read_text_of(item, "without").text for item in items)
+    return Lowering(read_block(required(data, "lines"), target), without)
+
+
+def _check(operator: CanonicalOperator) -> None:
+    """Raises PatternError at the first name that nothing gives, and where a lowering does not give the results."""
+    results = operator.definition.assignments[-1].names
+    attributes = {*operator.attributes}
+    for name, expression in operator.let:
+        for used in free_names(expression):
+            if used not in attributes:
+                hint = spelling.hint(used, attributes, "`let` computes with the attributes")
+                raise PatternError(f"`{used}` is not an attribute", span=place_of(expression, used), hint=hint)
+        attributes.add(name)
+    for block in (operator.definition, *(one.block for lowerings in operator.lowerings.values() for one in lowerings)):
+        _check_block(block, {*operator.inputs, *attributes})
+        missing = [name for name in results if name not in block.names]
+        if missing:
+            span = block.assignments[-1].span
+            raise PatternError(f"the lines don't give `{missing[0]}`", span=span, hint=f"assign `{missing[0]}` in the last line")
+
+
+def _check_block(block: Block, known: set[str]) -> None:
+    for line in block:
+        for term in walk(line.term):
+            if isinstance(term, Apply) and (term.rest or term.capture):
+                hint = "write the attributes out"
+                raise PatternError("an operator's lines capture nothing", span=term.span, hint=hint)
+            if isinstance(term, Variable) and term.name not in known:
+                axes = {axis for t in walk(line.term) if isinstance(t, Rearrange) for axis in recipe_axes(t.recipe)}
+                words = spelling.hint(term.name, known | axes, "it is neither an input, an attribute, nor assigned above")
+                raise PatternError(f"`{term.name}` has no meaning here", span=term.span, hint=words)
+        known |= set(line.names)

@@ -1,0 +1,122 @@
+"""Whether a value repeats itself along its last axis: the same twice, or each element twice.
+
+Tables of cosines and sines do, since two elements are turned by one angle. It is told from the constant itself, or from how the
+value is computed: a value joined to itself, and whatever is done element by element, row by row, or to other axes afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.constants import Constants
+
+DEEPEST = 16
+"""How many nodes behind a value are looked at."""
+ELEMENTWISE = frozenset({"Abs", "Cast", "Cos", "Exp", "Identity", "Neg", "Reciprocal", "Sin", "Sqrt"})
+BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
+REGROUPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+
+Base = Callable[[Constants, ir.Value], "bool | None"]
+"""Whether a value repeats itself, told from the value and its own node alone; None where that is not known."""
+
+
+def doubled(constants: Constants, value: ir.Value) -> bool | None:
+    """Whether the second half of each row is the first again; None where it is not known."""
+    return _repeats(constants, value, _joined_to_itself, 0)
+
+
+def paired(constants: Constants, value: ir.Value) -> bool | None:
+    """Whether each row has every element twice, one after the other; None where it is not known."""
+    return _repeats(constants, value, _each_twice, 0)
+
+
+def _repeats(constants: Constants, value: ir.Value, base: Base, depth: int) -> bool | None:
+    source = constants.see_through(value)
+    found = base(constants, source)
+    node = source.producer()
+    if found is not None or node is None or node.domain or depth >= DEEPEST:
+        return found
+    rows = _rows(constants, node)
+    # What is made of rows that do not repeat themselves may do so all the same: the absolute values of 1 and -1.
+    return True if rows and all(_repeats(constants, row, base, depth + 1) for row in rows) else None
+
+
+def _rows(constants: Constants, node: ir.Node) -> list[ir.Value]:
+    """The operands whose rows a node leaves whole: its result repeats itself where all of them do. [] where there are none."""
+    inputs = [v for v in node.inputs if v is not None]
+    if node.op_type in BROADCASTING:
+        return [v for v in inputs if _last(v) != 1]
+    if node.op_type in ELEMENTWISE:
+        return inputs[:1]
+    last = _last(node.outputs[0])
+    if last is None or not inputs or _last(inputs[0]) != last:
+        return []
+    whole = node.op_type in REGROUPING or (node.op_type == "Gather" and _is_of_rows(node)) or _keeps_last(constants, node)
+    return inputs[:1] if whole else []
+
+
+def _joined_to_itself(constants: Constants, value: ir.Value) -> bool | None:
+    array = constants.array(value)
+    if array is not None:
+        half = array.shape[-1] // 2 if array.ndim else 0
+        return half > 0 and bool(np.array_equal(array[..., :half], array[..., half:]))
+    node = value.producer()
+    if node is None or node.domain or node.op_type != "Concat" or len(node.inputs) != 2 or not _along_last(node):
+        return None
+    first, second = node.inputs
+    return (
+        True
+        if first is not None and second is not None and constants.see_through(first) is constants.see_through(second)
+        else None
+    )
+
+
+def _each_twice(constants: Constants, value: ir.Value) -> bool | None:
+    array = constants.array(value)
+    if array is not None:
+        return array.ndim > 0 and array.shape[-1] % 2 == 0 and bool(np.array_equal(array[..., ::2], array[..., 1::2]))
+    node = value.producer()
+    if node is None or node.domain or node.op_type != "Reshape" or node.inputs[0] is None:
+        return None
+    pairs = constants.see_through(node.inputs[0])
+    rows, last = (pairs.shape[-2] if pairs.shape is not None and len(pairs.shape) > 1 else None), _last(value)
+    if not (isinstance(rows, int) and last == 2 * rows and _last(pairs) == 2):
+        return None
+    repeated = pairs.producer()
+    if repeated is None or repeated.domain or repeated.inputs[0] is None or _last(repeated.inputs[0]) != 1:
+        return None
+    if repeated.op_type in ("Expand", "Tile"):
+        return True
+    return True if repeated.op_type == "Concat" and _along_last(repeated) and _joined_to_itself(constants, pairs) else None
+
+
+def _last(value: ir.Value) -> int | None:
+    """The size of the last axis, where it is known; 1 of what has no axis."""
+    dim = None if value.shape is None else value.shape[-1] if len(value.shape) else 1
+    return dim if isinstance(dim, int) else None
+
+
+def _along_last(node: ir.Node) -> bool:
+    rank = None if node.outputs[0].shape is None else node.outputs[0].shape.rank()
+    return rank is not None and node.attributes.get_int("axis", 0) in (-1, rank - 1)
+
+
+def _is_of_rows(node: ir.Node) -> bool:
+    """Whether a Gather is along another axis than the last."""
+    table = node.inputs[0]
+    rank = 0 if table is None or table.shape is None else table.shape.rank()
+    return rank > 1 and node.attributes.get_int("axis", 0) % rank != rank - 1
+
+
+def _keeps_last(constants: Constants, node: ir.Node) -> bool:
+    """Whether a node repeats, cuts or moves other axes than the last, whose size stays."""
+    if node.op_type == "Transpose":
+        order = node.attributes.get_ints("perm") or ()
+        return bool(order) and order[-1] == len(order) - 1
+    if node.op_type == "Slice" and len(node.inputs) > 4 and node.inputs[4] is not None:
+        steps = constants.array(node.inputs[4])
+        return steps is not None and bool((steps == 1).all())
+    return node.op_type in ("Slice", "Expand")

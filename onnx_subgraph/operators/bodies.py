@@ -1,0 +1,124 @@
+"""What operators of the standard compute, by their function bodies in the installed onnx.
+
+A body is a graph of simpler operators. Some are fixed; others are made for one call, from its attributes, the types of its
+operands and which of them are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx
+
+Operand = tuple[int, int | None]
+"""The type of a tensor as onnx numbers it, and its rank, None where that does not matter."""
+
+
+def body_version(name: str, opset: int) -> int | None:
+    """The version of an operator whose body says what it means at `opset`, None where none does.
+
+    That is the version of this opset; or the first one, of an operator that came later.
+    """
+    import onnx
+
+    versions = _versions().get(name, ())
+    here = max((v for v in versions if v <= opset), default=min(versions, default=None))
+    if here is None:
+        return None
+    source: Any = onnx.defs.get_schema(name, here, "")  # onnx's type stubs do not know all of a schema
+    return here if source.has_function or source.has_context_dependent_function else None
+
+
+def body(
+    name: str,
+    version: int,
+    attributes: Mapping[str, Any],
+    operands: Sequence[Operand | None],
+    results: int,
+    opset: int | None = None,
+) -> onnx.FunctionProto | None:
+    """The body of one call: the operator of this `version` with these attributes, its first `results` outputs asked for.
+
+    operands: of each input, None where it is left out. opset: that the body should be written for, as far as there is a choice.
+    Attributes are put in; the inputs and outputs of the body are the operator's, in their order. None where this call has none.
+    """
+    import onnx
+
+    source: Any = onnx.defs.get_schema(name, version, "")
+    if source.has_context_dependent_function:
+        made = source.context_dependent_function_opset_versions
+        call = _call(name, attributes, operands, results).SerializeToString()
+        types = [_type(operand).SerializeToString() for operand in operands]
+        data = source.get_context_dependent_function_with_opset_version(_nearest(made, opset), call, types)
+    else:
+        data = source.get_function_with_opset_version(_nearest(source.function_opset_versions, opset))
+    if not data:
+        return None
+    function = onnx.FunctionProto()
+    function.ParseFromString(data)
+    made_here = {*function.input, *(name for node in function.node for name in node.output)}
+    del function.output[results:]
+    while function.output and function.output[-1] not in made_here:  # an optional result of which this call says nothing
+        del function.output[-1]
+    if not function.node or not all(name in made_here for name in function.output) or not function.output:
+        return None
+    _put_in(function, {**_defaults(source), **{a.name: a for a in _call(name, attributes, (), 1).attribute}})
+    return function
+
+
+@lru_cache(maxsize=1)
+def _versions() -> Mapping[str, tuple[int, ...]]:
+    import onnx
+
+    latest = onnx.defs.onnx_opset_version()
+    found: dict[str, list[int]] = {}
+    for source in onnx.defs.get_all_schemas_with_history():
+        if source.domain == "" and not source.deprecated and source.since_version <= latest:
+            found.setdefault(source.name, []).append(source.since_version)
+    return {name: tuple(versions) for name, versions in found.items()}
+
+
+def _nearest(versions: Sequence[int], opset: int | None) -> int:
+    """The latest version up to `opset`, the first where all are later."""
+    return max((v for v in versions if opset is None or v <= opset), default=min(versions))
+
+
+def _call(name: str, attributes: Mapping[str, Any], operands: Sequence[Operand | None], results: int) -> onnx.NodeProto:
+    import onnx
+
+    inputs = [f"i{index}" if operand is not None else "" for index, operand in enumerate(operands)]
+    while inputs and not inputs[-1]:
+        inputs.pop()
+    return onnx.helper.make_node(name, inputs, [f"o{index}" for index in range(results)], **attributes)
+
+
+def _type(operand: Operand | None) -> onnx.TypeProto:
+    import onnx
+
+    if operand is None:
+        return onnx.TypeProto()
+    dtype, rank = operand
+    return onnx.helper.make_tensor_type_proto(dtype, None if rank is None else [None] * rank)
+
+
+def _defaults(source: onnx.defs.OpSchema) -> dict[str, onnx.AttributeProto]:
+    return {name: a.default_value for name, a in source.attributes.items() if a.default_value.name}
+
+
+def _put_in(function: onnx.FunctionProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:
+    """Give every reference to an attribute of the call what the call says."""
+    for node in function.node:
+        for index in reversed(range(len(node.attribute))):
+            attribute = node.attribute[index]
+            if not attribute.ref_attr_name:
+                continue
+            given = attributes.get(attribute.ref_attr_name)
+            if given is None:
+                del node.attribute[index]
+                continue
+            name = attribute.name
+            attribute.CopyFrom(given)
+            attribute.name = name

@@ -1,0 +1,153 @@
+"""Canonical operators: several formulas raise to one, and what stands for it on a target is written once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.language.operator import CanonicalOperator
+from onnx_subgraph.language.operator_reading import operator_of
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.reading import parse_pattern
+from onnx_subgraph.language.source import read_text
+
+SWISH = """\
+operator: Swish
+summary: x · σ(alpha · x), which may be shifted
+source: Ramachandran et al. 2017, https://arxiv.org/abs/1710.05941
+inputs:
+  x: "[…]"
+  shift?: "[…]"
+attributes:
+  alpha: what x is multiplied by
+  twice?: 1 where the result is doubled
+let: |
+  factor = 2.0 if twice is not None else 1.0
+definition: |
+  s = Sigmoid(alpha * x)
+  y = factor * x * s + shift
+onnxruntime:
+  - without: [shift, twice]
+    lines: y = com.microsoft.QuickGelu(x, alpha=alpha)
+  - |
+    q = com.microsoft.QuickGelu(x, alpha=alpha)
+    y = factor * q + shift
+"""
+FORMULA = """\
+id: wide-swish
+summary: x · σ(k · x)
+match: |
+  y = x * Sigmoid(k * x)
+let: |
+  alpha = k
+raises: y = onnx_subgraph.Swish(x, alpha=alpha)
+example: {x: "float32[2, 8]", k: 1.5}
+"""
+
+
+def operator(text: str = SWISH) -> CanonicalOperator:
+    return operator_of(read_text(text, "patterns/operators/swish.yaml"), Path("patterns/operators/swish.yaml"))
+
+
+def formula(text: str = FORMULA) -> Pattern:
+    return parse_pattern(text, "patterns/group/wide_swish.yaml", {"Swish": operator()})
+
+
+def test_a_formula_has_the_lowerings_of_its_operator() -> None:
+    pattern = formula()
+    first, second = pattern.blocks("onnxruntime")
+    assert str(first) == "swish_x = x\ny = com.microsoft.QuickGelu(swish_x, alpha=swish_alpha)"
+    assert "swish_q = com.microsoft.QuickGelu(swish_x, alpha=swish_alpha)" in str(second)
+    assert {name: str(e) for name, e in pattern.let} == {
+        "alpha": "k",
+        "swish_alpha": "alpha",
+        "swish_twice": "None",
+        "swish_factor": "2.0 if swish_twice is not None else 1.0",
+    }
+    assert pattern.name == "Swish" and pattern.targets == ("onnxruntime", "function")
+
+
+def test_what_a_formula_has_for_a_target_holds() -> None:
+    own = "replace:\n  onnxruntime: y = com.microsoft.QuickGelu(x, alpha=k)\nexample:"
+    (block,) = formula(FORMULA.replace("example:", own)).blocks("onnxruntime")
+    assert str(block) == "y = com.microsoft.QuickGelu(x, alpha=k)"
+
+
+def test_a_lowering_is_left_out_where_an_argument_is_given_that_it_cant_take() -> None:
+    shifted = FORMULA.replace("y = x * Sigmoid(k * x)", "y = x * Sigmoid(k * x) + z").replace("Swish(x,", "Swish(x, z,")
+    (block,) = formula(shifted.replace('"float32[2, 8]"', '"float32[2, 8]", z: "float32[2, 8]"')).blocks("onnxruntime")
+    assert "swish_shift = z" in str(block)
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "says"),
+    [
+        (
+            "onnx_subgraph.Swish(x, alpha=alpha)",
+            "onnx_subgraph.Swisch(x, alpha=alpha)",
+            "`onnx_subgraph.Swisch` is not a canonical",
+        ),
+        ("onnx_subgraph.Swish(x, alpha=alpha)", "com.microsoft.QuickGelu(x, alpha=alpha)", "calls no canonical operator"),
+        ("onnx_subgraph.Swish(x, alpha=alpha)", "Relu(onnx_subgraph.Swish(x, alpha=alpha))", "stands on a line of its own"),
+        ("Swish(x, alpha=alpha)", "Swish(x)", "`Swish` needs `alpha`"),
+        ("Swish(x, alpha=alpha)", "Swish(x, alpha=alpha, beta=alpha)", "`beta` is not an argument of `Swish`"),
+        ("Swish(x, alpha=alpha)", "Swish(x, x, x, alpha=alpha)", "takes at most 2 inputs"),
+        ("Swish(x, alpha=alpha)", "Swish(x, alpha=Relu(x))", "`alpha` is a number or a name"),
+        ("raises: y = ", "raises: y, z = ", "has 1 results"),
+    ],
+)
+def test_a_mistake_in_what_a_formula_raises_to_is_shown_at_its_place(written: str, instead: str, says: str) -> None:
+    with pytest.raises(PatternError, match=says) as error:
+        formula(FORMULA.replace(written, instead))
+    assert error.value.span is not None and error.value.span.file.endswith("wide_swish.yaml")
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "says"),
+    [
+        ("operator: Swish", "operator: swish", "is not an operator's name"),
+        ("source: Ram", "sauce: Ram", "`sauce` is not a key"),
+        ("factor = 2.0 if twice", "factor = 2.0 if x.rank", "`x` is not an attribute"),
+        ("y = factor * q + shift", "y = factor * q + shaft", "`shaft` has no meaning here"),
+        ("y = com.microsoft.QuickGelu", "z = com.microsoft.QuickGelu", "the lines don't give `y`"),
+        ("without: [shift", "without: [shaft", "`shaft` is not an argument"),
+        ("lines: y", "line: y", "`line` is not a key of a lowering"),
+        ('  shift?: "[…]"', '  Shift: "[…]"', "`Shift` is not a name"),
+    ],
+)
+def test_a_mistake_in_an_operators_file_is_shown_at_its_place(written: str, instead: str, says: str) -> None:
+    with pytest.raises(PatternError, match=says) as error:
+        operator(SWISH.replace(written, instead))
+    assert error.value.span is not None and error.value.span.file.endswith("swish.yaml")
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "says"),
+    [
+        ("s = Sigmoid(alpha * x)", "s = Sigmoyd(alpha * x)", "`Sigmoyd` is not an operator"),
+        ("s = Sigmoid(alpha * x)", "s = com.microsoft.QuickGelu(alpha * x)", "is not an operator of the standard"),
+        ("s = Sigmoid(alpha * x)", "s = Sigmoid(alpha * x, x)", "takes at most 1 input"),
+        ("q = com.microsoft.QuickGelu(x, alpha=alpha)", "q = com.microsoft.QuickGelu(x, beta=alpha)", "`beta`"),
+    ],
+)
+def test_an_operator_that_no_formula_raises_to_is_held_to_the_schemas_too(
+    written: str, instead: str, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "operators").mkdir()
+    (tmp_path / "operators" / "swish.yaml").write_text(SWISH.replace(written, instead), encoding="utf-8")
+    with pytest.raises(PatternError, match=says) as error:
+        load_patterns(tmp_path)
+    assert error.value.span is not None and error.value.span.file.endswith("swish.yaml")
+
+
+def test_a_pack_brings_an_operator_and_formulas_for_it(tmp_path: Path) -> None:
+    (tmp_path / "operators").mkdir()
+    (tmp_path / "operators" / "swish.yaml").write_text(SWISH, encoding="utf-8")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "wide_swish.yaml").write_text(FORMULA, encoding="utf-8")
+    (tmp_path / "pack.yaml").write_text("name: mine\n", encoding="utf-8")
+    library = load_patterns(tmp_path, built_in=False)
+    assert [p.id for p in library.patterns] == ["wide-swish"] and list(library.operators) == ["Swish"]

@@ -1,0 +1,72 @@
+"""What is said to repeat itself along its last axis does: for each way to compute a value, and its near relatives that don't."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.repetition import doubled, paired
+from onnx_subgraph.model.shapes import infer_shapes
+
+HEADER = """
+  <ir_version: 8, opset_import: ["" : 17]>
+  g (float[2, 3, 4] a, float[2, 3, 4] b, int64[2, 3] places) => (float y)
+  <float[2, 4] twice = {1, 2, 1, 2, 3, 4, 3, 4}, float[2, 4] neighbours = {1, 1, 2, 2, 3, 3, 4, 4},
+   float[2, 4] plain = {1, 2, 1, 3, 3, 4, 3, 4}, float half = {0.5},
+   int64[1] first = {0}, int64[1] second = {1}, int64[1] third = {2},
+   int64[1] last = {-1}, int64[1] end = {99}, int64[1] two = {2}, int64[4] pairs = {2, 3, 4, 2}, int64[3] flat = {2, 3, 8},
+   int64[3] regrouped = {2, 6, 4}, int64[4] apart = {2, 1, 3, 8}>
+"""
+JOINED = "d = Concat <axis = -1> (a, a)"
+REPEATED = "u = Unsqueeze (a, last)  e = Expand (u, pairs)  p = Reshape (e, flat)"
+CASES = {
+    "a constant": ("y = Identity (twice)", True, False),
+    "a constant of pairs": ("y = Identity (neighbours)", False, True),
+    "another constant": ("y = Identity (plain)", False, False),
+    "joined to itself": (f"{JOINED} y = Identity (d)", True, None),
+    "joined to another": ("y = Concat <axis = -1> (a, b)", None, None),
+    "joined along another axis": ("y = Concat <axis = 1> (a, a)", None, None),
+    "cosines": (f"{JOINED} c = Cos (d) y = Mul (c, half)", True, None),
+    "a sum of two": (f"{JOINED} e = Concat <axis = 2> (b, b) y = Add (d, e)", True, None),
+    "a sum with what is not": (f"{JOINED} e = Concat <axis = 2> (a, b) y = Add (d, e)", None, None),
+    "a softmax": (f"{JOINED} y = Softmax <axis = -1> (d)", None, None),
+    "a table that is looked up": ("y = Gather <axis = 0> (twice, places)", True, None),
+    "a table that is looked up by columns": ("y = Gather <axis = 1> (twice, places)", None, None),
+    "an axis that is put in": (f"{JOINED} y = Unsqueeze (d, second)", True, None),
+    "a reshape of other axes": (f"{JOINED} y = Reshape (d, apart)", True, None),
+    "a reshape of the last axis": (f"{JOINED} y = Reshape (d, regrouped)", None, None),
+    "a transpose of other axes": (f"{JOINED} y = Transpose <perm = [1, 0, 2]> (d)", True, None),
+    "a transpose of the last axis": (f"{JOINED} y = Transpose <perm = [0, 2, 1]> (d)", None, None),
+    "a slice of other axes": (f"{JOINED} y = Slice (d, first, second, second)", True, None),
+    "a slice of the last axis": (f"{JOINED} y = Slice (d, first, third, last)", None, None),
+    "pairs by Expand": (f"{REPEATED} y = Sin (p)", None, True),
+    "pairs by Concat": ("u = Unsqueeze (a, last) e = Concat <axis = -1> (u, u) y = Reshape (e, flat)", None, True),
+    "pairs of two values": (
+        "u = Unsqueeze (a, last) v = Unsqueeze (b, last) e = Concat <axis = 3> (u, v) y = Reshape (e, flat)",
+        None,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_is_said_to_repeat_itself_does(case: tuple[str, bool | None, bool | None]) -> None:
+    text, twice, in_pairs = case
+    proto = onnx.parser.parse_model(f"{HEADER} {{ {text} }}")
+    model = ir.from_proto(proto)
+    infer_shapes(model)
+    value, constants = model.graph.outputs[0], Constants(model)
+    assert (doubled(constants, value), paired(constants, value)) == (twice, in_pairs)
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal((2, 3, 4)).astype(np.float32) for name in "ab"}
+    feeds |= {"places": np.array([[0, 1, 1], [1, 0, 0]])}
+    (result,) = ReferenceEvaluator(proto).run(None, feeds)
+    result = np.asarray(result)
+    half = result.shape[-1] // 2
+    repeats = half > 0 and result.shape[-1] % 2 == 0
+    assert not twice or (repeats and np.array_equal(result[..., :half], result[..., half:]))
+    assert not in_pairs or (repeats and np.array_equal(result[..., ::2], result[..., 1::2]))
