@@ -22,14 +22,15 @@ if TYPE_CHECKING:
         SessionError,
         UsageError,
     )
+    from onnx_subgraph.explaining import explain
     from onnx_subgraph.language.library import Library, load_patterns
     from onnx_subgraph.matching.find import find
-    from onnx_subgraph.matching.region import Region
-    from onnx_subgraph.matching.selector import NewNode, Review, region_pattern
     from onnx_subgraph.partitioning.inline import inline
     from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
     from onnx_subgraph.partitioning.worth import RegionLimits
-    from onnx_subgraph.pipeline import FuseResult, Options, explain, fuse
+    from onnx_subgraph.pipeline import FuseResult, Options, fuse
+    from onnx_subgraph.regions.region import Region
+    from onnx_subgraph.regions.selector import NewNode, Review, region_pattern
     from onnx_subgraph.session.inference import InferenceSession
     from onnx_subgraph.session.schedules import Limits
     from onnx_subgraph.session.settings import SessionSettings
@@ -83,27 +84,27 @@ _HOMES = {
     "Library": "language.library",
     "Limits": "session.schedules",
     "ModelError": "errors",
-    "NewNode": "matching.selector",
+    "NewNode": "regions.selector",
     "OnnxSubgraphError": "errors",
     "OnnxSubgraphWarning": "errors",
     "Options": "pipeline",
     "PartitionOptions": "partitioning.partition",
     "PartitionResult": "partitioning.partition",
     "PatternError": "errors",
-    "Region": "matching.region",
+    "Region": "regions.region",
     "RegionLimits": "partitioning.worth",
-    "Review": "matching.selector",
+    "Review": "regions.selector",
     "SessionError": "errors",
     "SessionSettings": "session.settings",
     "StaticSession": "session.static",
     "UsageError": "errors",
-    "explain": "pipeline",
+    "explain": "explaining",
     "find": "matching.find",
     "fuse": "pipeline",
     "inline": "partitioning.inline",
     "load_patterns": "language.library",
     "partition": "partitioning.partition",
-    "region_pattern": "matching.selector",
+    "region_pattern": "regions.selector",
     "verify": "verification.verify",
 }
 """Public name → the module that it lives in."""

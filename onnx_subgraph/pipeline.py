@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -14,14 +14,11 @@ import onnx_ir as ir
 from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
-from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.language.library import Library, is_built_in
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.term import operators_of
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
 from onnx_subgraph.model.gaps import Gap, gaps
-from onnx_subgraph.model.opset import raise_opset
 from onnx_subgraph.model.overridable import Overridable, make_constant, overridable
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import specialize
@@ -31,11 +28,12 @@ from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.marked import Marks, replace_marked
-from onnx_subgraph.rewriting.raising import check_raised
-from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
+from onnx_subgraph.rewriting.opsets import Attempt, attempts
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, Undone, settle
-from onnx_subgraph.verification.own import OwnWork, own_operators, own_work
+from onnx_subgraph.verification.own import OwnWork, own_work
+from onnx_subgraph.verification.planting import planted
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import Reference
@@ -188,7 +186,7 @@ def fuse(
         options.thorough and bool(options.only),
         recording=options.verify,
     )
-    for attempt in _attempts(original, rewriter, options.opset, clock, notes):
+    for attempt in attempts(original, rewriter, options.opset, clock, notes):
         settled = _settled(attempt, rewriter, reference, options, clock, None if prepared else opset_before)
         undone |= {one.rewrite.place: one for one in settled.undone}
         if not _has_failed(attempt, settled):
@@ -241,136 +239,18 @@ def fuse(
     return replace(result, output=output)
 
 
-def explain(model: StrPath, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
-    """What fuses in a model, what nearly does, and why not: `fuse` without verifying and without writing.
-
-    What is left is held against what a session fuses by itself when it loads the model.
-    """
-    model = Path(model)
-    options = replace(options, verify=False, dry_run=True, thorough=True)
-    result = fuse(model, None, library, options, progress)
-    if options.only and result.rewrites:
-        result = _left_by_others(result, fuse(model, None, library, replace(options, only=(), thorough=False), progress))
-    if not (result.skipped or result.near_misses):
-        return result
-    clock = Clock(progress)
-    with clock.stage("own"):
-        original = load(model)
-        own = {value: op for p in options.providers for value, op in own_operators(original, model, p).items()}
-    results = {node.name: [str(value.name) for value in node.outputs] for node in original.graph if node.name}
-
-    def skip(skip: Skip) -> Skip:
-        op = next((own[value] for value in skip.results if value in own), "")
-        return replace(skip, change=_by_itself(skip.change, op))
-
-    def near(miss: NearMiss) -> NearMiss:
-        wanted = {op for block in library.get(miss.pattern).replace.values() for op in operators_of(block)}
-        places = (v for name in (miss.node, miss.anchor) for v in (name, *results.get(name, ())))
-        op = next((own[value] for value in places if own.get(value) in wanted), "")
-        return replace(miss, change=_by_itself(miss.change, op))
-
-    return replace(result, skipped=tuple(map(skip, result.skipped)), near_misses=tuple(map(near, result.near_misses)))
-
-
-def _left_by_others(result: FuseResult, everything: FuseResult) -> FuseResult:
-    """What some patterns would fuse by themselves, without what others take from them where all are looked for."""
-    made = {rewrite.place for rewrite in everything.rewrites}
-    by_node = {node: rewrite.pattern for rewrite in everything.rewrites for node in rewrite.replaces if node}
-    kept: list[Rewrite] = []
-    lost: list[Skip] = []
-    for rewrite in result.rewrites:
-        winners = dict.fromkeys(by_node[node] for node in rewrite.replaces if node in by_node)
-        if rewrite.place in made or not winners or rewrite.pattern in winners:
-            kept.append(rewrite)
-        else:
-            lost.append(taken(rewrite.pattern, rewrite.root, winners))
-    return replace(result, rewrites=tuple(kept), skipped=(*result.skipped, *lost))
-
-
-def _by_itself(change: str, op: str) -> str:
-    """A change, where none is needed since onnxruntime makes `op` there."""
-    return (
-        f"none is needed: onnxruntime will fuse this itself at load, into {op}; or {change}".removesuffix("; or ")
-        if op
-        else change
-    )
-
-
 def selected(library: Library, options: Options) -> tuple[Pattern, ...]:
     """The patterns that the options leave.
 
-    Regions that come with the package are looked for where the target is theirs, or `only` names them.
+    Regions and function bodies that come with the package are looked for where the target is theirs, or `only` names them.
     """
-    chosen = (p for p in library.patterns if (not options.only or p.id in options.only) and p.id not in options.skip)
-    return tuple(
-        p for p in chosen if p.grow is None or options.target in p.targets or p.id in options.only or not is_built_in(p.file)
-    )
-
-
-def _attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, notes: dict[int, str]) -> Iterator[_Attempt]:
-    """The models to fuse and verify, best first: at the opsets that replacements want, highest first, then at the model's own.
-
-    An opset is only tried where a replacement that wants it is really made there. notes: opset → why it can't be had.
-    """
-    own = original.opset_imports.get("", 0)
-    if opset == "keep" or not own:
-        yield _Attempt(original, rewriter(original))
-        return
-    if opset != "auto":
-        if int(opset) < own:
-            raise UsageError(f"the model has opset {own}, which can't be lowered to {opset}", hint="give a higher one, or keep")
-        base = _at_opset(original, int(opset), rewriter, clock)
-        yield _Attempt(base, rewriter(base))
-        return
-    attempts = {own: _Attempt(original, rewriter(original))}
-    wishes = _wishes(attempts[own].fused)
-    while tried := max(wishes.keys() - attempts.keys() - notes.keys(), default=None):
-        try:
-            base = _at_opset(original, tried, rewriter, clock)
-            attempts[tried] = _Attempt(base, rewriter(base))
-        except ModelError as error:
-            notes[tried] = error.message
-            continue
-        for wanted, patterns in _wishes(attempts[tried].fused).items():  # at this opset more is within reach of another one
-            wishes[wanted] = wishes.get(wanted, frozenset()) | patterns
-    for opset_tried in sorted(attempts, reverse=True):
-        attempt = attempts[opset_tried]
-        wanting = wishes.get(opset_tried, frozenset()) & {r.pattern for r in attempt.fused.rewrites}
-        if wanting or opset_tried == own:
-            yield replace(attempt, raised_for=wanting)
-
-
-def _wishes(fused: Fused) -> dict[int, frozenset[str]]:
-    """Opset → the patterns that could be replaced there."""
-    opsets = {s.opset for s in fused.skips if s.opset is not None}
-    return {opset: frozenset(s.pattern for s in fused.skips if s.opset == opset) for opset in opsets}
-
-
-def _at_opset(model: ir.Model, opset: int, rewriter: Rewriter, clock: Clock) -> ir.Model:
-    with clock.stage("raise"), uncollected():
-        raises = opset > model.opset_imports.get("", 0) > 0
-        if raises:
-            model = raise_opset(model, opset)
-        infer_shapes(model)
-        if raises:
-            check_raised(model, rewriter.loadability)
-    return model
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """A model as it is before any rewrite, and as it is after all of them.
-
-    raised_for: the patterns that wanted its opset and were rewritten there; empty where the opset is the model's own.
-    """
-
-    base: ir.Model
-    fused: Fused
-    raised_for: frozenset[str] = frozenset()
+    only, skip = ({library.current(name) for name in names} for names in (options.only, options.skip))
+    chosen = (p for p in library.patterns if (not only or p.id in only) and p.id not in skip)
+    return tuple(p for p in chosen if p.is_formula or options.target in p.targets or p.id in only or not is_built_in(p.file))
 
 
 def _settled(
-    attempt: _Attempt, rewriter: Rewriter, reference: Reference, options: Options, clock: Clock, opset: int | None
+    attempt: Attempt, rewriter: Rewriter, reference: Reference, options: Options, clock: Clock, opset: int | None
 ) -> Settled[Fused]:
     """The attempt verified, without the rewrites that made it different. opset: the file's own; None where the model is no more
     the file's, whatever fuses.
@@ -392,10 +272,16 @@ def _settled(
             held = partial(check_sites, attempt.base, model, fused.cuttings, thorough=thorough or options.sites)
             return [check for provider in options.providers for check in held(provider, reference.cases(provider))]
 
-    return settle(first, partial(rewriter, attempt.base), verdict, check)
+    def plant(fused: Fused, rewrite: Rewrite) -> Verdict | None:
+        names = {now for cutting in fused.cuttings if cutting.rewrite.place == rewrite.place for _, now in cutting.results}
+        with clock.stage("verify"):
+            wrong = planted(fused.model, names)
+            return None if wrong is None else reference.verdict(wrong)
+
+    return settle(first, partial(rewriter, attempt.base), verdict, check, plant)
 
 
-def _has_failed(attempt: _Attempt, settled: Settled[Fused]) -> bool:
+def _has_failed(attempt: Attempt, settled: Settled[Fused]) -> bool:
     """Whether another attempt is to be made: it is different, or nothing is left of what its opset was raised for."""
     gone = attempt.raised_for and not attempt.raised_for & {r.pattern for r in settled.fused.rewrites}
     return settled.verdict.verdict == "different" or bool(gone)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("report",),
     ("session", "expectation"),  # session runs models for users, in processes of its own; expectation judges what fuse did
+    ("explaining",),
     ("pipeline", "partitioning"),
     ("proving",),
     ("engine",),  # regions at run time
@@ -29,6 +31,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("verification",),
     ("rewriting",),
     ("matching",),
+    ("regions",),
+    ("facts",),  # what sentences ask of values
     ("language", "model"),
     ("operators",),
     ("deadline",),
@@ -152,10 +156,76 @@ def test_every_module_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(parse(path)), f"{relative(path)} has no docstring"
 
 
+LONGEST = 300
+"""The most lines of a module: what is longer has more than one idea in it."""
+
+LONG = {
+    "cli/fuse.py": (330, "the options of a command are its text"),
+    "language/evaluation.py": (420, "one method for each kind of node of a sentence"),
+    "language/syntax.py": (500, "one method for each kind of node of a formula"),
+    "matching/attributes.py": (330, "what is static about a node, and when two static values are the same; to be taken apart"),
+    "matching/matcher.py": (420, "one method for each kind of term"),
+    "matching/normalise.py": (340, "one method for each kind of term"),
+    "matching/reasons.py": (330, "the words for each kind of failure"),
+    "matching/view.py": (400, "what the matcher asks of a graph; to be taken apart"),
+    "model/constants.py": (350, "the rules by which a value is constant"),
+    "model/inference_rules.py": (500, "one rule for each operator"),
+    "model/wellformed.py": (320, "one function for each thing that can be wrong with a file"),
+    "pipeline.py": (320, "fuse(), what it takes and what it gives"),
+    "proving/instance.py": (420, "one method for each kind of term"),
+    "regions/growing.py": (310, "the facts of nodes and regions, and what is asked of them"),
+    "report/drawing.py": (310, "a drawing is many small measures"),
+    "report/html.py": (310, "the page's parts"),
+    "report/text.py": (400, "the report's sections"),
+    "rewriting/apply.py": (450, "the one door through which a graph is changed"),
+    "rewriting/emit.py": (440, "one method for each kind of term"),
+    "rewriting/fragment.py": (320, "one method for each thing that a replacement writes"),
+    "verification/definitions.py": (325, "one definition for each operator"),
+    "verification/holding.py": (320, "the checks of one site"),
+}
+"""Module → the most lines that it may have, and why it is longer."""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_modules_are_short(path: Path) -> None:
+    name = path.relative_to(PACKAGE).as_posix()
+    most, _ = LONG.get(name, (LONGEST, ""))
+    length = len(path.read_text(encoding="utf-8").splitlines())
+    assert length <= most, f"{relative(path)} has {length} lines: take it apart"
+    assert name not in LONG or length > LONGEST, f"{relative(path)} is short now; LONG need not name it"
+
+
 def test_the_laws_can_be_broken() -> None:
     """The reading of imports sees all forms of them, so that a broken layer is a failing test."""
     tree = ast.parse("import yaml\ndef f():\n    from onnx_subgraph.cli import main\n    import onnxruntime as ort\n")
     assert list(imports(tree)) == [("yaml", 1), ("onnx_subgraph.cli.main", 3), ("onnxruntime", 4)]
+
+
+CIRCLES = {
+    frozenset({"onnx_subgraph.session.hook", "onnx_subgraph.session.inference"}): "the hook waits for the import that this is",
+}
+"""Modules that import each other all the same, and why."""
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Modules can be read, tested and moved one by one, from below. The package itself names what users call, and counts not."""
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES if path.name != "__init__.py"}
+    graph = {name: {n for n in _modules(imports(parse(path)), names) if n != name} for name, path in names.items()}
+    order = TopologicalSorter({name: read - _allowed(name) for name, read in graph.items()})
+    try:
+        order.prepare()
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
+
+
+def _modules(imported: Iterator[tuple[str, int]], names: Mapping[str, Path]) -> Iterator[str]:
+    """The modules among what is imported, whether as a whole or a name of it."""
+    for name, _ in imported:
+        yield from (n for n in (name, name.rpartition(".")[0]) if n in names)
+
+
+def _allowed(name: str) -> set[str]:
+    return {other for circle in CIRCLES if name == min(circle) for other in circle}
 
 
 def test_importing_the_package_imports_no_heavy_library() -> None:

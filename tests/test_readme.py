@@ -108,8 +108,9 @@ def test_the_pattern_loads(block: str, tmp_path: Path) -> None:
 
 
 def test_the_catalogue_is_current() -> None:
-    page = runpy.run_path(str(CATALOGUE))["page"]()
-    assert (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8") == page, "`python docs/catalogue.py` writes it again"
+    script = runpy.run_path(str(CATALOGUE))
+    for name, page in (("patterns.md", script["page"]()), ("operators.md", script["operators_page"]())):
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page, "`python docs/catalogue.py` writes it again"
 
 
 def test_all_options_are_in_the_readme() -> None:

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.operators.names import operator_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from onnx_subgraph.backends.subgraph import Subgraph
-
-Array = npt.NDArray[Any]
 
 Signature = tuple[tuple[str, tuple[int, ...]], ...]
 """What a region is compiled for: numpy's name of the dtype, and the shape, of each input in order."""
@@ -75,7 +75,7 @@ class Backend(ABC):
 
 def label(node: ir.Node) -> str:
     """The operator of a node: `MatMul`, `com.microsoft.Gelu`."""
-    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return operator_of(node)
 
 
 def opset_of(node: ir.Node) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph import operators
-from onnx_subgraph.backends.backend import Array, Backend, Signature, dtype_name, label, opset_of
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend, Signature, dtype_name, label, opset_of
 from onnx_subgraph.language.capability import Capability, Limit, Range, Rule, read_capability
 from onnx_subgraph.model.nested import reads
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onnx_subgraph.backends.backend import Array, Backend, Signature, plain_array
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend, Signature, plain_array
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.verification.sessions import plain_session_class
 

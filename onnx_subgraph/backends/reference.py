@@ -14,7 +14,8 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops import load_op
 
-from onnx_subgraph.backends.backend import Array, Backend, Signature, opset_of, plain_array
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend, Signature, opset_of, plain_array
 from onnx_subgraph.verification.definitions import DEFINITIONS
 
 if TYPE_CHECKING:

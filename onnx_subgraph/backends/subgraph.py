@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.backends.backend import Array
+from onnx_subgraph.backends.array import Array
 
 LARGE = 1 << 16
 """Weights of as many bytes are kept apart by `detached`."""

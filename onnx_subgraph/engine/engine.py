@@ -13,7 +13,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from onnx_subgraph.backends.backend import Array, Backend, Signature, signature_of
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend, Signature, signature_of
 from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.engine.cache import Cache, Usage
 from onnx_subgraph.engine.disk import restored_or_compiled

@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import Subgraph
 from onnx_subgraph.engine.wire import Message, receive, send

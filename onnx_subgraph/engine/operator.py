@@ -19,8 +19,8 @@ from onnx_ir.passes.common import InlinePass
 from onnx_subgraph.backends.subgraph import Subgraph, constant
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.model.dimension_names import restored
+from onnx_subgraph.operators.names import OWN_DOMAIN
 
-DOMAIN = "onnx_subgraph"
 OP_TYPE = "Engine"
 IR_VERSION = 10
 """The IR version that overloads of functions need."""
@@ -41,7 +41,7 @@ class Placed:
 
 def is_engine(node: ir.Node) -> bool:
     """Whether this is an engine operator."""
-    return node.domain == DOMAIN and node.op_type == OP_TYPE
+    return node.domain == OWN_DOMAIN and node.op_type == OP_TYPE
 
 
 def definition(graph: ir.Graph, functions: Sequence[ir.Function]) -> ir.Function:
@@ -57,7 +57,7 @@ def definition(graph: ir.Graph, functions: Sequence[ir.Function]) -> ir.Function
         value.type = value.shape = None  # a definition serves every shape
     subgraph = ir.AttrTensor(SUBGRAPH, ir.tensor(np.frombuffer(content, np.uint8), name=SUBGRAPH))
     declared = [subgraph, ir.AttrString(BACKEND, ""), ir.AttrInt64s(INTERVAL, []), ir.AttrString(KEY, key)]
-    return ir.Function(DOMAIN, OP_TYPE, key, graph=graph, attributes=declared)
+    return ir.Function(OWN_DOMAIN, OP_TYPE, key, graph=graph, attributes=declared)
 
 
 def engine_node(function: ir.Function, inputs: Sequence[ir.Value], backend: str, positions: Sequence[int]) -> ir.Node:
@@ -67,7 +67,7 @@ def engine_node(function: ir.Function, inputs: Sequence[ir.Value], backend: str,
         ir.AttrInt64s(INTERVAL, _runs(positions)),
         ir.AttrString(KEY, function.overload),
     ]
-    return ir.Node(DOMAIN, OP_TYPE, inputs, attributes, overload=function.overload, num_outputs=len(function.outputs))
+    return ir.Node(OWN_DOMAIN, OP_TYPE, inputs, attributes, overload=function.overload, num_outputs=len(function.outputs))
 
 
 def placed_engines(model: ir.Model) -> tuple[Placed, ...]:

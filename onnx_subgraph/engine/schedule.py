@@ -9,12 +9,13 @@ from graphlib import TopologicalSorter
 
 import onnx_ir as ir
 
-from onnx_subgraph.backends.backend import Array, Backend
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.subgraph import Subgraph, constant
 from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.operator import Placed
-from onnx_subgraph.matching.region import Region, grow
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.regions.region import Region, grow
 
 
 @dataclass(frozen=True, slots=True)

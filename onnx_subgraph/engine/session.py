@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.backends.backend import Array, Backend, dtype_name
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend, dtype_name
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import constant

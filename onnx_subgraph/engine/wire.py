@@ -10,7 +10,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from onnx_subgraph.backends.backend import Array, plain_array
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import plain_array
 
 _LENGTH = Struct("<Q")
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Literal, cast
 
 from onnx_subgraph.errors import ExpectationError, Span
 from onnx_subgraph.expectation.expectation import AttributeValues, Expectation, Fusions, Limit, Section, Tolerance
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.example import read_scalar
+from onnx_subgraph.language.library import part_of
 from onnx_subgraph.language.source import Data, Fields, Items, Kind, Scalar, read_file
 
 KIND = Kind(
@@ -35,8 +38,51 @@ _LIMIT_USAGE = "write `12`, `at least 12` or `at most 12`"
 _SIZE_USAGE = "write `at most 440 MB`; the units are B, KB, MB and GB"
 
 
-def read_expectation(path: Path, patterns: Collection[str]) -> Expectation:
-    """The expectations that the file `path` holds. patterns: the ids that there are. Raises ExpectationError, with the place."""
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The ids that patterns have, and had.
+
+    renamed: former id → the id of the pattern that it is a part of now. tell: is told where one is used.
+    """
+
+    known: Collection[str]
+    renamed: Mapping[str, str]
+    tell: Callable[[str], None]
+
+    def current(self, key: Scalar) -> str:
+        """The id that the pattern called `key` has now. Raises ExpectationError, with the place, where there is none."""
+        if key.text in self.known:
+            return key.text
+        if key.text not in self.renamed:
+            hint = spelling.hint(key.text, self.known, "`onnx-subgraph list-patterns` shows all patterns")
+            raise ExpectationError(f"there is no pattern `{key.text}`", span=key.span, hint=hint)
+        self.tell(f"Warning: {key.span}: {part_of(key.text, self.renamed[key.text])}")
+        return self.renamed[key.text]
+
+    def keyed(self, entries: Iterable[tuple[Scalar, Data]]) -> Iterator[tuple[str, Scalar, Data]]:
+        """The entries by the id that their pattern has now. Raises ExpectationError, with the place, where two have one id."""
+        lines: dict[str, int] = {}
+        for key, data in entries:
+            current = self.current(key)
+            if current in lines:
+                message = f"`{key.text}` is a part of `{current}` now, which line {lines[current]} is about"
+                raise ExpectationError(message, span=key.span, hint=f"write one `{current}:` for both")
+            lines[current] = key.span.line
+            yield current, key, data
+
+
+def read_expectation(
+    path: Path,
+    patterns: Collection[str],
+    renamed: Mapping[str, str] = MappingProxyType({}),
+    tell: Callable[[str], None] = lambda _: None,
+) -> Expectation:
+    """The expectations that the file `path` holds.
+
+    patterns: the ids that there are. renamed: former id → the one that took its place. tell: is told where one is used.
+    Raises ExpectationError, with the place.
+    """
+    ids = Ids(patterns, renamed, tell)
     fields = read_file(path, KIND)
     _check_keys(fields, ("models",), "an expectation file")
     models = fields.get("models")
@@ -44,13 +90,13 @@ def read_expectation(path: Path, patterns: Collection[str]) -> Expectation:
     if models is None or key is None:
         raise ExpectationError("`models` is missing", span=fields.span, hint=KIND.begin)
     sections = tuple(
-        _section(name, data, patterns)
+        _section(name, data, ids)
         for name, data in _mapping(models, "models", "write below it `model.onnx:`, and below that `fusions:`").entries
     )
     return Expectation(str(path), key.span, sections)
 
 
-def _section(name: Scalar, data: Data, patterns: Collection[str]) -> Section:
+def _section(name: Scalar, data: Data, ids: Ids) -> Section:
     if not PurePosixPath(name.text).parts or ".." in PurePosixPath(name.text).parts:
         hint = "write the file's name, and where several have it its folder: `encoder/model.onnx`"
         raise ExpectationError(f"`{name.text}` is not the end of a path", span=name.span, hint=hint)
@@ -61,8 +107,8 @@ def _section(name: Scalar, data: Data, patterns: Collection[str]) -> Section:
     return Section(
         model=name.text,
         span=name.span,
-        fusions=_fusions(fields.get("fusions"), patterns),
-        near_misses=None if near is None else _near_misses(near, patterns),
+        fusions=_fusions(fields.get("fusions"), ids),
+        near_misses=None if near is None else _near_misses(near, ids),
         near_misses_span=None if near_key is None else near_key.span,
         nodes=None if nodes is None else _limit(nodes, "nodes"),
         size=None if size is None else _size(size),
@@ -71,15 +117,14 @@ def _section(name: Scalar, data: Data, patterns: Collection[str]) -> Section:
     )
 
 
-def _fusions(data: Data | None, patterns: Collection[str]) -> dict[str, Fusions]:
+def _fusions(data: Data | None, ids: Ids) -> dict[str, Fusions]:
     if data is None:
         return {}
     usage = "write below it one `layer-normalization: 12` a line"
-    return {key.text: _pattern(key, value, patterns) for key, value in _mapping(data, "fusions", usage).entries}
+    return {name: _pattern(key, value) for name, key, value in ids.keyed(_mapping(data, "fusions", usage).entries)}
 
 
-def _pattern(key: Scalar, data: Data, patterns: Collection[str]) -> Fusions:
-    _check_pattern(key, patterns)
+def _pattern(key: Scalar, data: Data) -> Fusions:
     if isinstance(data, Scalar):
         return Fusions(_limit(data, key.text))
     fields = _mapping(data, key.text, "write a number, or below it `count:` and `attributes:`")
@@ -102,12 +147,10 @@ def _values(name: str, data: Data) -> AttributeValues:
     return AttributeValues(tuple(read_scalar(item) for item in items if isinstance(item, Scalar)), data.span)
 
 
-def _near_misses(data: Data, patterns: Collection[str]) -> dict[str, Limit]:
+def _near_misses(data: Data, ids: Ids) -> dict[str, Limit]:
     usage = "write `near-misses: {}` where there are none, or below it one `gelu: at most 2` a line"
     fields = _mapping(data, "near-misses", usage)
-    for key, _ in fields.entries:
-        _check_pattern(key, patterns)
-    return {key.text: _limit(value, key.text) for key, value in fields.entries}
+    return {name: _limit(value, key.text) for name, key, value in ids.keyed(fields.entries)}
 
 
 def _providers(data: Data | None) -> dict[str, Span]:
@@ -164,9 +207,3 @@ def _check_keys(fields: Fields, known: tuple[str, ...], what: str) -> None:
         if key.text not in known:
             hint = spelling.hint(key.text, known, f"known are {', '.join(known)}")
             raise ExpectationError(f"`{key.text}` is not a key of {what}", span=key.span, hint=hint)
-
-
-def _check_pattern(key: Scalar, patterns: Collection[str]) -> None:
-    if key.text not in patterns:
-        hint = spelling.hint(key.text, patterns, "`onnx-subgraph list-patterns` shows all patterns")
-        raise ExpectationError(f"there is no pattern `{key.text}`", span=key.span, hint=hint)

@@ -10,17 +10,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from math import ceil, prod
 
 import onnx_ir as ir
 
 from onnx_subgraph.matching import layout
+from onnx_subgraph.matching.equalities import PRODUCT_OPERATORS, SUM_OPERATORS, Identity, is_associative, standing_for
 from onnx_subgraph.matching.normal import (
-    ASSOCIATIVE,
-    PRODUCT_OPERATORS,
-    SUM_OPERATORS,
     Choice,
     Constant,
     Layout,
@@ -34,11 +32,11 @@ from onnx_subgraph.matching.normal import (
     is_empty,
     walk,
 )
+from onnx_subgraph.matching.rearrangement import LONGEST
 
-Identity = tuple[str, str]
 _CHAINS = {
-    "product": frozenset(("", o) for o in PRODUCT_OPERATORS),
-    "sum": frozenset(("", o) for o in SUM_OPERATORS),
+    "product": PRODUCT_OPERATORS,
+    "sum": SUM_OPERATORS,
     **{word: frozenset(("", o) for o in operators) for word, operators in layout.PRODUCERS.items()},
 }
 
@@ -146,31 +144,34 @@ def _own(term: Normal, path: tuple[Level, ...], level: Level | None, counts: Cou
     return Start(cost if isinstance(term, Operation) else cost * 2 + 1, (Anchor(term, level.operators, path),), structure)
 
 
-@cache
+@lru_cache(maxsize=1 << 14)
 def _structure(term: Normal) -> int:
     """How many operators a term holds."""
     return sum(isinstance(t, Operation | Product | Sum) for t in walk(term))
 
 
+@lru_cache(maxsize=1 << 14)
 def _level(term: Normal) -> Level | None:
     match term:
         case Operation(operators=operators, arguments=arguments):
-            grouped = any(name in ASSOCIATIVE and not domain for domain, name in operators)
-            extra = frozenset({("", "Gemm")}) if ("", "MatMul") in operators else frozenset()
-            return Level(term, operators | extra, max(1, len(arguments) - 1) if grouped else 1, False)
+            steps = max(1, len(arguments) - 1) if is_associative(operators) else 1
+            return Level(term, standing_for(operators), steps, False)
         case Product(factors=factors):
             steps = sum(max(1, ceil(abs(p))) for _, p in factors) + 2
             return Level(term, _CHAINS["product"], steps, len(factors) == 1)
         case Sum(addends=addends):
             return Level(term, _CHAINS["sum"], len(addends) + 1, is_empty(term))
         case Layout(term=word):
-            return Level(term, _CHAINS[word.word], 1 if word.word == "split" else layout.LONGEST, False)
+            return Level(term, _CHAINS[word.word], 1 if word.word == "split" else LONGEST, False)
         case _:
             return None
 
 
 def _is_free(term: Normal) -> bool:
-    return isinstance(term, Constant | Nothing) or (isinstance(term, Name) and term.definition is None)
+    """Whether a match may hold nothing of it: any value is one, or it may be absent."""
+    return isinstance(term, Constant | Nothing) or (
+        isinstance(term, Name) and (term.definition is None or term.optional is not None)
+    )
 
 
 def climb(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum
-from onnx_subgraph.matching.reasons import words
+from onnx_subgraph.matching.failure import Kind, Recorder
+from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, NormalPattern, Nothing, Operation, Product, Sum
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import Virtual
-
-if TYPE_CHECKING:
-    from onnx_subgraph.matching.matcher import Matcher
 
 Target = ir.Value | Virtual
 Terms = tuple[tuple[Normal, float], ...]
@@ -22,13 +19,32 @@ Items = tuple[tuple[Target, float], ...]
 """The items of a sum or product of the graph, with their signs or exponents."""
 
 
-def assigned(matcher: Matcher, terms: Terms, items: Items, state: State, product: bool) -> Iterator[State]:
+class Matching(Protocol):
+    """What matches the terms of a pattern."""
+
+    normal: NormalPattern
+    recorder: Recorder
+
+    def may(self, term: Normal, value: Target) -> bool:
+        """Whether it is worth holding `value` against `term`."""
+        ...
+
+    def match(self, term: Normal, value: Target, state: State) -> Iterable[State]:
+        """The states in which `value` equals `term`."""
+        ...
+
+    def negated(self, term: Product | Sum | Name | Operation, value: Target, state: State) -> Iterable[State]:
+        """The states in which `value` is the negative of `term`."""
+        ...
+
+
+def assigned(matcher: Matching, terms: Terms, items: Items, state: State, product: bool) -> Iterator[State]:
     """Every assignment of the items to the terms; of twins, the first takes the first item."""
     yield from _assigned(matcher, terms, items, tuple(range(len(items))), {}, state, product)
 
 
 def _assigned(
-    matcher: Matcher,
+    matcher: Matching,
     terms: Terms,
     items: Items,
     free: tuple[int, ...],
@@ -50,7 +66,7 @@ def _assigned(
             continue
         value, actual = items[position]
         if actual == power:
-            if not matcher.exploring and not matcher.plausible(term, value):
+            if not matcher.may(term, value):
                 continue
             tried = True
             found = matcher.match(term, value, state)
@@ -64,8 +80,11 @@ def _assigned(
             yield from _assigned(matcher, others, items, left, after, reached, product)
     if not tried:
         other = next((items[p][0] for p in free if items[p][1] == power), None)
-        wanted = words(term) if other is not None else _operand_like(power) if product else "another addend"
-        matcher.fail(state, term.span, other, wanted)
+        if other is not None:
+            matcher.recorder.fail(Kind.ITEM, state, term.span, other, term)
+        else:
+            said = (_operand_like(power) if product else "another addend", "", "")
+            matcher.recorder.fail(Kind.ITEM, state, term.span, None, said=said)
 
 
 def can_be_assigned(terms: Sequence[object], items: Sequence[object], may: Callable[[int, int], bool]) -> bool:

@@ -6,6 +6,7 @@ does not mention must be absent or at its schema default. Axes count from the fr
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,10 +20,9 @@ from onnx_subgraph.language.axis import numbered, same_axes
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.model.gaps import DECLARE
-from onnx_subgraph.operators import counts_in_result, history, is_axis, is_ordered
+from onnx_subgraph.operators import Schema, counts_in_result, history, is_axis, is_ordered
 
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
-_UNSET = object()
 _PLAIN = (int, float, tuple)
 """What static values are made of; anything else is text or of the graph. (To ask whether it is of the graph is slow.)"""
 
@@ -44,63 +44,119 @@ def match_static(
     view: View, term: syntax.Apply, node: ir.Node, identity: tuple[str, str], inputs: Inputs, state: State
 ) -> tuple[State, Inputs] | Mismatch:
     """The state with all keywords bound and the inputs left for positional arguments, or why not."""
-    schema = view.schema(node) if identity[1] == node.op_type else None
-    given: dict[str, Any] = {} if identity[1] != node.op_type else dict(node.attributes.items())
-    formals = [f.name for f in schema.inputs] if schema else []
-    variadic = bool(schema and schema.inputs and schema.inputs[-1].variadic)
-    taken: set[int] = set()
-    mentioned: set[str] = set()
-    if identity in (("", "Softmax"), ("", "LogSoftmax")) and view.opsets.get("", 1) < 13:
-        if not _is_last_axis(given.get("axis"), inputs, default=1):
-            return Mismatch("a softmax over the last axis", "Softmax over several axes, as before opset 13")
-        given = {**given, "axis": ir.AttrInt64("axis", -1)}
-    for key, wanted in term.keywords:
-        name = (
-            key
-            if key in given or key in formals or (schema and key in schema.attributes)
-            else _RENAMED.get((identity[1], key), key)
-        )
-        mentioned.add(name)
-        actual: Any = _UNSET
-        if name in given:
-            actual = read_attribute(given[name])
-        elif schema is not None and name in schema.attributes:
-            actual = _default(view, node, name, schema.attributes[name].default)
-        elif name in formals:
-            index = formals.index(name)
-            taken.add(index)
-            value = inputs[index] if index < len(inputs) else None
-            if value is not None:
-                if isinstance(value, Virtual) or not view.constants.is_constant(value):
-                    return Mismatch(f"a constant {name}", "a computed value", wanted.span)
-                single = _is_single(identity, name)
-                if single and value.shape is not None and value.shape.rank() > 1:
-                    return Mismatch(f"one number for {name}", f"a constant of rank {value.shape.rank()}", wanted.span)
-                actual = _read_constant(view, value, single=single)
-                if isinstance(wanted, syntax.Variable) and isinstance(actual, ir.Value):
-                    state = state.bind(wanted.name, actual)
-                    continue
-        if actual is _UNSET:
-            actual = None
+    statics = _Statics.of(view, node, identity, inputs)
+    if isinstance(statics, Mismatch):
+        return statics
+    names = [statics.name_of(key) for key, _ in term.keywords]
+    for name, (_, wanted) in zip(names, term.keywords, strict=True):
+        actual = statics.value(name, wanted.span)
+        if isinstance(actual, Mismatch):
+            return actual
+        if isinstance(wanted, syntax.Variable) and isinstance(actual, ir.Value):
+            state = state.bind(wanted.name, actual)
+            continue
         if is_axis(name):
             actual = numbered(actual, axes_rank(inputs, node), ordered=is_ordered(identity[1]))
         outcome = _match_keyword(name, wanted, actual, state)
         if isinstance(outcome, Mismatch):
             return outcome
         state = outcome
-    rest: dict[str, ir.Attr] = {}
-    for name, attribute in given.items():
-        if name in mentioned or (schema and name not in schema.attributes and view.is_settled(node)):
-            continue
-        default = schema.attributes[name].default if schema and name in schema.attributes else None
-        if term.rest is not None:
-            rest[name] = attribute
-        elif not _is_default(name, read_attribute(attribute), _default(view, node, name, default), axes_rank(inputs, node)):
-            expected = f"{name} at its default {default}" if default is not None else f"no {name}"
-            return Mismatch(expected, f"{name}={_show(attribute)}", change=f"leave {name} out")
+    rest = statics.unmentioned(names)
     if term.rest is not None:
         state = state.bind(("rest", term.rest), rest)
-    return state, _positional(view, identity, inputs, taken, formals, variadic, len(term.arguments))
+    elif (odd := next(filter(None, map(statics.not_at_default, rest)), None)) is not None:
+        return odd
+    return state, statics.positional(names, len(term.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class _Statics:
+    """What is static about a node, as the operator that it stands for. given: its attributes."""
+
+    view: View
+    node: ir.Node
+    operator: tuple[str, str]
+    inputs: Inputs
+    schema: Schema | None
+    given: Mapping[str, ir.Attr]
+
+    @classmethod
+    def of(cls, view: View, node: ir.Node, operator: tuple[str, str], inputs: Inputs) -> _Statics | Mismatch:
+        """Those of a node. A softmax before opset 13 is one only over the last axis."""
+        if operator[1] != node.op_type:  # a Gemm as the MatMul inside it
+            return cls(view, node, operator, inputs, None, {})
+        given = dict(node.attributes.items())
+        if operator in (("", "Softmax"), ("", "LogSoftmax")) and view.opsets.get("", 1) < 13:
+            if not _is_last_axis(given.get("axis"), inputs, default=1):
+                return Mismatch("a softmax over the last axis", "Softmax over several axes, as before opset 13")
+            given["axis"] = ir.AttrInt64("axis", -1)
+        return cls(view, node, operator, inputs, view.schema(node), given)
+
+    @property
+    def formals(self) -> list[str]:
+        """The names of the inputs."""
+        return [] if self.schema is None else [formal.name for formal in self.schema.inputs]
+
+    def name_of(self, key: str) -> str:
+        """The name that a keyword of a pattern has at this opset."""
+        is_known = key in self.given or key in self.formals or (self.schema is not None and key in self.schema.attributes)
+        return key if is_known else _RENAMED.get((self.operator[1], key), key)
+
+    def is_input(self, name: str) -> bool:
+        """Whether a static argument is an input, and no attribute."""
+        return name not in self.given and (self.schema is None or name not in self.schema.attributes) and name in self.formals
+
+    def value(self, name: str, span: Span | None) -> Any:
+        """What an attribute or a constant input says, None where it is absent; why not, where it is no constant."""
+        if name in self.given:
+            return read_attribute(self.given[name])
+        if self.is_input(name):
+            return self._input(name, span)
+        return self._default(name)
+
+    def _input(self, name: str, span: Span | None) -> Any:
+        index = self.formals.index(name)
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
+            return None
+        if isinstance(value, Virtual) or not self.view.constants.is_constant(value):
+            return Mismatch(f"a constant {name}", "a computed value", span)
+        single = _is_single(self.operator, name)
+        if single and value.shape is not None and value.shape.rank() > 1:
+            return Mismatch(f"one number for {name}", f"a constant of rank {value.shape.rank()}", span)
+        return _read_constant(self.view, value, single=single)
+
+    def _default(self, name: str) -> Any:
+        spec = None if self.schema is None else self.schema.attributes.get(name)
+        if spec is None:
+            return None
+        if self.node.op_type == "Transpose" and name == "perm":
+            rank = axes_rank(tuple(self.node.inputs), self.node)
+            return None if rank is None else tuple(reversed(range(rank)))
+        return spec.default
+
+    def unmentioned(self, names: Sequence[str]) -> dict[str, ir.Attr]:
+        """The attributes that say something and that a pattern does not mention."""
+        settled = self.schema is not None and self.view.is_settled(self.node)
+        known = self.schema.attributes if self.schema is not None and settled else self.given
+        return {name: attribute for name, attribute in self.given.items() if name not in names and name in known}
+
+    def not_at_default(self, name: str) -> Mismatch | None:
+        """None where an attribute says what its absence says."""
+        attribute, default = self.given[name], self._default(name)
+        if _is_default(name, read_attribute(attribute), default, axes_rank(self.inputs, self.node)):
+            return None
+        spec = None if self.schema is None else self.schema.attributes.get(name)
+        written = None if spec is None else spec.default
+        expected = f"{name} at its default {written}" if written is not None else f"no {name}"
+        return Mismatch(expected, f"{name}={_show(attribute)}", change=f"leave {name} out")
+
+    def positional(self, names: Sequence[str], wanted: int) -> Inputs:
+        """The inputs that are left for positional arguments, the last ones without those that say what their absence says."""
+        formals = self.formals
+        taken = {formals.index(name) for name in names if self.is_input(name)}
+        variadic = bool(self.schema and self.schema.inputs and self.schema.inputs[-1].variadic)
+        return _positional(self.view, self.operator, self.inputs, taken, formals, variadic, wanted)
 
 
 def _is_default(name: str, given: Any, default: Any, rank: int | None) -> bool:
@@ -199,13 +255,6 @@ def _is_single(identity: tuple[str, str], name: str) -> bool:
     names = (name, _RENAMED.get((operator, name), name))
     kinds = (s.attributes[n].type for s in history(operator, domain) for n in names if n in s.attributes)
     return any(str(kind).rpartition(".")[2] in ("FLOAT", "INT") for kind in kinds)
-
-
-def _default(view: View, node: ir.Node, name: str, default: Any) -> Any:
-    if node.op_type == "Transpose" and name == "perm":
-        rank = axes_rank(tuple(node.inputs), node)
-        return None if rank is None else tuple(reversed(range(rank)))
-    return tuple(default) if isinstance(default, list) else default
 
 
 def axes_rank(inputs: Inputs, node: ir.Node) -> int | None:

@@ -1,4 +1,4 @@
-"""Candidates that failed: explored again when somebody asks why, until it is known how far each one gets and where it ends."""
+"""Candidates: where a pattern may match, and, when somebody asks why one failed, how far it gets and where it ends."""
 
 from __future__ import annotations
 
@@ -8,16 +8,50 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.matching.anchors import Anchor, Level, climbed
-from onnx_subgraph.matching.exploring import rank_raiser
+from onnx_subgraph.matching.explorer import Explorer
+from onnx_subgraph.matching.failure import SLIGHTLY, Failure, Kind
+from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.matcher import GivenUpError, Matcher
 from onnx_subgraph.matching.normal import NormalPattern, Product, Sum
-from onnx_subgraph.matching.reasons import SLIGHTLY, Failure, not_read
+from onnx_subgraph.matching.reasons import not_read
 from onnx_subgraph.matching.state import EMPTY
+from onnx_subgraph.matching.structure import Structure
 from onnx_subgraph.matching.view import View
-from onnx_subgraph.matching.whole import Consumers, consumers_of, first_match, roots_of
+from onnx_subgraph.matching.whole import first_match, roots_of
 
 ENOUGH = 2
 """A candidate that matched this many nodes got past its anchor, and leaves a near miss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that may be an anchor of a pattern, and the values that may then be its root."""
+
+    node: ir.Node
+    roots: tuple[ir.Value, ...]
+
+
+def anchored(view: View, anchor: Anchor) -> Iterator[ir.Node]:
+    """The nodes of the anchor's operators."""
+    for identity in sorted(anchor.operators):
+        yield from view.by_operator.get(identity, ())
+
+
+def candidates(matcher: Matcher, anchor: Anchor) -> tuple[Candidate, ...]:
+    """The candidates that begin at an anchor; patterns of the same structure have the same ones."""
+    root, wanted = matcher.structure(matcher.normal.primary), matcher.structure(anchor.term)
+    path = tuple((level.operators, level.steps, level.optional) for level in anchor.path)
+    key = ("candidates", root, wanted, anchor.operators, path, matcher.look)
+    found: tuple[Candidate, ...] = matcher.view.shared(key, lambda: tuple(_candidates(matcher, anchor, root, wanted)))
+    return found
+
+
+def _candidates(matcher: Matcher, anchor: Anchor, root: Structure, wanted: Structure) -> Iterator[Candidate]:
+    for node in anchored(matcher.view, anchor):
+        values = [v for v in node.outputs if matcher.prefilter(wanted, v)]
+        if values:
+            roots = roots_of(matcher, anchor, values)
+            yield Candidate(node, tuple(v for v in roots if matcher.prefilter(root, v)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,69 +68,68 @@ class RawMiss:
     thorough: bool = False
 
 
-def explored(miss: RawMiss, explorers: dict[tuple[int, int], Matcher]) -> Failure | None:
+def explored(miss: RawMiss, explorers: dict[tuple[int, int], Explorer]) -> Failure | None:
     """How far a failed candidate gets when nothing is passed over; None where it is not far."""
     key = (id(miss.view), id(miss.normal))
-    matcher = explorers.get(key)
-    if matcher is None:
-        matcher = explorers[key] = Matcher(miss.view, miss.normal, exploring=True)
-    consumers = consumers_of(matcher)
-    matcher.forget()
-    values = [v for v in miss.node.outputs if miss.thorough or matcher.plausible(miss.anchor.term, v)]
+    explorer = explorers.get(key)
+    if explorer is None:
+        explorer = explorers[key] = Explorer(miss.view, miss.normal)
+    explorer.furthest.take()
+    values = [v for v in miss.node.outputs if miss.thorough or explorer.plausible(miss.anchor.term, v)]
     try:
-        for root in roots_of(matcher, miss.anchor, values, consumers):
-            first_match(matcher, root, consumers)
+        for root in roots_of(explorer, miss.anchor, values):
+            first_match(explorer, root)
         if miss.thorough:
-            matcher.steps = 0
-            _climb_and_fail(matcher, miss.anchor, values, consumers)
+            explorer.steps = 0
+            _climb_and_fail(explorer, miss.anchor, values)
     except GivenUpError:
         pass  # how far it got until then is the reason
-    failure = matcher.last_failure()
+    failure = explorer.furthest.take()
     telling = ENOUGH if isinstance(miss.anchor.term, Product | Sum) or not miss.thorough else 1
-    return failure if failure is not None and failure.depth + SLIGHTLY >= telling else None
+    return failure if failure is not None and failure.matched >= telling else None
 
 
-def _climb_and_fail(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value], consumers: Consumers) -> None:
+def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Value]) -> None:
     """Match what is larger and larger around an anchor; the first part of the pattern that does not is where it fails."""
-    depth, matched = 0.0, set[ir.Node]()
-    for level, reached in climbed(values, anchor, consumers):
-        before = matcher.last_failure()
-        matcher.forget()
+    rank, matched = 0, set[ir.Node]()
+    record = explorer.furthest
+    for level, reached in climbed(values, anchor, explorer.look.consumers):
+        before = record.take()
         above = level.term if level is not None else anchor.term
-        found = next((s for v in reversed(reached) for s in matcher.match(above, v, EMPTY)), None)
-        failure = matcher.last_failure()
-        if found is None and not reached and level is not None:
-            failure = _unread(depth, level, values, matcher.view, consumers)
-        if found is None:
-            if failure is not None and "rank " in failure.expected:
-                failure = rank_raiser(matcher, matched) or failure
-            if failure is not None:
-                failure = failure.at(max(failure.depth, depth + SLIGHTLY))
-            matcher.furthest = failure if before is None or (failure is not None and failure.depth > before.depth) else before
-            return
-        matcher.furthest, depth, matched = before, found.depth, found.matched()
-        values = list(reached)
+        found = next((s for v in reversed(reached) for s in explorer.match(above, v, EMPTY)), None)
+        failure = record.take()
+        record.failure = before
+        if found is not None:
+            rank, matched, values = found.rank, found.matched(), list(reached)
+            continue
+        if not reached and level is not None:
+            failure = _unread(rank, level, values, explorer.look)
+        if failure is not None and failure.kind is Kind.RANK:
+            failure = explorer.raised_rank(matched) or failure
+        if failure is not None:
+            record.again(failure.at(max(failure.rank, rank + SLIGHTLY)), 0)
+        return
 
 
-def _unread(depth: float, level: Level, values: Sequence[ir.Value], view: View, consumers: Consumers) -> Failure | None:
+def _unread(rank: int, level: Level, values: Sequence[ir.Value], look: LookThrough) -> Failure | None:
     """What the pattern wants to read a part that is there, does not."""
     if not values:
         return None
-    nested = (u.node for u in values[0].uses() if u.node.graph is not view.graph)
-    names = [*(n.op_type for n in consumers(values[0])), *(f"{n.op_type} in a nested body" for n in nested)]
+    nested = (u.node for u in values[0].uses() if u.node.graph is not look.view.graph)
+    names = [*(n.op_type for n in look.consumers(values[0])), *(f"{n.op_type} in a nested body" for n in nested)]
     names += ["the outputs of the graph"] if values[0].is_graph_output() else []
     readers = " and ".join(dict.fromkeys(names)) or "nothing"
-    return Failure(depth, level.term.span, values[0], *not_read(values[0], level.term, readers))
+    return Failure(Kind.READER, rank, level.term.span, values[0], said=not_read(values[0], level.term, readers))
 
 
 def _deepest(explored: Iterable[tuple[RawMiss, Failure]]) -> list[tuple[RawMiss, Failure]]:
     """Of the alternatives of a pattern that start at one node, those that came furthest."""
     found = list(explored)
-    deepest: dict[tuple[int, ir.Node], float] = {}
+    deepest: dict[tuple[int, ir.Node], int] = {}
     for miss, failure in found:
         key = (id(miss.normal), miss.node)
-        deepest[key] = max(failure.depth, deepest.get(key, failure.depth))
-    return [(m, failure) for m, failure in found if failure.depth == deepest[id(m.normal), m.node]]
+        deepest[key] = max(failure.rank, deepest.get(key, failure.rank))
+    return [(m, failure) for m, failure in found if failure.rank == deepest[id(m.normal), m.node]]
 
 
 def once(explored: Iterable[tuple[RawMiss, Failure]]) -> Iterator[tuple[RawMiss, Failure]]:

@@ -1,29 +1,30 @@
 """Sums and products of the graph, in every grouping: which values can be seen as the items of one chain.
 
-A *front* of a value is one way to write it as constant ∘ items: the value itself, or with some of its items expanded, and
-so on. A pattern's chain matches a value when one of its fronts can be assigned item by item. Fronts come smallest first and
-are bounded by the number of items that the pattern asks for, so their number does not depend on the size of the graph. Where a
-chain has more than `MOST_FRONTS` ways to be seen, the others are not tried, and whoever asks is told (`Plausibility.cut`).
+A *factoring* of a value is one way to write it as constant ∘ items: the value itself, or with some of its items expanded, and
+so on. A pattern's chain matches a value when one of its factorings can be assigned item by item. Smallest come first, bounded
+by the number of items that the pattern asks for, so their number does not depend on the size of the graph. Where a chain has more
+than `MOST_FACTORINGS` ways to be seen, the others are not tried, and whoever asks is told (`Prefilter.cut_for`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.view import Expansion, Item, View, Virtual
 
-Through = Callable[[ir.Value], tuple[ir.Value, tuple[ir.Node, ...]]]
-MOST_FRONTS = 64
-"""A bound on the fronts tried for one chain, far above what a chain of few items has."""
+Heads = frozenset[tuple[str, str]]
+MOST_FACTORINGS = 64
+"""A bound on the factorings tried for one chain, far above what a chain of few items has."""
 
 
 @dataclass(frozen=True)
-class Front:
+class Factoring:
     """constant ∘ items, through `nodes`. items: (value, exponent or sign), equal ones merged, constants left out.
 
     scalars: the constants that are in `constant`, as items. tolerance: the relative error that `constant` may carry.
@@ -41,36 +42,61 @@ class Front:
         return tuple(sorted(power for _, power in self.items))
 
 
-class Fronts:
-    """The fronts of the values of one view, seen through one kind of transparency; each is worked out once."""
+class Factorings:
+    """The factorings of the values of one view, as one kind of pattern sees them; each is worked out once."""
 
-    def __init__(self, view: View, through: Through) -> None:
-        self.view = view
-        self.through = through
-        self._known: dict[tuple[ir.Value, int, int, bool], tuple[Front, ...]] = {}
+    def __init__(self, look: LookThrough) -> None:
+        self.view = look.view
+        self.look = look
+        self._known: dict[tuple[ir.Value, int, int, bool], tuple[Factoring, ...]] = {}
         self._reach: dict[tuple[ir.Value, int, bool], int] = {}
+        self._heads: dict[tuple[ir.Value, bool], Heads | None] = {}
 
-    def product(self, value: ir.Value, limit: int, least: int = 0) -> tuple[Front, ...]:
-        """The fronts of `value` as a product of `least` to `limit` items (counted with multiplicity), smallest first."""
-        return self._fronts(value, limit, least, product=True)
+    def product(self, value: ir.Value, limit: int, least: int = 0) -> tuple[Factoring, ...]:
+        """The factorings of `value` as a product of `least` to `limit` items (counted with multiplicity), smallest first."""
+        return self._factorings(value, limit, least, product=True)
 
-    def sum(self, value: ir.Value, limit: int, least: int = 0) -> tuple[Front, ...]:
-        """The fronts of `value` as a sum of `least` to `limit` items, smallest first."""
-        return self._fronts(value, limit, least, product=False)
+    def sum(self, value: ir.Value, limit: int, least: int = 0) -> tuple[Factoring, ...]:
+        """The factorings of `value` as a sum of `least` to `limit` items, smallest first."""
+        return self._factorings(value, limit, least, product=False)
 
-    def _fronts(self, value: ir.Value, limit: int, least: int, *, product: bool) -> tuple[Front, ...]:
+    def _factorings(self, value: ir.Value, limit: int, least: int, *, product: bool) -> tuple[Factoring, ...]:
         key = (value, limit, least, product)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = tuple(islice(_fronts(self, value, limit, least, product=product), MOST_FRONTS))
+            known = self._known[key] = tuple(islice(_factorings(self, value, limit, least, product=product), MOST_FACTORINGS))
         return known
 
     def step(self, item: ir.Value | Virtual, *, product: bool) -> tuple[Expansion | None, tuple[ir.Node, ...]]:
         """One step of the chain that `item` is, and the transparent nodes before it."""
         if isinstance(item, Virtual):
             return None, ()
-        source, passed = self.through(item)
+        source, passed, _ = self.look(item)
         return (self.view.product(source) if product else self.view.sum(source)), passed
+
+    def heads(self, value: ir.Value, *, product: bool) -> Heads | None:
+        """The operators that compute what can be an item of `value`; None where they may be any."""
+        key = (value, product)
+        if key not in self._heads:
+            self._heads[key] = self._find_heads(value, product=product)
+        return self._heads[key]
+
+    def _find_heads(self, value: ir.Value, *, product: bool) -> Heads | None:
+        found: set[tuple[str, str]] = set()
+        pending, looked = [value], 0
+        while pending:
+            looked += 1
+            source, _, node = self.look(pending.pop())
+            if node is not None:
+                found.add((node.domain, node.op_type))
+            step = self.view.product(source) if product else self.view.sum(source)
+            if step is None:
+                continue
+            for item, _ in (*step.items, *step.scalars):
+                if isinstance(item, Virtual) or looked > MOST_FACTORINGS:
+                    return None
+                pending.append(item)
+        return frozenset(found)
 
     def reach(self, item: ir.Value | Virtual, limit: int, *, product: bool) -> int:
         """How many items and constants `item` can be expanded to; `limit` where there are more."""
@@ -88,37 +114,37 @@ class Fronts:
         return known
 
 
-def _fronts(fronts: Fronts, value: ir.Value, limit: int, least: int, *, product: bool) -> Iterator[Front]:
+def _factorings(factorings: Factorings, value: ir.Value, limit: int, least: int, *, product: bool) -> Iterator[Factoring]:
     neutral = 1.0 if product else 0.0
 
     def can_reach(pending: tuple[Item, ...], found: int) -> bool:
         for item, _ in pending:
             if found >= least:
                 break
-            found += fronts.reach(item, least - found, product=product)
+            found += factorings.reach(item, least - found, product=product)
         return found >= least
 
-    def grow(pending: tuple[Item, ...], done: tuple[Item, ...], front: Front) -> Iterator[Front]:
-        if len(pending) + len(done) > limit or not can_reach(pending, len(done) + len(front.scalars)):
+    def grow(pending: tuple[Item, ...], done: tuple[Item, ...], factoring: Factoring) -> Iterator[Factoring]:
+        if len(pending) + len(done) > limit or not can_reach(pending, len(done) + len(factoring.scalars)):
             return
         if not pending:
-            items = _merge(fronts.view, done) if product else done
-            yield Front(items, front.constant, front.scalars, front.nodes, front.tolerance)
+            items = _merge(factorings.view, done) if product else done
+            yield Factoring(items, factoring.constant, factoring.scalars, factoring.nodes, factoring.tolerance)
             return
         (item, power), rest = pending[0], pending[1:]
-        yield from grow(rest, (*done, (item, power)), front)
-        step, passed = fronts.step(item, product=product)
+        yield from grow(rest, (*done, (item, power)), factoring)
+        step, passed = factorings.step(item, product=product)
         if step is None or not _may_expand(step, power, product=product):
             return
         if len(step.items) + len(rest) + len(done) > limit:  # as most are: not worth putting together
             return
         inner = tuple((v, power * e) for v, e in step.items)
-        constant = front.constant * step.constant**power if product else front.constant + power * step.constant
-        scalars = (*front.scalars, *((v, power * e) for v, e in step.scalars))
-        nodes = (*front.nodes, *passed, *step.nodes)
-        yield from grow((*inner, *rest), done, Front((), constant, scalars, nodes, front.tolerance + step.tolerance))
+        constant = factoring.constant * step.constant**power if product else factoring.constant + power * step.constant
+        scalars = (*factoring.scalars, *((v, power * e) for v, e in step.scalars))
+        nodes = (*factoring.nodes, *passed, *step.nodes)
+        yield from grow((*inner, *rest), done, Factoring((), constant, scalars, nodes, factoring.tolerance + step.tolerance))
 
-    yield from grow(((value, 1.0),), (), Front((), neutral, (), (), 0.0))
+    yield from grow(((value, 1.0),), (), Factoring((), neutral, (), (), 0.0))
 
 
 def _may_expand(step: Expansion, power: float, *, product: bool) -> bool:

@@ -7,29 +7,32 @@ anchors, climbs to the values that could be its root, and matches from there dow
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import onnx_ir as ir
 
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.matching.anchors import Anchor, Identity, Start, choose, needs
-from onnx_subgraph.matching.candidates import RawMiss, explored, once
-from onnx_subgraph.matching.chain import MOST_FRONTS
-from onnx_subgraph.matching.growing import regions_of
+from onnx_subgraph.matching.anchors import Start, choose, needs
+from onnx_subgraph.matching.body.found import bodies_of
+from onnx_subgraph.matching.candidates import RawMiss, anchored, candidates, explored, once
+from onnx_subgraph.matching.chain import MOST_FACTORINGS
+from onnx_subgraph.matching.equalities import Identity
+from onnx_subgraph.matching.explorer import Explorer
+from onnx_subgraph.matching.grown import grown
 from onnx_subgraph.matching.match import GivenUp, Match, NearMiss
 from onnx_subgraph.matching.matcher import MOST_STEPS, GivenUpError, Matcher
 from onnx_subgraph.matching.normal import NormalPattern
 from onnx_subgraph.matching.normalise import normalise
 from onnx_subgraph.matching.reasons import is_of_interest, near_miss
 from onnx_subgraph.matching.view import View
-from onnx_subgraph.matching.whole import consumers_of, first_match, roots_of
+from onnx_subgraph.matching.whole import first_match
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import graph_of
+from onnx_subgraph.operators.names import OWN_DOMAIN
 
-OWN_DOMAIN = "onnx_subgraph"
-"""The domain of fused operators that carry their definition; the definitions are not searched again."""
 ABSENT = 1 << 32
 """What an operator that the graph does not have costs as an anchor, where another one is wanted."""
 
@@ -38,8 +41,37 @@ MOST_GIVEN_UP = 4
 """How many roots of one graph a pattern may give up before it is not searched for there any further."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """What one pattern came to in one graph."""
+
+    matches: tuple[Match, ...]
+    parts: tuple[Match, ...]
+    misses: tuple[RawMiss, ...]
+    given_up: tuple[GivenUp, ...]
+
+
+NOTHING = _Searched((), (), (), ())
+
+
+class _Counts:
+    """How many nodes of a graph are one of some operators."""
+
+    def __init__(self, view: View) -> None:
+        self._counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
+        self._known: dict[frozenset[Identity], int] = {}
+
+    def __call__(self, operators: frozenset[Identity]) -> int:
+        known = self._known.get(operators)
+        if known is None:
+            known = self._known[operators] = sum(self._counts.get(identity, 0) for identity in operators)
+        return known
+
+
 class Found:
     """What `find` found: `matches` in the order of patterns and of the graph, `near_misses`, and where the search was bounded.
+
+    parts: matches that are a part of another one of their pattern, for where that one can't be replaced.
 
     Why a candidate failed is worked out when `near_misses` is first read; the graph must still be as it was then.
     """
@@ -50,8 +82,10 @@ class Found:
         misses: tuple[RawMiss, ...],
         refused: tuple[NearMiss, ...] = (),
         given_up: tuple[GivenUp, ...] = (),
+        parts: tuple[Match, ...] = (),
     ) -> None:
         self.matches = matches
+        self.parts = parts
         self.given_up = given_up
         self._misses = misses
         self._refused = refused  # the regions that were not kept
@@ -59,7 +93,7 @@ class Found:
     @cached_property
     def near_misses(self) -> tuple[NearMiss, ...]:
         """The furthest failure of each candidate that got past its anchor and is part of no match of its pattern."""
-        explorers: dict[tuple[int, int], Matcher] = {}
+        explorers: dict[tuple[int, int], Explorer] = {}
         with uncollected():
             found = ((miss, failure) for miss in self._misses if (failure := explored(miss, explorers)) is not None)
             telling = ((m, f) for m, f in once(found) if is_of_interest(m.normal.pattern, m.view, m.node, f))
@@ -67,26 +101,10 @@ class Found:
             return (*self._refused, *told)
 
 
-_NORMAL: dict[int, tuple[Pattern, NormalPattern]] = {}
-
-
-_NEEDS: dict[int, tuple[NormalPattern, tuple[frozenset[Identity], ...]]] = {}
-
-
+@lru_cache(maxsize=1024)
 def _needs_of(normal: NormalPattern) -> tuple[frozenset[Identity], ...]:
-    """The `needs` of a pattern, worked out once for each pattern object."""
-    known = _NEEDS.get(id(normal))
-    if known is None or known[0] is not normal:
-        known = _NEEDS[id(normal)] = (normal, needs(normal.primary))
-    return known[1]
-
-
-def normal_of(pattern: Pattern) -> NormalPattern:
-    """The normal form of a pattern, made once for each pattern object."""
-    known = _NORMAL.get(id(pattern))
-    if known is None or known[0] is not pattern:
-        known = _NORMAL[id(pattern)] = (pattern, normalise(pattern))
-    return known[1]
+    """The `needs` of a pattern, worked out once for each normal form."""
+    return needs(normal.primary)
 
 
 def find(
@@ -103,92 +121,100 @@ def find(
     patterns, and wants to hear of places that lack even the operator that tells one from all others.
     """
     constants = constants or Constants(model)
-    normals = [normal_of(p) for p in patterns if p.grow is None]
+    normals = [normalise(p) for p in patterns if p.is_formula]
     matches: list[Match] = []
+    parts: list[Match] = []
     misses: list[RawMiss] = []
     refused: list[NearMiss] = []
     given_up: list[GivenUp] = []
     with uncollected():
-        for graph, owner, opsets in searched(model):
+        for graph, owner, opsets in searched_graphs(model):
             view = View(graph, constants, opsets, owner)
-            counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
+            counts = _Counts(view)
             for normal in normals:
-                given_up += _search(view, normal, counts, matches, misses, thorough=thorough, asked=asked)
+                searched = _search(view, normal, counts, thorough=thorough, asked=asked)
+                matches += searched.matches
+                parts += searched.parts
+                misses += searched.misses
+                given_up += searched.given_up
             for pattern in patterns:
                 if pattern.grow is not None:
-                    regions, not_kept = regions_of(view, pattern)
+                    regions, not_kept = grown(view, pattern)
                     matches += regions
                     refused += not_kept
-    return Found(tuple(matches), tuple(misses), tuple(refused), tuple(given_up))
+                elif pattern.bodies:
+                    matches += bodies_of(view, pattern)
+    return Found(tuple(matches), tuple(misses), tuple(refused), tuple(given_up), tuple(parts))
 
 
-def searched(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
+def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
     """Every graph of the model that is searched, who owns it, and the opsets that hold in it."""
     owners: list[ir.Graph | ir.Function] = [model.graph, *(f for f in model.functions.values() if f.domain != OWN_DOMAIN)]
     for owner in owners:
-        outer = owner.graph if isinstance(owner, ir.Function) else owner
+        outer = graph_of(owner)
         opsets = dict(owner.opset_imports) or dict(model.opset_imports)
         for graph in (outer, *outer.subgraphs()):
             yield graph, owner if graph is outer else graph, opsets
 
 
-def _search(
-    view: View,
-    normal: NormalPattern,
-    counts: Mapping[Any, int],
-    matches: list[Match],
-    misses: list[RawMiss],
-    *,
-    thorough: bool,
-    asked: bool,
-) -> list[GivenUp]:
-    """Add the matches of one pattern in one graph, and what nearly matches; where the search was bounded."""
-    assert normal.primary.definition is not None
-    if not asked and any(map(counts.keys().isdisjoint, _needs_of(normal))):  # most patterns, in most functions
-        return []
-    start = choose(normal.primary, lambda operators: sum(counts.get(identity, 0) for identity in operators))
+def _search(view: View, normal: NormalPattern, counts: _Counts, *, thorough: bool, asked: bool) -> _Searched:
+    """One pattern in one graph: its matches, what nearly matches, and where the search was bounded."""
+    if not asked and not all(map(counts, _needs_of(normal))):  # most patterns, in most functions
+        return NOTHING
+    start = choose(normal.primary, counts)
     if not start.cost:
-        if asked:
-            misses.extend(_unlikely(view, normal, _present(normal, counts), set()))
-        return []
+        return _Searched((), (), tuple(_unlikely(view, normal, _present(normal, counts), set())) if asked else (), ())
     matcher = Matcher(view, normal)
-    consumers = consumers_of(matcher)
-    roots_done: dict[ir.Value, bool] = {}
-    given_up: list[ir.Value] = []
-    failed: list[RawMiss] = []
-    mine: list[Match] = []
-    for anchor in start.anchors:
-        for node in _anchored(view, anchor):
-            found_any = False
-            values = [v for v in node.outputs if matcher.plausible(anchor.term, v)]
-            for root in roots_of(matcher, anchor, values, consumers):
-                if root not in roots_done and len(given_up) < MOST_GIVEN_UP:
-                    try:
-                        match = first_match(matcher, root, consumers)
-                    except GivenUpError:
-                        match = None
-                        given_up.append(root)
-                    roots_done[root] = match is not None
-                    if match is not None:
-                        mine.append(match)
-                found_any |= roots_done.get(root, False)
-            if values and not found_any:
-                failed.append(RawMiss(view, normal, anchor, node, thorough))
-    covered = {node for match in mine for node in match.nodes}
-    misses.extend(m for m in failed if m.node not in covered)
-    if thorough:
-        start = _present(normal, counts) if asked and not mine else start
-        misses.extend(_unlikely(view, normal, start, covered | {m.node for m in failed}))
-    matches.extend(_largest(mine))
-    return [
-        *(_given_up(normal, v, _STEPS if len(given_up) < MOST_GIVEN_UP else _STEPS_AND_NO_MORE) for v in given_up),
-        *(_given_up(normal, v, _FRONTS) for v in matcher.plausible.cut if view.producer(v) not in covered),
+    attempts = _Attempts(matcher)
+    failed = [
+        RawMiss(view, normal, anchor, candidate.node, thorough)
+        for anchor in start.anchors
+        for candidate in candidates(matcher, anchor)
+        if not attempts.match(candidate.roots)
     ]
+    matches, parts = _by_size(attempts.matches)
+    covered = {node for match in attempts.matches for node in match.nodes}
+    misses = [m for m in failed if m.node not in covered]
+    if thorough:
+        start = _present(normal, counts) if asked and not matches else start
+        misses += _unlikely(view, normal, start, covered | {m.node for m in failed})
+    steps = _STEPS if len(attempts.given_up) < MOST_GIVEN_UP else _STEPS_AND_NO_MORE
+    cut = (v for v in matcher.prefilter.cut_for(normal.structures.values()) if view.producer(v) not in covered)
+    given_up = [*((v, steps) for v in attempts.given_up), *((v, _FACTORINGS) for v in cut)]
+    bounded = tuple(_given_up(normal, value, reason) for value, reason in given_up)
+    return _Searched(tuple(matches), tuple(parts), tuple(misses), bounded)
+
+
+class _Attempts:
+    """The roots at which one pattern was tried, each once."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.matches: list[Match] = []
+        self.given_up: list[ir.Value] = []
+        self._matcher = matcher
+        self._matched: dict[ir.Value, bool] = {}
+
+    def match(self, roots: Iterable[ir.Value]) -> bool:
+        """Whether the pattern matches at one of these values; all are tried."""
+        for root in roots:
+            if root not in self._matched and len(self.given_up) < MOST_GIVEN_UP:
+                self._matched[root] = self._try(root)
+        return any(self._matched.get(root, False) for root in roots)
+
+    def _try(self, root: ir.Value) -> bool:
+        try:
+            match = first_match(self._matcher, root)
+        except GivenUpError:
+            self.given_up.append(root)
+            return False
+        if match is not None:
+            self.matches.append(match)
+        return match is not None
 
 
 _STEPS = f"the search here was given up after {MOST_STEPS} steps"
 _STEPS_AND_NO_MORE = f"{_STEPS}, and after {MOST_GIVEN_UP} such places the rest of the graph was not searched"
-_FRONTS = f"there are more than {MOST_FRONTS} ways to group what stands here, and only so many were tried"
+_FACTORINGS = f"there are more than {MOST_FACTORINGS} ways to group what stands here, and only so many were tried"
 
 
 def _given_up(normal: NormalPattern, value: ir.Value, reason: str) -> GivenUp:
@@ -196,32 +222,32 @@ def _given_up(normal: NormalPattern, value: ir.Value, reason: str) -> GivenUp:
     return GivenUp(normal.pattern.id, (value.name if node is None else node.name or value.name) or "", reason)
 
 
-def _present(normal: NormalPattern, counts: Mapping[Any, int]) -> Start:
+def _present(normal: NormalPattern, counts: _Counts) -> Start:
     """The rarest anchors of a pattern that the graph has."""
-    return choose(normal.primary, lambda operators: sum(counts.get(identity, 0) for identity in operators) or ABSENT)
+    return choose(normal.primary, lambda operators: counts(operators) or ABSENT)
 
 
 def _unlikely(view: View, normal: NormalPattern, start: Start, known: set[ir.Node]) -> Iterator[RawMiss]:
     """Candidates that begin at an anchor of the pattern, whatever stands around it."""
     for anchor in start.anchors:
-        for node in _anchored(view, anchor):
+        for node in anchored(view, anchor):
             if node not in known:
                 yield RawMiss(view, normal, anchor, node, thorough=True)
 
 
-def _largest(matches: list[Match]) -> Iterator[Match]:
-    """The matches of one pattern that are not a part of another one of it: `n * scale` inside `n * scale + bias`."""
+def _by_size(matches: list[Match]) -> tuple[list[Match], list[Match]]:
+    """The matches of one pattern, and those that are a part of another one of it: `n * scale` inside `n * scale + bias`."""
     at: dict[ir.Node, list[set[ir.Node]]] = defaultdict(list)
     for match in matches:
         nodes = set(match.nodes)
         for node in nodes:
             at[node].append(nodes)
+    whole: list[Match] = []
+    parts: list[Match] = []
     for match in matches:
         mine = set(match.nodes)
-        if not any(mine < other for other in at[match.nodes[0]]):
-            yield match
-
-
-def _anchored(view: View, anchor: Anchor) -> Iterator[ir.Node]:
-    for identity in sorted(anchor.operators):
-        yield from view.by_operator.get(identity, ())
+        if any(mine < other for other in at[match.nodes[0]]):
+            parts.append(replace(match, part=True))
+        else:
+            whole.append(match)
+    return whole, parts

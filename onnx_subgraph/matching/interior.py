@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.numbering import KNOWN_DOMAINS
+from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
 HANDING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that cost little and only hand on what they read: at the edge of a match they stay where somebody else reads them."""

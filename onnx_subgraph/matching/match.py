@@ -14,9 +14,7 @@ import onnx_ir as ir
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.term import Static
-
-PATTERN = "onnx_subgraph.pattern"
-"""The metadata of a fused node that names its pattern."""
+from onnx_subgraph.matching.failure import Kind
 
 Binding = ir.Value | np.ndarray | ir.Attr | Static | None
 """What a name of a pattern stands for in a match:
@@ -38,9 +36,10 @@ class Match:
     rest: the attributes that each `**name` captured.
     roots: name → value for every name on the left of the `match` block that was matched.
     nodes: the matched nodes in topological order, transparent ones (Identity, Dropout) on the way included.
-    chosen: for every Either (by position in the pattern, `id` of the term) the index of the alternative that matched.
+    chosen: for every Either or optional name (by position in the pattern, `id` of the term) the index of what matched.
     doubles: values that other nodes compute a second time, from inner values of the match → the result that they are equal to.
-    selector: for a region that somebody chose in Python, who did (`onnx_subgraph.matching.selector.Selector`).
+    part: whether it is a part of another match of its pattern, which it may take the place of where that can't be replaced.
+    selector: for a region that somebody chose in Python, who did (`onnx_subgraph.regions.selector.Selector`).
 
     A region binds `x0`, `x1`, … to what it reads, and `y0`, `y1`, …, which are its roots, to what it provides.
     """
@@ -54,6 +53,7 @@ class Match:
     chosen: Mapping[int, int]
     selector: object = None
     doubles: Mapping[ir.Value, ir.Value] = field(default_factory=dict)
+    part: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class NearMiss:
     span: the place in the pattern file that failed. node: the name of the node in the model where it failed.
     expected, found: in words. matched: how many nodes had matched. anchor: the name of the node it started from.
     change: the smallest change of the model that would let the pattern get further, in words. unknown: whether it failed because
-    a type or a shape is not known.
+    a type or a shape is not known. kind: what is not as the pattern says. numbers: the number that was expected and the one that
+    was found, where only that is wrong. operators: those one of which was expected. there: the operator where it failed.
     """
 
     pattern: str
@@ -75,6 +76,10 @@ class NearMiss:
     matched: int
     change: str = ""
     unknown: bool = False
+    kind: Kind = Kind.TERM
+    numbers: tuple[float, float] | None = None
+    operators: tuple[str, ...] = ()
+    there: str = ""
 
 
 @dataclass(frozen=True, slots=True)

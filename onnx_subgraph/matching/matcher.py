@@ -1,7 +1,7 @@
 """match(term, value, state): every way in which a value of a graph is equal to a term.
 
 The one noun is the term, the one verb is match; each kind of term has a method of a screen or less. A matcher yields states
-and records the furthest failure; it changes nothing. Sums and products are compared front by front (`chain`), layout by its
+and tells a recorder what fails; it changes nothing. Sums and products are compared by their factorings (`chain`), layout by its
 normal form (`layout`), attributes and constants by their meaning (`attributes`).
 """
 
@@ -12,16 +12,16 @@ from itertools import permutations
 
 import onnx_ir as ir
 
-from onnx_subgraph.errors import Span
+from onnx_subgraph.facts import Number, element_type
 from onnx_subgraph.language import term as syntax
-from onnx_subgraph.matching import attributes, exploring, layout
+from onnx_subgraph.matching import attributes, layout
 from onnx_subgraph.matching.assignment import assigned, specificity
-from onnx_subgraph.matching.chain import Front, Fronts
-from onnx_subgraph.matching.facts import Number, element_type
+from onnx_subgraph.matching.chain import Factoring, Factorings
+from onnx_subgraph.matching.equalities import COMMUTATIVE, is_associative
+from onnx_subgraph.matching.failure import LONGER, SILENT, SLIGHTLY, Kind, Recorder
+from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.normal import (
-    ASSOCIATIVE,
     BROADCASTING,
-    COMMUTATIVE,
     Choice,
     Constant,
     Layout,
@@ -32,15 +32,28 @@ from onnx_subgraph.matching.normal import (
     Operation,
     Product,
     Sum,
-    mentions,
+    counts,
+    structure_of,
 )
-from onnx_subgraph.matching.plausible import Plausibility, variants
-from onnx_subgraph.matching.reasons import SLIGHTLY, Failure, counted_inputs, named, words
-from onnx_subgraph.matching.state import State
-from onnx_subgraph.matching.veils import guarded, is_float_cast
+from onnx_subgraph.matching.prefilter import Prefilter
+from onnx_subgraph.matching.rearrangement import Mismatch
+from onnx_subgraph.matching.reasons import (
+    another_node,
+    another_operator,
+    another_result,
+    another_value,
+    constant_of_rank,
+    no_value,
+    other_inputs,
+    words,
+)
+from onnx_subgraph.matching.state import NODE, State
+from onnx_subgraph.matching.structure import Items, Structure
 from onnx_subgraph.matching.view import View, Virtual, close
+from onnx_subgraph.operators.names import qualified
 
 Target = ir.Value | Virtual
+Structured = Operation | Product | Sum | Choice | Layout
 _FREE = object()
 MOST_STEPS = 10_000
 """How often a term is held against a value for one root before the search there is given up; few need a hundred."""
@@ -51,76 +64,54 @@ class GivenUpError(Exception):
 
 
 class Matcher:
-    """Matches the terms of one pattern against the values of one view.
+    """Matches the terms of one pattern against the values of one view; what fails is told to `recorder`.
 
-    exploring: whether it is the reason of a failure that is wanted: then nothing is passed over for its structure, and a wrong
-    constant is followed to see whether it is all that is wrong.
+    What is passed over for its structure, and what is tried though its constant is wrong, is in methods of their own, so that
+    whoever asks for a reason can look further (`onnx_subgraph.matching.explorer`).
     """
 
-    def __init__(self, view: View, normal: NormalPattern, *, exploring: bool = False) -> None:
+    def __init__(self, view: View, normal: NormalPattern, recorder: Recorder = SILENT) -> None:
         self.view = view
         self.normal = normal
-        self.exploring = exploring
+        self.recorder = recorder
         self.mixed = normal.pattern.mixed_precision
         self.finite = "finite" in normal.pattern.assumes and "IsNaN" not in syntax.operators_of(normal.pattern.match)
-        self.fronts: Fronts = view.shared((self.mixed, self.finite), lambda: Fronts(view, self.through))
-        self.plausible = Plausibility(view, normal, self.fronts)
+        self.look = LookThrough.of(view, casts=self.mixed, guards=self.finite)
+        self.factorings: Factorings = view.shared(("factorings", self.look), lambda: Factorings(self.look))
+        self.prefilter: Prefilter = view.shared(("prefilter", self.look), lambda: Prefilter(self.factorings))
         self.steps = 0
-        self.furthest: Failure | None = None
-        self.spans: dict[ir.Node | None, Span | None] = {}  # where the pattern says what a node is; while exploring
-        self._hopeless: dict[tuple[int, ir.Value], Failure | None] = {}
-        self._names: dict[int, frozenset[object]] = {}
         self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 
-    def fail(
-        self,
-        state: State,
-        span: Span | None,
-        value: Target | None,
-        expected: str,
-        found: str = "",
-        change: str = "",
-        nodes: Collection[ir.Node] = (),
+    # What may be passed over
+
+    def may(self, term: Normal, value: Target) -> bool:
+        """Whether it is worth holding `value` against `term`."""
+        return self.plausible(term, value)
+
+    def tried(self, term: Structured, value: Target, state: State) -> Iterable[State]:
+        """`structured`, where there is a chance."""
+        return self.structured(term, value, state) if self.plausible(term, value) else ()
+
+    def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
+        """The factorings of `value` that are held against the items of `term`, whose constant shall be `constant`."""
+        wanted = self.structure(term)
+        assert isinstance(wanted, Items)
+        return self.prefilter.assignable(wanted, value)
+
+    def with_another_constant(
+        self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
     ) -> None:
-        """Remember this failure when no other got further.
-
-        found, change: left out, they are what stands at `value`, and to put what is expected in its place. nodes: all that
-        matched, where only a condition failed.
-        """
-        if self.exploring and (self.furthest is None or state.depth > self.furthest.depth):
-            self.furthest = Failure(state.depth, span, value, expected, found, change, nodes)
-
-    def forget(self) -> None:
-        """Start a new candidate: failures so far don't count."""
-        self.furthest = None
-
-    def last_failure(self) -> Failure | None:
-        """The furthest failure since `forget`."""
-        return self.furthest
-
-    # Values
-
-    def through(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
-        """The value behind everything that this pattern looks through, and the nodes on the way."""
-        source, passed = self.view.through(value)
-        while self.mixed or self.finite:
-            node = self.view.producer(source)
-            if node is None or node.domain:
-                break
-            if self.mixed and node.op_type == "Cast" and is_float_cast(node):
-                inner = node.inputs[0]
-                guard: tuple[ir.Node, ...] = (node,)
-            elif self.finite and node.op_type == "Where":
-                inner, guard = guarded(self.view, node)
-            else:
-                break
-            if inner is None:
-                break
-            source, more = self.view.through(inner)
-            passed = (*passed, *guard, *more)
-        return source, passed
+        """A factoring has another constant than `term`."""
 
     # Terms
+
+    def structure(self, term: Normal) -> Structure:
+        """What the prefilter looks for in place of `term`."""
+        return structure_of(term, self.normal.constant, self.normal.structures)
+
+    def plausible(self, term: Normal, value: Target) -> bool:
+        """Whether the operators behind `value` leave a chance that it equals `term`."""
+        return self.prefilter(self.structure(term), value)
 
     def match(self, term: Normal, value: Target, state: State) -> Iterable[State]:
         """The states in which `value` equals `term`, starting from `state`. Raises GivenUpError."""
@@ -132,61 +123,35 @@ class Matcher:
         if isinstance(term, Constant):
             return self._literal(term, value, state)
         if isinstance(term, Nothing):
-            self.fail(state, term.span, value, words(term))
+            self.recorder.fail(Kind.TERM, state, term.span, value, term)
             return ()
-        if self.exploring:
-            return self._remembered(term, value, state)
-        return self._structure(term, value, state) if self.plausible(term, value) else ()
+        return self.tried(term, value, state)
 
-    def _structure(self, term: Operation | Product | Sum | Choice | Layout, value: Target, state: State) -> Iterator[State]:
+    def structured(self, term: Structured, value: Target, state: State) -> Iterator[State]:
+        """`match`, of a term that has parts."""
         if isinstance(term, Operation):
             return self._operation(term, value, state)
         if isinstance(term, Choice):
             return self._choice(term, value, state)
         return self._layout(term, value, state) if isinstance(term, Layout) else self._chain(term, value, state)
 
-    def _remembered(self, term: Operation | Product | Sum | Choice | Layout, value: Target, state: State) -> Iterator[State]:
-        """As `match`, but what fails is remembered with its reason.
-
-        Bindings only constrain: what fails for names that are all still free fails always, and is not tried a second time.
-        """
-        if isinstance(value, Virtual):
-            yield from self._structure(term, value, state)
-            return
-        key = (id(term), value)
-        if key in self._hopeless:
-            known = self._hopeless[key]
-            if known is not None:
-                self.fail(state.deeper(known.depth), known.span, known.value, known.expected, known.found, known.change)
-            return
-        before = self.last_failure()
-        self.forget()
-        hopeless = True
-        for found in self._structure(term, value, state):
-            hopeless = False
-            yield found
-        failure, self.furthest = self.last_failure(), before
-        if hopeless and self._mentions(term).isdisjoint(state.bindings):
-            self._hopeless[key] = failure and failure.above(state.depth)
-        if failure is not None and (before is None or failure.depth > before.depth):
-            self.furthest = failure
-
-    def _mentions(self, term: Normal) -> frozenset[object]:
-        """Every key of a state's bindings that matching `term` may read."""
-        known = self._names.get(id(term))
-        if known is None:
-            known = self._names[id(term)] = mentions(term)
-        return known
-
     def _choice(self, term: Choice, value: Target, state: State) -> Iterator[State]:
         for index, alternative in enumerate(term.alternatives):
-            for found in self.match(alternative, value, state):
+            start = self._without(term.term, state) if index and isinstance(term.term, syntax.Variable) else state
+            for found in self.match(alternative, value, start) if start is not None else ():
                 yield found.choose(id(term.term), index)
+
+    def _without(self, variable: syntax.Variable, state: State) -> State | None:
+        """The state in which an optional name is absent; None where it is present elsewhere."""
+        if state.bindings.get(variable.name) is not None:
+            return None
+        return state.bind(variable.name, None).choose(id(variable), 1)
 
     def _literal(self, term: Constant, value: Target, state: State) -> Iterable[State]:
         if isinstance(value, ir.Value) and attributes.equals_literal(self.view, term.value, value):
             return (state,)
-        self.fail(state, term.span, value, f"the constant {term.value}")
+        number = float(term.value) if isinstance(term.value, int | float) else None
+        self.recorder.fail(Kind.TERM, state, term.span, value, term, numbers=None if number is None else (number, None))
         return ()
 
     def _name(self, term: Name, value: Target, state: State) -> Iterable[State]:
@@ -196,24 +161,20 @@ class Matcher:
         if bound is not _FREE:
             if self._is_same(bound, value):
                 return (state,)
-            if self.exploring:
-                known, here = named(bound), named(value)
-                change = f"let both be the same value, {known} or {here}"
-                self.fail(state, term.span, value, f"{known} again, which {term.name} stands for", here, change)
+            self.recorder.fail(Kind.SAME, state, term.span, value, said=lambda: another_value(term.name, bound, value))
             return ()
         if term.definition is not None:
             return self._defined(term, term.definition, value, state)
         if isinstance(value, Virtual):
-            inside = f"the {value.operator} inside {value.node.op_type}"
-            change = f"write the {value.node.op_type} as the operators that it stands for"
-            self.fail(state, term.span, value, f"a value for {term.name}", inside, change)
+            self.recorder.fail(Kind.VALUE, state, term.span, value, said=no_value(term.name, value))
             return ()
         constant = self.normal.constant.get(term.name)
         if constant is not None and self.view.constants.is_constant(value) is not constant:
-            self.fail(state, term.span, value, f"a {'constant' if constant else 'computed value'} for {term.name}")
+            wanted = f"a {'constant' if constant else 'computed value'} for {term.name}"
+            self.recorder.fail(Kind.CONSTANT if constant else Kind.VALUE, state, term.span, value, said=(wanted, "", ""))
             return ()
         plain = self.view.through(value)[0]
-        behind = self.through(value)[0] if self.mixed else plain
+        behind = self.look(value).value if self.mixed else plain
         states = (state.bind(term.name, plain),)
         return states if behind is plain else (state.bind(term.name, behind), *states)
 
@@ -228,76 +189,86 @@ class Matcher:
         if not isinstance(bound, ir.Value):
             number = self.view.scalar(value)
             return isinstance(bound, int | float) and number is not None and close(number.number, float(bound), number.tolerance)
-        return self.view.same(bound, value) or (self.mixed and self.view.same(self.through(bound)[0], self.through(value)[0]))
+        return self.view.same(bound, value) or (self.mixed and self.view.same(self.look(bound).value, self.look(value).value))
 
     def _operation(self, term: Operation, value: Target, state: State) -> Iterator[State]:
         node, identity, inputs, passed = self._applied(value, term.operators)
         if node is None or identity not in term.operators:
-            self.fail(state, term.span, value, words(term))
+            self.recorder.fail(Kind.TERM, state, term.span, value, term)
             return
-        if isinstance(value, ir.Value):
-            source = self.through(value)[0]
-            if source.index() != term.index:
-                wanted = f"result {term.index} of {words(term)}"
-                self.fail(state, term.span, value, wanted, f"result {source.index()}", f"read {wanted}")
-                return
-        if term.assignment >= 0:
-            key = ("node", term.assignment)
-            if state.bindings.get(key, node) is not node:
-                change = f"let one {words(term)} give all the results"
-                self.fail(state, term.span, value, f"a result of the same {words(term)}", "another node's result", change)
-                return
-            state = state.bind(key, node)
-        if term.term.capture:
-            name = f"{identity[0]}.{identity[1]}" if identity[0] else identity[1]
-            known = state.bindings.get(term.term.capture, name)
-            if known != name:
-                change = f"let both be the same operator, {known} or {name}"
-                self.fail(state, term.span, value, f"{known} again, which {term.term.capture} stands for", name, change)
-                return
-            state = state.bind(term.term.capture, name)
-        if len(term.term.operators) > 1:
-            state = state.choose(id(term.term), term.term.operators.index(syntax.Operator(identity[1], identity[0])))
-        state = state.visit((*passed, node))
-        if self.exploring:
-            self.spans[node] = term.span
+        named = self._identified(term, node, identity, value, state)
+        if named is None:
+            return
+        state = named.visit((*passed, node))
+        self.recorder.visit((node,), term.span)
         outcome = self._static(term, node, identity, inputs, state)
         if isinstance(outcome, attributes.Mismatch):
-            partly = state.deeper(-SLIGHTLY)
-            self.fail(partly, outcome.span or term.span, value, outcome.expected, outcome.found, outcome.change)
+            said, span = (outcome.expected, outcome.found, outcome.change), outcome.span or term.span
+            self.recorder.fail(Kind.STATIC, state.further(-SLIGHTLY), span, value, said=said)
             return
         after, positional = outcome
         for name in term.axes:
             after = after.bind(("axes", name), attributes.axes_rank(inputs, node))
+        yield from self._operands(term, identity, positional, value, after)
+
+    def _identified(self, term: Operation, node: ir.Node, identity: tuple[str, str], value: Target, state: State) -> State | None:
+        """The state in which it is known which node and operator `term` is; None where they are others already."""
+        if isinstance(value, ir.Value):
+            index = self.look(value).value.index()
+            if index != term.index:
+                said = another_result(term, index)
+                self.recorder.fail(Kind.RESULT, state, term.span, value, said=said)
+                return None
+        if term.assignment >= 0:
+            key = ("node", term.assignment)
+            if state.bindings.get(key, node) is not node:
+                self.recorder.fail(Kind.SAME, state, term.span, value, said=lambda: another_node(term))
+                return None
+            state = state.bind(key, node)
+        if capture := term.term.capture:
+            name = qualified(identity)
+            known = state.bindings.get(capture, name)
+            if known != name:
+                self.recorder.fail(Kind.SAME, state, term.span, value, said=lambda: another_operator(capture, known, name))
+                return None
+            state = state.bind(capture, name)
+        if len(term.term.operators) > 1:
+            state = state.choose(id(term.term), term.term.operators.index(syntax.Operator(identity[1], identity[0])))
+        return state
+
+    def _operands(
+        self, term: Operation, identity: tuple[str, str], operands: attributes.Inputs, value: Target, state: State
+    ) -> Iterator[State]:
+        """The states in which the operands are the arguments, in every grouping and order that the operator allows."""
+        domain, operator = identity
         counted = False
-        for operands, inner in self._groupings(identity, positional, len(term.arguments)):
+        for grouped, inner in self._groupings(identity, operands, counts(term.arguments)):
             counted = True
-            within = after.visit(inner)
-            commutes = len(operands) > 1 and identity[1] in COMMUTATIVE and not identity[0]
-            for order in permutations(operands) if commutes else (operands,):
-                if identity[1] in BROADCASTING and not identity[0] and self._raises_rank(term.arguments, order):
-                    exploring.fail_for_rank(self, within, term, value, order)
+            within = state.visit(inner)
+            commutes = len(grouped) > 1 and operator in COMMUTATIVE and not domain
+            for order in permutations(grouped) if commutes else (grouped,):
+                if operator in BROADCASTING and not domain and self._raises_rank(term.arguments, order):
+                    ranks = [n.rank for v in order if isinstance(v, ir.Value) and (n := self.view.scalar(v)) is not None]
+                    self.recorder.fail(Kind.RANK, within, term.span, value, said=constant_of_rank(max(ranks, default=0)))
                 else:
                     yield from self._arguments(term.arguments, order, within)
         if not counted:
-            given, wanted = counted_inputs(len(positional)), f"{counted_inputs(len(term.arguments))} of {words(term)}"
-            change = f"give {words(term)} {counted_inputs(len(term.arguments))}, not {len(positional)}"
-            self.fail(after.deeper(-SLIGHTLY), term.span, value, wanted, given, change)
+            said = other_inputs(term, len(operands))
+            self.recorder.fail(Kind.INPUTS, state.further(-SLIGHTLY), term.span, value, said=said)
 
     def _groupings(
-        self, identity: tuple[str, str], operands: attributes.Inputs, wanted: int, start: int = 0
+        self, identity: tuple[str, str], operands: attributes.Inputs, wanted: range, start: int = 0
     ) -> Iterator[tuple[attributes.Inputs, tuple[ir.Node, ...]]]:
         """The operands as `wanted` of them: Max(Max(a, b), c) has three. With the nodes between."""
-        if len(operands) == wanted:
+        if len(operands) in wanted:
             yield operands, ()
-        if len(operands) >= wanted or identity[0] or identity[1] not in ASSOCIATIVE:
+        if len(operands) >= wanted[-1] or not is_associative((identity,)):
             return
         for index in range(start, len(operands)):
             operand = operands[index]
             if not isinstance(operand, ir.Value):
                 continue
-            source, passed = self.through(operand)
-            node = self.view.producer(source)
+            _, passed, node = self.look(operand)
             if node is not None and (node.domain, node.op_type) == identity:
                 opened = (*operands[:index], *node.inputs, *operands[index + 1 :])
                 for found, inner in self._groupings(identity, opened, wanted, index):
@@ -332,23 +303,17 @@ class Matcher:
     def _applied(
         self, value: Target, wanted: Collection[tuple[str, str]]
     ) -> tuple[ir.Node | None, tuple[str, str], tuple[ir.Value | Virtual | None, ...], tuple[ir.Node, ...]]:
-        """The node behind `value`, which operator it is, its inputs, and the nodes looked through.
-
-        A Gemm without addend, transposition or scale is a MatMul where the pattern wants one.
-        """
+        """The node behind `value`, which operator it stands for, its inputs, and the nodes looked through."""
         if isinstance(value, Virtual):
             return value.node, ("", value.operator), value.inputs, ()
-        source, passed = self.through(value)
-        node = self.view.producer(source)
+        _, passed, node = self.look(value)
         if node is None:
             return None, ("", ""), (), passed
-        identity = (node.domain, node.op_type)
-        if identity == ("", "Gemm") and identity not in wanted and self.view.is_plain_gemm(node) and len(node.inputs) == 2:
-            identity = ("", "MatMul")
-        return node, identity, tuple(node.inputs), passed
+        return node, self.view.meaning(node, wanted), tuple(node.inputs), passed
 
     def _arguments(self, terms: Sequence[Normal], values: Sequence[Target | None], state: State) -> Iterator[State]:
         """All arguments at once, structured ones first, so that a wrong one is noticed early."""
+        values = (*values, *(None,) * (len(terms) - len(values)))
         order = sorted(range(len(terms)), key=lambda i: specificity(terms[i])) if len(terms) > 1 else (0,) * len(terms)
 
         def step(position: int, so_far: State) -> Iterator[State]:
@@ -360,11 +325,17 @@ class Matcher:
             if value is None:
                 if isinstance(term, Nothing) or (isinstance(term, Name) and term.name == "_"):
                     yield from step(position + 1, so_far)
+                elif isinstance(term, Name) and term.optional is not None:
+                    without = self._without(term.optional, so_far)
+                    if without is not None:
+                        yield from step(position + 1, without)
                 else:
-                    self.fail(so_far, term.span, None, words(term), "an omitted input", "give the input that is left out")
+                    said = (words(term), "an omitted input", "give the input that is left out")
+                    self.recorder.fail(Kind.INPUTS, so_far, term.span, None, said=said)
                 return
+            optional = term.optional if isinstance(term, Name) else None
             for found in self.match(term, value, so_far):
-                yield from step(position + 1, found)
+                yield from step(position + 1, found if optional is None else found.choose(id(optional), 0))
 
         yield from step(0, state)
 
@@ -374,41 +345,38 @@ class Matcher:
         """`value` = factor * term. For a sum, factor is 1."""
         items = term.factors if isinstance(term, Product) else term.addends
         if isinstance(value, Virtual):
-            if isinstance(term, Product) and len(items) == 1 and term.scalar is None and close(term.coefficient * factor, 1.0):
-                yield from self.match(items[0][0], value, state)
+            start = self._without(term.optional, state) if term.optional is not None else state if term.scalar is None else None
+            if isinstance(term, Product) and len(items) == 1 and start is not None and close(term.coefficient * factor, 1.0):
+                yield from self.match(items[0][0], value, start)
             return
         product = isinstance(term, Product)
         constant = term.coefficient * factor if isinstance(term, Product) else term.constant
-        fronts = (
-            tuple(variants(self.view, self.fronts, term, value)) if self.exploring else self.plausible.assignable(term, value)
-        )
-        if self.exploring:
-            exploring.fail_for_items(self, state, term, value, constant, known=bool(fronts))
-        for front in fronts:
-            after = self._constant(term, value, front, constant, state)
-            if after is not None:
-                if self.exploring:
-                    self.spans.update(dict.fromkeys(front.nodes, term.span))
-                yield from assigned(self, items, front.items, after.visit(front.nodes), product)
-            elif self.exploring and term.scalar is None:
-                # The constant is wrong; it is the reason only where everything else is right.
-                for reached in assigned(self, items, front.items, state.visit(front.nodes), product):
-                    self.fail(reached, term.span, value, f"the constant {constant:.6g}", f"{front.constant:.6g}")
-                    break
+        for factoring in self.seen_as(term, value, constant, state):
+            after = self._constant(term, value, factoring, constant, state)
+            if after is None:
+                self.with_another_constant(term, value, factoring, constant, state)
+                continue
+            self.recorder.visit(factoring.nodes, term.span)
+            yield from assigned(self, items, factoring.items, after.visit(factoring.nodes), product)
 
-    def _constant(self, term: Product | Sum, value: ir.Value, front: Front, constant: float, state: State) -> State | None:
-        """The state in which the constant of `value`, seen as this front, is the pattern's; or None."""
+    def _constant(
+        self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
+    ) -> State | None:
+        """The state in which the constant of `value`, seen as this factoring, is the pattern's; or None."""
         product = isinstance(term, Product)
+        if term.optional is not None and not factoring.scalars and close(factoring.constant, constant, factoring.tolerance):
+            return self._without(term.optional, state)
         if term.scalar is not None:
-            rest = front.constant / constant if product else front.constant - constant
-            bound = state.bindings.get(term.scalar)
-            if bound is None:
-                rank = max((number.rank for v, _ in front.scalars if (number := self.view.scalar(v)) is not None), default=0)
+            state = state if term.optional is None else state.choose(id(term.optional), 0)
+            rest = factoring.constant / constant if product else factoring.constant - constant
+            bound = state.bindings.get(term.scalar, _FREE)
+            if bound is _FREE:
+                rank = max((number.rank for v, _ in factoring.scalars if (number := self.view.scalar(v)) is not None), default=0)
                 facts = Number(rest, element_type(value), (1,) * rank)
                 return state.bind(term.scalar, rest).bind(("facts", term.scalar), facts)
             known = self.view.scalar(bound).number if isinstance(bound, ir.Value) and self.view.scalar(bound) else bound  # type: ignore[union-attr]
-            return state if isinstance(known, int | float) and close(float(known), rest, front.tolerance) else None
-        return state if close(front.constant, constant, front.tolerance) else None
+            return state if isinstance(known, int | float) and close(float(known), rest, factoring.tolerance) else None
+        return state if close(factoring.constant, constant, factoring.tolerance) else None
 
     def negated(self, term: Product | Sum | Name | Operation, value: Target, state: State) -> Iterator[State]:
         """The states in which `value` is the negative of `term`."""
@@ -419,14 +387,13 @@ class Matcher:
 
     def _layout(self, term: Layout, value: Target, state: State) -> Iterator[State]:
         for outcome in layout.match(self.view, term, value, state):
-            if isinstance(outcome, layout.Mismatch):
+            if isinstance(outcome, Mismatch):
                 # A chain counts as one node, however long; the longest one is the reason.
-                partly = state.deeper(1 - SLIGHTLY + exploring.LONGER * outcome.reached if outcome.reached else 0)
-                self.fail(partly, term.span, value, outcome.expected, outcome.found, outcome.change)
+                partly = state.further(NODE - SLIGHTLY + LONGER * outcome.reached if outcome.reached else 0)
+                said = (outcome.expected, outcome.found, outcome.change)
+                self.recorder.fail(Kind.RANK if outcome.of_rank else Kind.LAYOUT, partly, term.span, value, said=said)
                 continue
             source, bound, nodes = outcome
-            if self.exploring:
-                self.spans.update(dict.fromkeys(nodes, term.span))
-            yield from self.match(
-                term.source, source, State({**state.bindings, **bound}, state.nodes, state.depth, state.chosen).visit(nodes)
-            )
+            self.recorder.visit(nodes, term.span)
+            inner = State({**state.bindings, **bound}, state.nodes, state.rank, state.chosen).visit(nodes)
+            yield from self.match(term.source, source, inner)

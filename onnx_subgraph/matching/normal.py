@@ -7,36 +7,38 @@ same way (`onnx_subgraph.matching.chain`), so no pattern has to list spellings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
-from onnx_subgraph.language.pattern import Expression, Pattern
+from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.recipe import recipe_axes
+from onnx_subgraph.matching.equalities import COMMUTATIVE
+from onnx_subgraph.matching.structure import Absent, Alternatives, Anything, Applied, Items, Structure, Word, one
 
-PRODUCT_OPERATORS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Sqrt", "Pow"})
-SUM_OPERATORS = frozenset({"Add", "Sub", "Neg", "Gemm"})
-COMMUTATIVE = frozenset(
-    {"Add", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
-)
 BROADCASTING = COMMUTATIVE | {
     *("Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Where", "BitShift"),
     *("Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
 }
 """Operators whose result has the rank of the input with most axes, a constant among them."""
-ASSOCIATIVE = frozenset({"Max", "Min", "And", "Or"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Name:
-    """A free variable, or, with a definition, the result `index` of the assignment numbered `assignment`."""
+    """A free variable, or, with a definition, the result `index` of the assignment numbered `assignment`.
+
+    optional: as an argument of an operator that may be left out, the variable `b?`; else None.
+    """
 
     name: str
     span: Span | None
     definition: Normal | None = None
     index: int = 0
     assignment: int = -1
+    optional: syntax.Variable | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,31 +76,44 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
-    """coefficient * scalar * Π factor ** exponent. scalar: the name that takes whatever constant is left over, or None."""
+    """coefficient * scalar * Π factor ** exponent.
+
+    scalar: the name that takes whatever constant is left over, or None. optional: the variable `scalar?`, where it may be absent.
+    """
 
     coefficient: float
     factors: tuple[tuple[Normal, float], ...]
     scalar: str | None
     span: Span | None
+    optional: syntax.Variable | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sum:
-    """constant + scalar + Σ sign * addend. scalar: the name that takes whatever constant is left over, or None."""
+    """constant + scalar + Σ sign * addend. scalar, optional: as of a product."""
 
     constant: float
     addends: tuple[tuple[Normal, float], ...]
     scalar: str | None
     span: Span | None
+    optional: syntax.Variable | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Alternatives, tried in order. term: the `Either` they come from, for `Match.chosen`."""
+    """Alternatives, tried in order. term: what they come from, for `Match.chosen`.
+
+    Of an optional item of a chain, a variable, they are the chain with it and the chain without it.
+    """
 
     alternatives: tuple[Normal, ...]
-    term: syntax.Either
+    term: syntax.Either | syntax.Variable
     span: Span | None
+
+    @property
+    def absent(self) -> str | None:
+        """The name that is absent in the second alternative."""
+        return self.term.name if isinstance(self.term, syntax.Variable) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +139,7 @@ class NormalPattern:
     provided: the results that a replacement of some target stands for; all other matched values are inner ones.
     first: the sentences that no `let` has a part in; they are cheaper and come before it.
     twins: the classes of interchangeable items of sums and products, see `onnx_subgraph.matching.twins`.
+    structures: of every term, by its `id`: what the prefilter looks for (`onnx_subgraph.matching.structure`).
     constant: name → whether it must be constant, where a sentence says so outright (`a.is_constant`, `not x.is_constant`).
     """
 
@@ -135,6 +151,7 @@ class NormalPattern:
     constant: Mapping[str, bool]
     first: tuple[Expression, ...]
     twins: Mapping[int, int]
+    structures: Mapping[int, Structure]
 
 
 def children(normal: Normal) -> tuple[Normal, ...]:
@@ -164,10 +181,18 @@ def walk(normal: Normal) -> Iterator[Normal]:
 def is_empty(term: Normal) -> bool:
     """Whether a chain may have no node of its own: a product of one factor and no constant is that factor."""
     match term:
-        case Product(factors=((_, 1.0),), coefficient=1.0, scalar=None) | Sum(addends=((_, 1.0),), constant=0.0, scalar=None):
-            return True
+        case Product(factors=((_, 1.0),), coefficient=1.0) | Sum(addends=((_, 1.0),), constant=0.0):
+            return term.scalar is None or term.optional is not None
         case _:
             return False
+
+
+def counts(arguments: Sequence[Normal]) -> range:
+    """How many arguments a node may have: the last ones may be left out where they are optional."""
+    least = len(arguments)
+    while least and isinstance(last := arguments[least - 1], Name) and last.optional is not None:
+        least -= 1
+    return range(least, len(arguments) + 1)
 
 
 def mentions(term: Normal) -> frozenset[object]:
@@ -188,3 +213,51 @@ def mentions(term: Normal) -> frozenset[object]:
             case _:
                 pass
     return frozenset(found)
+
+
+def structure_of(term: Normal, constant: Mapping[str, bool], known: Mapping[int, Structure]) -> Structure:
+    """The structure of a term. constant: name → whether it must be constant. known: by the `id` of terms."""
+    found = known.get(id(term))
+    if found is not None:
+        return found
+
+    def inside(terms: Iterable[Normal]) -> tuple[Structure, ...]:
+        return tuple(structure_of(inner, constant, known) for inner in terms)
+
+    match term:
+        case Name(definition=definition) if definition is not None:
+            return structure_of(definition, constant, known)
+        case Name(name=name):
+            return one(Anything, constant.get(name))
+        case Constant():
+            return one(Anything, True)
+        case Nothing():
+            return one(Absent)
+        case Operation(operators=operators, arguments=arguments):
+            # A keyword may take an input from between the positional ones; the first is always the first.
+            return one(Applied, operators, inside(arguments), 1 if term.term.keywords else len(arguments))
+        case Product(factors=items, scalar=scalar, coefficient=number) | Sum(addends=items, scalar=scalar, constant=number):
+            is_product = isinstance(term, Product)
+            powers = tuple(power for _, power in items)
+            most = sum(max(1, ceil(abs(power))) for power in powers) if is_product else len(items)
+            wanted = tuple(zip(inside(item for item, _ in items), powers, strict=True))
+            is_silent = number == (1.0 if is_product else 0.0)
+            needs_scalar = scalar is not None and term.optional is None
+            fields = (tuple(sorted(powers)), most, scalar is not None, needs_scalar, is_silent, is_empty(term))
+            return one(Items, is_product, wanted, *fields)
+        case Choice(alternatives=alternatives):
+            return one(Alternatives, inside(alternatives))
+        case Layout(term=word):
+            return one(Word, word.word, word.recipe)
+
+
+def structures(roots: Iterable[Normal], constant: Mapping[str, bool]) -> Mapping[int, Structure]:
+    """The structure of every term in `roots`, by the `id` of the term."""
+    from onnx_subgraph.matching.normal import walk
+
+    known: dict[int, Structure] = {}
+    for root in roots:
+        for term in reversed(list(walk(root))):  # what is inside comes first
+            if id(term) not in known:
+                known[id(term)] = structure_of(term, constant, known)
+    return known

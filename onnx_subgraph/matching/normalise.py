@@ -10,15 +10,15 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from onnx_subgraph import operators
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.check import static_names
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.matching.equalities import POWER, PRODUCT_OPERATORS, PRODUCTS, is_associative
 from onnx_subgraph.matching.normal import (
-    ASSOCIATIVE,
-    PRODUCT_OPERATORS,
     Choice,
     Constant,
     Layout,
@@ -29,13 +29,16 @@ from onnx_subgraph.matching.normal import (
     Operation,
     Product,
     Sum,
+    is_empty,
+    structures,
     walk,
 )
 from onnx_subgraph.matching.twins import twins
 
 
+@lru_cache(maxsize=1024)
 def normalise(pattern: Pattern) -> NormalPattern:
-    """The normal form of a checked pattern."""
+    """The normal form of a checked pattern, made once for each pattern object."""
     return _Normaliser(pattern).run()
 
 
@@ -56,6 +59,8 @@ class _Normaliser:
         self.roots = pattern.results
         self.spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)} | pattern.shares
         self.dissolved = {n for n in pattern.match.names if n not in self.roots and n not in self.spoken}
+        # A name that is optional in one of several places is present or absent in all of them: it stays a name.
+        self.dissolved -= {v.name for v in _optional_variables(pattern) if uses[v.name] > 1}
         self.inlined = {n for n in self.dissolved if uses[n] == 1}
 
     def run(self) -> NormalPattern:
@@ -75,15 +80,17 @@ class _Normaliser:
                 others.append(self.names[name])
                 covered |= reached[name]
         derived = {name for name, _ in self.pattern.let}
+        results, constant = (self.names[primary], *reversed(others)), self.constancy()
         return NormalPattern(
             self.pattern,
             self.names[primary],
-            tuple(reversed(others)),
+            results[1:],
             self.statics,
             frozenset(self.roots),
-            self.constancy(),
+            constant,
             tuple(s for s in self.pattern.where if derived.isdisjoint(_words(s.text))),
-            twins((self.names[primary], *others), self.spoken | self.statics),
+            twins(results, self.spoken | self.statics),
+            structures(results, constant),
         )
 
     def constancy(self) -> dict[str, bool]:
@@ -96,6 +103,11 @@ class _Normaliser:
                     pending += values
                 case ast.Attribute(value=ast.Name(id=name), attr="is_constant"):
                     found[name] = True
+                case ast.BoolOp(op=ast.Or(), values=[ast.Compare(ops=[ast.Is()]) as absent, other]):
+                    # `k is None or k.is_constant`: where it is there, it is constant.
+                    name = getattr(absent.left, "id", "")
+                    parts = other.values if isinstance(other, ast.BoolOp) and isinstance(other.op, ast.And) else [other]
+                    pending += [p for p in parts if isinstance(p, ast.Attribute) and getattr(p.value, "id", None) == name]
                 case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_constant")):
                     found[name] = False
         return found
@@ -128,13 +140,20 @@ class _Normaliser:
                 numbered = _axis_arguments(term)
                 axes = tuple(a.name for a in numbered.values() if isinstance(a, syntax.Variable))
                 term = _named_axes(term, {n: a for n, a in numbered.items() if isinstance(a, syntax.Literal)})
-                arguments = tuple(self.normal(a) for a in self.grouped(term))
+                arguments = tuple(self.argument(a) for a in self.grouped(term))
                 is_fixed = term.rest is None and all(isinstance(t, syntax.Literal) for _, t in term.keywords)
                 return Operation(term, identities, arguments, span, index, assignment, is_fixed, axes)
 
+    def argument(self, term: syntax.Term) -> Normal:
+        """An argument of an operator, which may be optional; then it keeps its name."""
+        if not isinstance(term, syntax.Variable) or not term.optional:
+            return self.normal(term)
+        made = self.names.get(term.name)
+        return replace(made, optional=term) if made is not None else Name(term.name, term.span, optional=term)
+
     def grouped(self, term: syntax.Apply) -> tuple[syntax.Term, ...]:
         """The arguments, those of nested calls of the same associative operator among them: Max(Max(a, b), c) as Max(a, b, c)."""
-        if len(term.operators) != 1 or term.operators[0].domain or term.operators[0].name not in ASSOCIATIVE:
+        if len(term.operators) != 1 or not is_associative((o.domain, o.name) for o in term.operators):
             return term.arguments
         found: list[syntax.Term] = []
         for argument in term.arguments:
@@ -146,16 +165,25 @@ class _Normaliser:
         if not isinstance(term, syntax.Apply) or term.keywords or term.rest or term.capture or len(term.operators) != 1:
             return False
         operator = term.operators[0]
-        if operator.domain or operator.name not in PRODUCT_OPERATORS:
+        if (operator.domain, operator.name) not in PRODUCT_OPERATORS:
             return False
-        return operator.name != "Pow" or (isinstance(term.arguments[1], syntax.Literal) and _is_number(term.arguments[1].value))
+        return operator.name != POWER or (isinstance(term.arguments[1], syntax.Literal) and _is_number(term.arguments[1].value))
 
     def product(self, term: syntax.Term, span: Span | None) -> Normal:
         return self.distributed(list(self.factors(term, 1.0)), span, self.factors, self.multiplied)
 
     def distributed(self, items: Items, span: Span | None, expand: Expand, join: Join) -> Normal:
-        """(a * b | c) * d as a * b * d | c * d, because the graph may have grouped d with b; and the same for sums."""
+        """(a * b | c) * d as a * b * d | c * d, because the graph may have grouped d with b; and the same for sums.
+
+        An optional item makes two chains of one; where it is the number that is left over, one serves both.
+        """
+        scalar = self.scalar_of(items)
         for position, (item, power) in enumerate(items):
+            if isinstance(item, syntax.Variable) and item.optional and item is not scalar:
+                before, after = items[:position], items[position + 1 :]
+                present = list(expand(syntax.Variable(item.name, item.span), power))
+                forms = (self.distributed([*before, *p, *after], span, expand, join) for p in (present, ()))
+                return Choice(tuple(forms), item, span)
             either = self.alternatives(item) if float(power).is_integer() else None
             if either is None:
                 continue
@@ -166,6 +194,10 @@ class _Normaliser:
                 return Choice(tuple(choices), either, span)
         return join(items, span)
 
+    def scalar_of(self, items: Items) -> syntax.Variable | None:
+        """The item of a chain that takes whatever constant is left over: the first name that stands for a number."""
+        return next((t for t, power in items if power == 1 and isinstance(t, syntax.Variable) and t.name in self.statics), None)
+
     def alternatives(self, term: syntax.Term) -> syntax.Either | None:
         """The alternatives that an item of a chain is, or is a name for."""
         if isinstance(term, syntax.Variable) and term.name in self.dissolved:
@@ -174,13 +206,11 @@ class _Normaliser:
         return term if isinstance(term, syntax.Either) else None
 
     def multiplied(self, items: Items, span: Span | None) -> Normal:
-        coefficient, scalar, factors = 1.0, None, []
+        coefficient, scalar, factors = 1.0, self.scalar_of(items), []
         for item, exponent in items:
             if isinstance(item, syntax.Literal) and _is_number(item.value):
                 coefficient *= float(item.value) ** exponent  # type: ignore[arg-type]
-            elif isinstance(item, syntax.Variable) and item.name in self.statics and exponent == 1 and scalar is None:
-                scalar = item.name
-            else:
+            elif item is not scalar:
                 factors.append((self.normal(item), exponent))
         merged: list[tuple[Normal, float]] = []
         for normal, exponent in factors:
@@ -189,7 +219,8 @@ class _Normaliser:
                 merged.append((normal, exponent))
             else:
                 merged[same] = (merged[same][0], merged[same][1] + exponent)
-        return Product(coefficient, tuple(merged), scalar, span)
+        product = Product(coefficient, tuple(merged), _named(scalar), span, _optional(scalar))
+        return merged[0][0] if scalar is None and is_empty(product) else product
 
     def factors(self, term: syntax.Term, exponent: float) -> Iterator[tuple[syntax.Term, float]]:
         """The factors of `term ** exponent`, nested products flattened."""
@@ -197,26 +228,9 @@ class _Normaliser:
             case syntax.Chain(operator="*", items=items) if float(exponent).is_integer():
                 for item, inverse in items:
                     yield from self.factors(item, -exponent if inverse else exponent)
-            case syntax.Apply(arguments=arguments) if self.is_product(term):
-                match term.operators[0].name:
-                    case "Mul" if float(exponent).is_integer():
-                        yield from self.factors(arguments[0], exponent)
-                        yield from self.factors(arguments[1], exponent)
-                    case "Div" if float(exponent).is_integer():
-                        yield from self.factors(arguments[0], exponent)
-                        yield from self.factors(arguments[1], -exponent)
-                    case "Neg" if float(exponent).is_integer():
-                        yield syntax.Literal(-1.0), exponent
-                        yield from self.factors(arguments[0], exponent)
-                    case "Reciprocal":
-                        yield from self.factors(arguments[0], -exponent)
-                    case "Sqrt":
-                        yield from self.factors(arguments[0], exponent / 2)
-                    case "Pow" if isinstance(arguments[1], syntax.Literal):
-                        yield from self.factors(arguments[0], exponent * float(arguments[1].value))  # type: ignore[arg-type]
-                    case _:
-                        yield term, exponent
-            case syntax.Variable(name=name) if name in self.dissolved:
+            case syntax.Apply() if self.is_product(term):
+                yield from self.called(term, exponent)
+            case syntax.Variable(name=name, optional=False) if name in self.dissolved:
                 found = self.pattern.match.definition(name)
                 if found is not None and (isinstance(found[0], syntax.Chain) or self.is_product(found[0])):
                     yield from self.factors(found[0], exponent)
@@ -225,19 +239,36 @@ class _Normaliser:
             case _:
                 yield term, exponent
 
+    def called(self, term: syntax.Apply, exponent: float) -> Iterator[tuple[syntax.Term, float]]:
+        """The factors of `term ** exponent`, where `term` calls an operator that is a product."""
+        arguments = term.arguments
+        if term.operators[0].name == POWER:
+            raised = arguments[1]
+            assert isinstance(raised, syntax.Literal)
+            yield from self.factors(arguments[0], exponent * float(raised.value))  # type: ignore[arg-type]
+            return
+        step = PRODUCTS[term.operators[0].name]
+        powers = step.powers_of(len(arguments))
+        if powers is None or ((len(powers) > 1 or step.constant != 1) and not float(exponent).is_integer()):
+            yield term, exponent
+            return
+        if step.constant != 1:
+            yield syntax.Literal(step.constant), exponent
+        for argument, power in zip(arguments, powers, strict=True):
+            yield from self.factors(argument, exponent * power)
+
     def sum(self, term: syntax.Term, span: Span | None) -> Normal:
         return self.distributed(list(self.addends(term, 1.0)), span, self.addends, self.added)
 
     def added(self, items: Items, span: Span | None) -> Normal:
-        constant, scalar, addends = 0.0, None, []
+        constant, scalar, addends = 0.0, self.scalar_of(items), []
         for item, sign in items:
             if isinstance(item, syntax.Literal) and _is_number(item.value):
                 constant += sign * float(item.value)  # type: ignore[arg-type]
-            elif isinstance(item, syntax.Variable) and item.name in self.statics and sign == 1 and scalar is None:
-                scalar = item.name
-            else:
+            elif item is not scalar:
                 addends.append((self.normal(item), sign))
-        return Sum(constant, tuple(addends), scalar, span)
+        total = Sum(constant, tuple(addends), _named(scalar), span, _optional(scalar))
+        return addends[0][0] if scalar is None and is_empty(total) else total
 
     def addends(self, term: syntax.Term, sign: float) -> Iterator[tuple[syntax.Term, float]]:
         """The addends of `sign * term`, nested sums flattened."""
@@ -247,7 +278,7 @@ class _Normaliser:
                     yield from self.addends(item, -sign if inverse else sign)
             case syntax.Apply(operators=(syntax.Operator(name="Neg", domain=""),), arguments=(argument,)):
                 yield from self.addends(argument, -sign)
-            case syntax.Variable(name=name) if name in self.dissolved:
+            case syntax.Variable(name=name, optional=False) if name in self.dissolved:
                 found = self.pattern.match.definition(name)
                 if found is not None and isinstance(found[0], syntax.Chain) and found[0].operator == "+":
                     yield from self.addends(found[0], sign)
@@ -255,6 +286,19 @@ class _Normaliser:
                     yield term, sign
             case _:
                 yield term, sign
+
+
+def _named(variable: syntax.Variable | None) -> str | None:
+    return None if variable is None else variable.name
+
+
+def _optional(variable: syntax.Variable | None) -> syntax.Variable | None:
+    return variable if variable is not None and variable.optional else None
+
+
+def _optional_variables(pattern: Pattern) -> Iterator[syntax.Variable]:
+    terms = (t for a in pattern.match for t in syntax.walk(a.term))
+    return (t for t in terms if isinstance(t, syntax.Variable) and t.optional)
 
 
 def _axis_arguments(term: syntax.Apply) -> dict[str, syntax.Term]:

@@ -16,11 +16,10 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.operators import Schema, counts_in_result, is_axis, is_ordered
+from onnx_subgraph.operators import Schema, counts_in_result, is_axis, is_elementwise, is_ordered
+from onnx_subgraph.operators.names import KNOWN_DOMAINS
 from onnx_subgraph.operators.randomness import RANDOM
 
-KNOWN_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
-"""The domains whose operators we know: none of them does more than to give its results, or remembers a run."""
 EXCHANGEABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 """Operators whose two operands may change places, to the last bit of the result."""
 _COMPUTED, _STORED = 16, 4096
@@ -31,7 +30,8 @@ class Numbering:
     """The numbers of the values of one graph: equal numbers for values that are congruent.
 
     schema: of a node, None for an unknown operator. through: the value behind what hands its input on unchanged. repeats: whether
-    a node gives the same answer each time, where its operator does not say otherwise.
+    a node gives the same answer each time, where its operator does not say otherwise. beside: the numbering of another graph,
+    with whose values those of this one are compared.
     """
 
     def __init__(
@@ -40,32 +40,55 @@ class Numbering:
         schema: Callable[[ir.Node], Schema | None],
         through: Callable[[ir.Value], ir.Value] = lambda value: value,
         repeats: Callable[[ir.Node], bool] = lambda node: node.domain in KNOWN_DOMAINS,
+        beside: Numbering | None = None,
     ) -> None:
         self._repeats = repeats
         self._constants = constants
         self._schema = schema
         self._through = through
         self._numbers: dict[ir.Value, int] = {}
-        self._keys: dict[Hashable, int] = {}
+        self._keys: dict[Hashable, int] = {} if beside is None else beside._keys
+        self._common: dict[ir.Node, Hashable | None] = {}
 
     def add(self, node: ir.Node) -> Hashable | None:
-        """Number the results of a node, and give what it has in common with its equals; None where it has none.
+        """Number the results of a node, and give what it has in common with its equals; None where it has none."""
+        if node in self._common:
+            return self._common[node]
+        pending = [node]
+        while pending:  # operands first; not by recursion, because chains are longer than the stack is deep
+            current = pending[-1]
+            inputs = (self._through(v).producer() for v in current.inputs if v is not None)
+            unknown = [n for n in inputs if n is not None and n.graph is node.graph and n not in self._common]
+            if unknown:
+                pending += unknown
+            else:
+                pending.pop()
+                self._number(current)
+        return self._common[node]
 
-        Its operands come from outside the graph, or were added before.
-        """
-        key = self._key(node)
-        for index, output in enumerate(node.outputs):
-            if key is not None and output not in self._numbers and self._through(output) is output:
-                self._numbers[output] = self._keys.setdefault((key, index), len(self._keys))
-        return key
+    def assume(self, value: ir.Value, number: int) -> None:
+        """Let a value have the number of one of another graph, for which it stands."""
+        self._numbers[value] = number
 
     def of(self, value: ir.Value) -> int:
         """The number of a value."""
         source = self._through(value)
         known = self._numbers.get(source)
         if known is None:
+            node = source.producer()
+            if node is not None and node not in self._common:
+                self.add(node)
+                known = self._numbers.get(source)
+        if known is None:
             known = self._numbers[source] = self._keys.setdefault(content(source, self._constants) or source, len(self._keys))
         return known
+
+    def _number(self, node: ir.Node) -> None:
+        key = self._common[node] = self._key(node)
+        for index, output in enumerate(node.outputs):
+            if key is not None and output not in self._numbers and self._through(output) is output:
+                held = content(output, self._constants)
+                self._numbers[output] = self._keys.setdefault((key, index) if held is None else held, len(self._keys))
 
     def _key(self, node: ir.Node) -> Hashable | None:
         schema = self._schema(node)
@@ -74,19 +97,36 @@ class Numbering:
         statics = self._statics(node, schema)
         if statics is None:
             return None
-        inputs = [-1 if v is None or formal(schema, i) in statics else self.of(v) for i, v in enumerate(node.inputs)]
+        inputs = [-1 if v is None or formal(schema, i) in statics else self._operand(v, node) for i, v in enumerate(node.inputs)]
         while inputs and inputs[-1] == -1:
             inputs.pop()
-        if len(inputs) == 2 and node.op_type in EXCHANGEABLE and not node.domain:
+        if len(inputs) == 2 and not node.domain and plain_operator(node) in EXCHANGEABLE:
             inputs.sort()
+        elif node.op_type == "CastLike" and not node.domain:
+            inputs = inputs[:1]
         given = tuple(sorted((name, value) for name, value in statics.items() if value is not None))
         results = len(node.outputs) if schema.outputs and schema.outputs[-1].variadic else 0
-        return (node.domain, node.op_type, node.overload, given, tuple(inputs), results)
+        return (node.domain, plain_operator(node), node.overload, given, tuple(inputs), results)
+
+    def _operand(self, value: ir.Value, node: ir.Node) -> int:
+        """The number of an operand; a single number is one, whatever its rank, where it does not raise that of the result."""
+        held = content(value, self._constants, 1) if is_elementwise(node.op_type, node.domain) else None
+        if held is None or not held[1] or any(d != 1 for d in held[1]):
+            return self.of(value)
+        others = (v.shape.rank() for v in node.inputs if v is not None and v is not value and v.shape is not None)
+        if len(held[1]) > max(others, default=0):
+            return self.of(value)
+        return self._keys.setdefault((held[0], (), held[2]), len(self._keys))
 
     def _statics(self, node: ir.Node, schema: Schema) -> Mapping[str, Hashable] | None:
         """The static arguments by name, those at their default as None; None where one can't be compared."""
         rank = axes_rank(node)
         found: dict[str, Hashable] = {}
+        if node.op_type == "CastLike" and not node.domain:
+            dtype = node.outputs[0].dtype
+            if dtype is None:
+                return None
+            found["to"] = int(dtype)
         for name, attribute in node.attributes.items():
             value = _hashable(attribute)
             if value is None:
@@ -103,6 +143,15 @@ class Numbering:
                 value, default = (numbered(v, rank, ordered=is_ordered(node.op_type)) for v in (value, default))
             found[name] = None if default is not None and value == default else (type(value).__name__, value)
         return found
+
+
+def plain_operator(node: ir.Node) -> str:
+    """The operator of a node, by the simpler one where that is the same: a sum of two is Add, CastLike of a known type Cast."""
+    if node.domain:
+        return node.op_type
+    if node.op_type == "CastLike":
+        return "Cast"
+    return "Add" if node.op_type == "Sum" and len(node.inputs) == 2 else node.op_type
 
 
 def formal(schema: Schema, position: int) -> str:
@@ -128,7 +177,7 @@ def _hashable(attribute: ir.Attr) -> Hashable | None:
     if attribute.is_ref():
         return None
     if attribute.type == ir.AttributeType.TENSOR:
-        tensor = attribute.as_tensor()
+        tensor: ir.TensorProtocol = attribute.value  # `as_tensor` checks the protocol, which takes long
         if tensor.size > _COMPUTED or tensor.dtype == ir.DataType.STRING:
             return None
         return (tensor.dtype.name, tuple(tensor.shape.numpy()), tensor.tobytes())
@@ -148,6 +197,11 @@ def content(value: ir.Value, constants: Constants, most: int = _STORED) -> tuple
     if array is None or array.dtype.hasobject:  # the bytes of strings are where they lie
         return None
     return (array.dtype.name, array.shape, array.tobytes())  # the name tells narrow floats apart, which are all of one kind
+
+
+def is_short(value: ir.Value) -> bool:
+    """Whether a constant has so few elements that it may be a list of axes."""
+    return _is_small(value, _COMPUTED)
 
 
 def _is_small(value: ir.Value, most: int) -> bool:

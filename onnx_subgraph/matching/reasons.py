@@ -3,63 +3,30 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import falsity
 from onnx_subgraph.language.evaluation import Names
-from onnx_subgraph.language.pattern import Expression, Pattern
+from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.sentence import free_names
-from onnx_subgraph.matching.chain import Front
+from onnx_subgraph.matching.chain import Factoring
+from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN
+from onnx_subgraph.matching.failure import Failure, Kind, Said
+from onnx_subgraph.matching.lookthrough import guarded, is_float_cast
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum
+from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum, walk
 from onnx_subgraph.matching.origin import is_made, stood_for
-from onnx_subgraph.matching.veils import guarded, is_float_cast
 from onnx_subgraph.matching.view import View, Virtual
 from onnx_subgraph.model.dimension_names import outer
 from onnx_subgraph.model.gaps import DECLARE
+from onnx_subgraph.operators.names import operator_of, qualified
 
 Target = ir.Value | Virtual
-SLIGHTLY = 0.25
-"""How much less deep a failure is where the operator of a node is right, and what is said of it is wrong."""
-
-
-class Failure:
-    """The furthest failure, in raw form; it is put into words only when somebody reads it.
-
-    found: "" for what stands at `value`. change: "" for what is expected, in the place of what was found. nodes: all that had
-    matched, where only a condition failed.
-    """
-
-    __slots__ = ("change", "depth", "expected", "found", "nodes", "span", "value")
-
-    def __init__(
-        self,
-        depth: float,
-        span: Span | None,
-        value: Target | None,
-        expected: str,
-        found: str,
-        change: str = "",
-        nodes: Collection[ir.Node] = (),
-    ) -> None:
-        self.depth = depth
-        self.span = span
-        self.value = value
-        self.expected = expected
-        self.found = found
-        self.change = change
-        self.nodes = nodes
-
-    def above(self, depth: float) -> Failure:
-        """The same failure, with its depth counted from `depth`."""
-        return self.at(self.depth - depth)
-
-    def at(self, depth: float) -> Failure:
-        """The same failure at another depth."""
-        return Failure(depth, self.span, self.value, self.expected, self.found, self.change, self.nodes)
 
 
 def words(term: Normal) -> str:
@@ -87,12 +54,6 @@ def written(span: Span) -> str:
     return span.text[span.column - 1 : span.column - 1 + span.length].strip()
 
 
-def qualified(identity: tuple[str, str]) -> str:
-    """An operator by its name, with its domain where that is not the standard's."""
-    domain, operator = identity
-    return f"{domain}.{operator}" if domain else operator
-
-
 def counted_inputs(number: int) -> str:
     """`1 input`, `2 inputs`."""
     return f"{number} input{'' if number == 1 else 's'}"
@@ -112,11 +73,51 @@ def applied(view: View, value: ir.Value) -> str:
         return ""
     inputs = ("" if v is None else _constant_or_name(view, v) for v in node.inputs)
     said = _gemm_attributes(view, node)
-    return f"{qualified((node.domain, node.op_type))}({', '.join([*inputs, *([said] if said else [])])})"
+    return f"{operator_of(node)}({', '.join([*inputs, *([said] if said else [])])})"
 
 
-Said = tuple[str, str, str]
-"""What was expected, what was found, and the smallest change."""
+def another_value(name: str, bound: object, value: Target) -> Said:
+    """A name stands for something else already."""
+    here = named(value)
+    if bound is None:
+        return f"no value for {name}, which is absent elsewhere", here, ""
+    known = named(bound)
+    return f"{known} again, which {name} stands for", here, f"let both be the same value, {known} or {here}"
+
+
+def no_value(name: str, value: Virtual) -> Said:
+    """A name shall stand for what no node of the graph computes by itself."""
+    inside = f"the {value.operator} inside {value.node.op_type}"
+    return f"a value for {name}", inside, f"write the {value.node.op_type} as the operators that it stands for"
+
+
+def another_result(term: Operation, index: int | None) -> Said:
+    """Another result of a node is read."""
+    wanted = f"result {term.index} of {words(term)}"
+    return wanted, f"result {index}", f"read {wanted}"
+
+
+def another_node(term: Operation) -> Said:
+    """The results of one node are wanted, and two give them."""
+    operator = words(term)
+    return f"a result of the same {operator}", "another node's result", f"let one {operator} give all the results"
+
+
+def another_operator(capture: str, known: str, name: str) -> Said:
+    """A name stands for another operator already."""
+    return f"{known} again, which {capture} stands for", name, f"let both be the same operator, {known} or {name}"
+
+
+def other_inputs(term: Operation, number: int) -> Said:
+    """A node has more or fewer inputs."""
+    operator, wanted = words(term), counted_inputs(len(term.arguments))
+    return f"{wanted} of {operator}", counted_inputs(number), f"give {operator} {wanted}, not {number}"
+
+
+def constant_of_rank(rank: int, found: str = "") -> Said:
+    """A constant gives the result a rank of its own."""
+    expected = "a constant of no higher rank than the value it meets"
+    return expected, found or f"a constant of rank {rank}", "store the constant as a scalar, of rank 0"
 
 
 def false_sentence(sentence: Expression, names: Names, bindings: Mapping[str, object]) -> tuple[str, str]:
@@ -153,32 +154,64 @@ def not_read(value: ir.Value, reader: Normal, readers: str) -> Said:
     return f"{wanted} that reads `{value.name}`", readers, f"let {wanted} read `{value.name}`"
 
 
-def spelled(front: Front, *, product: bool) -> str:
+def spelled(factoring: Factoring, *, product: bool) -> str:
     """A sum or product of the graph as a pattern would write it: `0.5 * x * s ** -1`, `a - b + 1`."""
     if product:
-        factors = [_operand(v) if power == 1 else f"{_operand(v)} ** {power:.6g}" for v, power in front.items]
-        return " * ".join([*([] if front.constant == 1 else [f"{front.constant:.6g}"]), *factors])
-    addends = [("- " if sign < 0 else "+ ") + _operand(v) for v, sign in front.items]
-    constant = [] if front.constant == 0 else [f"{'-' if front.constant < 0 else '+'} {abs(front.constant):.6g}"]
+        factors = [_operand(v) if power == 1 else f"{_operand(v)} ** {power:.6g}" for v, power in factoring.items]
+        return " * ".join([*([] if factoring.constant == 1 else [f"{factoring.constant:.6g}"]), *factors])
+    addends = [("- " if sign < 0 else "+ ") + _operand(v) for v, sign in factoring.items]
+    constant = [] if factoring.constant == 0 else [f"{'-' if factoring.constant < 0 else '+'} {abs(factoring.constant):.6g}"]
     return " ".join([*addends, *constant]).removeprefix("+ ")
 
 
 def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -> NearMiss:
     """The failure of a candidate that started from `anchor`, in words."""
-    value = failure.value
-    found = failure.found or describe(view, value)
-    change = _change(pattern, view, failure)
+    expected, found, _ = _said(view, failure)
+    node = _node_of(failure.value)
     return NearMiss(
         pattern=pattern.id,
         span=failure.span,
         anchor=_name(anchor),
-        node=_place(value, anchor),
-        expected=outer(failure.expected),
+        node=_place(failure.value, anchor),
+        expected=outer(expected),
         found=outer(found),
-        matched=int(failure.depth + SLIGHTLY),
-        change=outer(change or f"put {failure.expected} in the place of {found}"),
-        unknown=failure.change == DECLARE,
+        matched=failure.matched,
+        change=outer(_change(pattern, view, failure) or f"put {expected} in the place of {found}"),
+        unknown=failure.said is not None and failure.said[2] == DECLARE,
+        kind=failure.kind,
+        numbers=_numbers(view, failure),
+        operators=_operators(failure.term) if failure.kind is Kind.TERM else (),
+        there="" if node is None else operator_of(node),
     )
+
+
+def _said(view: View, failure: Failure) -> Said:
+    """What was expected and found, and the smallest change where it is known."""
+    expected, found, change = failure.said or ("" if failure.term is None else words(failure.term), "", "")
+    return expected, found or describe(view, failure.value), change
+
+
+def _numbers(view: View, failure: Failure) -> tuple[float, float] | None:
+    """The number that was expected and the one that was found, where both are numbers."""
+    term = failure.term
+    if failure.numbers is None and isinstance(term, Constant) and isinstance(term.value, int | float):
+        return _numbers(view, replace(failure, numbers=(float(term.value), None)))
+    wanted, found = failure.numbers or (None, None)
+    if found is None and isinstance(failure.value, ir.Value):
+        number = view.scalar(failure.value)
+        found = None if number is None else number.number
+    return None if wanted is None or found is None else (wanted, found)
+
+
+def _operators(term: Normal | None) -> tuple[str, ...]:
+    """The operators one of which was expected."""
+    while isinstance(term, Name):
+        term = term.definition
+    return tuple(sorted(map(qualified, term.operators))) if isinstance(term, Operation) else ()
+
+
+def _node_of(value: Target | None) -> ir.Node | None:
+    return value.node if isinstance(value, Virtual) else None if value is None else value.producer()
 
 
 def is_of_interest(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -> bool:
@@ -187,9 +220,7 @@ def is_of_interest(pattern: Pattern, view: View, anchor: ir.Node, failure: Failu
     What a replacement made is fused already, and is in no file: that something else does not stand in its place is no reason, nor
     that what begins at it lacks another operator.
     """
-    value = failure.value
-    node = value.node if isinstance(value, Virtual) else anchor if value is None else value.producer()
-    if is_made(node):
+    if is_made(anchor if failure.value is None else _node_of(failure.value)):
         return False
     return not is_made(anchor) or bool(_change(pattern, view, failure))
 
@@ -197,8 +228,8 @@ def is_of_interest(pattern: Pattern, view: View, anchor: ir.Node, failure: Failu
 def _change(pattern: Pattern, view: View, failure: Failure) -> str:
     """The smallest change that would do, where it is more than to put one operator in the place of another."""
     value = failure.value
-    known = failure.change or _veiled(pattern, view, value) or _opened(value, failure.expected)
-    return known or _unfolded(view, value, failure.expected)
+    said = "" if failure.said is None else failure.said[2]
+    return said or _looked_through(pattern, view, value) or _opened(failure) or _unfolded(view, failure)
 
 
 def _name(node: ir.Node) -> str:
@@ -228,7 +259,7 @@ def describe(view: View, value: ir.Value | Virtual | None) -> str:
     producer = value.producer()
     if producer is not None:
         said = _gemm_attributes(view, producer)
-        return f"{qualified((producer.domain, producer.op_type))}{f' with {said}' if said else ''}"
+        return f"{operator_of(producer)}{f' with {said}' if said else ''}"
     if _is_overridable(value):
         return f"`{value.name}`, an initializer that is a graph input as well"
     return f"`{value.name}`, a graph input" if value.is_graph_input() else f"`{value.name}`, a value from outside"
@@ -247,32 +278,41 @@ def _is_overridable(value: ir.Value) -> bool:
     return value.is_initializer() and value.is_graph_input()
 
 
-def _opened(value: Target | None, expected: str) -> str:
+def _opened(failure: Failure) -> str:
     """What to change where a constant is expected, and the value could be one."""
-    if not isinstance(value, ir.Value) or "constant" not in expected or not _is_overridable(value):
+    value = failure.value
+    wanted = failure.kind in (Kind.CONSTANT, Kind.NUMBER, Kind.RANK) or isinstance(failure.term, Constant)
+    if not wanted or not isinstance(value, ir.Value) or not _is_overridable(value):
         return ""
     return f"take {value.name} out of the inputs of the graph, so that nothing can override it: --constant-initializers"
 
 
 def _gemm_attributes(view: View, node: ir.Node) -> str:
     """What keeps a Gemm from being `a @ b + c`: `transB=1, alpha=0.5`; "" for any other node."""
-    if (node.domain, node.op_type) != ("", "Gemm") or view.is_plain_gemm(node):
+    if (node.domain, node.op_type) != ("", GEMM) or view.is_plain_gemm(node):
         return ""
-    plain = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
-    return ", ".join(f"{name}={a.value:g}" for name, a in sorted(node.attributes.items()) if a.value != plain.get(name))
+    return ", ".join(f"{name}={a.value:g}" for name, a in sorted(node.attributes.items()) if a.value != PLAIN.get(name))
 
 
-def _unfolded(view: View, value: Target | None, expected: str) -> str:
+def _unfolded(view: View, failure: Failure) -> str:
     """What to change where a Gemm stands that is not `a @ b + c`, and a product of matrices or a sum with one is expected."""
+    value = failure.value
     node = view.producer(view.through(value)[0]) if isinstance(value, ir.Value) else None
     said = "" if node is None else _gemm_attributes(view, node)
-    if not said or not ("MatMul" in expected or " @ " in expected or expected.startswith("a sum")):
+    if not said or not _wants_matmul(failure.term):
         return ""
     stored = " and store its weight transposed" if "trans" in said else ""
     return f"leave {said} out of the Gemm{stored}, so that it is a @ b + c"
 
 
-def _veiled(pattern: Pattern, view: View, value: Target | None) -> str:
+def _wants_matmul(term: Normal | None) -> bool:
+    """Whether a product of matrices, or a sum, is expected."""
+    if term is None:
+        return False
+    return isinstance(term, Sum) or any(isinstance(t, Operation) and ("", MATMUL) in t.operators for t in walk(term))
+
+
+def _looked_through(pattern: Pattern, view: View, value: Target | None) -> str:
     """What to change where a Cast or a guard stands in the way that other patterns look through."""
     node = view.producer(value) if isinstance(value, ir.Value) else None
     if node is None or node.domain:

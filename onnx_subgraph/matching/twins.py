@@ -52,6 +52,8 @@ def _own_names(terms: Iterable[Normal], spoken: Collection[str]) -> frozenset[st
 def _signature(term: Normal, own: frozenset[str], numbers: dict[str, int]) -> Hashable | None:
     """What a term is but for its own names, which become numbers in the order of their appearance; None where it has no twin."""
     match term:
+        case Name(optional=optional) if optional is not None:
+            return None
         case Name(name=name, definition=None):
             return ("own", numbers.setdefault(name, len(numbers))) if name in own else ("name", name)
         case Name() | Layout():

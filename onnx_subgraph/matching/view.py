@@ -7,7 +7,7 @@ computation of the same values (exporters compute a mean twice; `onnx_subgraph.m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -15,7 +15,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.numbering import Numbering
+from onnx_subgraph.matching.equalities import GEMM, LINEAR, MATMUL, PLAIN, POWER, PRODUCTS, SUMS, Identity, Step
+from onnx_subgraph.matching.numbering import EXCHANGEABLE, Numbering, is_short, plain_operator
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, schema
 
@@ -31,8 +32,8 @@ def close(a: float, b: float, tolerance: float = 0.0) -> bool:
     return a == b or (isfinite(a) and isfinite(b) and abs(a - b) <= max(tolerance, 1e-6) * max(abs(a), abs(b), 1e-30))
 
 
-LINEAR = frozenset({"MatMul", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-"""Operators that a scalar factor of an operand moves through."""
+DEEP = 4
+"""How many operators behind two values are compared before they are numbered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Virtual:
     node: ir.Node
 
 
+Operands = Sequence["ir.Value | None"]
 Item = tuple[ir.Value | Virtual, float]
 
 
@@ -145,7 +147,7 @@ class View:
         return self._scalars[value]
 
     def _read_scalar(self, value: ir.Value) -> Scalar | None:
-        if not self.constants.is_constant(value) or (value.shape is not None and any(d != 1 for d in value.shape)):
+        if (value.shape is not None and any(d != 1 for d in value.shape)) or not self.constants.is_constant(value):
             return None
         array = self.constants.array(value)
         if array is None or array.size != 1 or array.dtype.kind in "SUO":
@@ -183,22 +185,27 @@ class View:
             return None
         if node.op_type in LINEAR:
             return self._pull_scalars(node)
-        match node.op_type, tuple(node.inputs):
-            case "Mul", (ir.Value() as a, ir.Value() as b):
-                return self._expansion(node, ((a, 1.0), (b, 1.0)), multiply=True)
-            case "Div", (ir.Value() as a, ir.Value() as b) if FLOATS & {value.dtype, a.dtype, b.dtype}:  # of one type, all three
-                return self._expansion(node, ((a, 1.0), (b, -1.0)), multiply=True)
-            case "Neg", (ir.Value() as a,):
-                return Expansion((node,), ((a, 1.0),), -1.0, (), 0.0)
-            case "Reciprocal", (ir.Value() as a,):
-                return Expansion((node,), ((a, -1.0),), 1.0, (), 0.0)
-            case "Sqrt", (ir.Value() as a,):
-                return Expansion((node,), ((a, 0.5),), 1.0, (), 0.0)
-            case "Pow", (ir.Value() as a, ir.Value() as b):
-                power = self.scalar(b)
-                if power is not None and power.number and self._rank_safe(power, a):
-                    return Expansion((node,), ((a, _exact(power.number)),), 1.0, (), 0.0)
-        return None
+        if node.op_type == POWER:
+            base, power = node.inputs
+            number = None if power is None else self.scalar(power)
+            if base is None or number is None or not number.number or not self._rank_safe(number, (base,)):
+                return None
+            return Expansion((node,), ((base, _exact(number.number)),), 1.0, (), 0.0)
+        step = PRODUCTS.get(node.op_type)
+        return None if step is None else self._step(step, node, multiply=True)
+
+    def _step(self, step: Step, node: ir.Node, *, multiply: bool) -> Expansion | None:
+        """A node as the product or sum that its operator is."""
+        operands = tuple(value for value in node.inputs if value is not None)
+        powers = step.powers_of(len(operands))
+        if powers is None or len(operands) != len(node.inputs):
+            return None
+        if step.floats and not FLOATS & {v.dtype for v in (*operands, *node.outputs)}:  # all are of one type
+            return None
+        items = tuple(zip(operands, powers, strict=True))
+        if len(items) == 1:
+            return Expansion((node,), items, step.constant if multiply else 0.0, (), 0.0)
+        return self._expansion(node, items, multiply=multiply)
 
     def _unexpanded(self, value: ir.Value) -> ir.Value | None:
         """The first value on the way to what `value` scales whose product is not known yet."""
@@ -250,31 +257,33 @@ class View:
         node = self.producer(value)
         if node is None or node.domain:
             return None
-        match node.op_type, tuple(node.inputs):
-            case "Add", (ir.Value() as a, ir.Value() as b):
-                return self._expansion(node, ((a, 1.0), (b, 1.0)), multiply=False)
-            case "Sub", (ir.Value() as a, ir.Value() as b):
-                return self._expansion(node, ((a, 1.0), (b, -1.0)), multiply=False)
-            case "Neg", (ir.Value() as a,):
-                return Expansion((node,), ((a, -1.0),), 0.0, (), 0.0)
-            case "Gemm", (ir.Value() as a, ir.Value() as b, ir.Value() as c) if self.is_plain_gemm(node):
-                return Expansion((node,), ((Virtual("MatMul", (a, b), node), 1.0), (c, 1.0)), 0.0, (), 0.0)
-        return None
+        if node.op_type == GEMM:
+            inputs = tuple(value for value in node.inputs if value is not None)
+            if len(inputs) != 3 or not self.is_plain_gemm(node):
+                return None
+            return Expansion((node,), ((Virtual(MATMUL, inputs[:2], node), 1.0), (inputs[2], 1.0)), 0.0, (), 0.0)
+        step = SUMS.get(node.op_type)
+        return None if step is None else self._step(step, node, multiply=False)
 
     def is_plain_gemm(self, node: ir.Node) -> bool:
         """Whether a Gemm is a @ b + c: no transposition, no scale."""
-        return all(
-            attr.as_float() == 1.0 if name in ("alpha", "beta") else attr.as_int() == 0 for name, attr in node.attributes.items()
-        )
+        return all(attribute.value == PLAIN.get(name, 0) for name, attribute in node.attributes.items())
+
+    def meaning(self, node: ir.Node, wanted: Collection[Identity]) -> Identity:
+        """The operator that a node stands for where one of those is wanted: a plain Gemm without addend for a MatMul."""
+        identity = (node.domain, node.op_type)
+        if identity == ("", GEMM) and identity not in wanted and len(node.inputs) == 2 and self.is_plain_gemm(node):
+            return "", MATMUL
+        return identity
 
     def _expansion(self, node: ir.Node, items: tuple[tuple[ir.Value, float], ...], *, multiply: bool) -> Expansion:
         kept: list[Item] = []
         scalars: list[tuple[ir.Value, float]] = []
         constant, tolerance = (1.0, 0.0) if multiply else (0.0, 0.0)
         for position, (value, exponent) in enumerate(items):
-            other = items[1 - position][0]
+            others = [other for i, (other, _) in enumerate(items) if i != position]
             number = self.scalar(value)
-            if number is None or not self._rank_safe(number, other) or (multiply and number.number == 0):
+            if number is None or not self._rank_safe(number, others) or (multiply and number.number == 0):
                 kept.append((value, exponent))
                 continue
             constant = constant * number.number**exponent if multiply else constant + exponent * number.number
@@ -282,24 +291,46 @@ class View:
             scalars.append((value, exponent))
         return Expansion((node,), tuple(kept), constant, tuple(scalars), tolerance)
 
-    def _rank_safe(self, number: Scalar, other: ir.Value) -> bool:
-        """A constant may not raise the rank of the value that it meets."""
-        return number.rank == 0 or (other.shape is not None and number.rank <= other.shape.rank())
+    def _rank_safe(self, number: Scalar, others: Sequence[ir.Value]) -> bool:
+        """A constant may not raise the rank of the values that it meets."""
+        return number.rank == 0 or any(v.shape is not None and number.rank <= v.shape.rank() for v in others)
 
     @cached_property
     def numbering(self) -> Numbering:
-        """The numbers of everything that this graph computes."""
-        numbering = Numbering(self.constants, self.schema, lambda value: self.through(value)[0])
-        for node in self.nodes:
-            numbering.add(node)
-        return numbering
+        """The numbers of what this graph computes, worked out as far as somebody asks."""
+        return Numbering(self.constants, self.schema, lambda value: self.through(value)[0])
 
     def same(self, a: ir.Value, b: ir.Value) -> bool:
         """Whether `a` and `b` are congruent."""
         if a is b:
             return True
         a, b = self.through(a)[0], self.through(b)[0]
-        return a is b or self.numbering.of(a) == self.numbering.of(b)
+        return a is b or (self._may_be_congruent(a, b) and self.numbering.of(a) == self.numbering.of(b))
+
+    def _may_be_congruent(self, a: ir.Value, b: ir.Value, depth: int = DEEP) -> bool:
+        """Whether the operators behind two values leave a chance that they are congruent; nearly all pairs soon differ."""
+        a, b = self.through(a)[0], self.through(b)[0]
+        if a is b or depth == 0:
+            return True
+        first, second = self.producer(a), self.producer(b)
+        if self.constants.is_constant(a):
+            return self.constants.is_constant(b) and self._may_hold_the_same(a, b)
+        if first is None or second is None:
+            return False
+        if plain_operator(first) != plain_operator(second) or first.domain != second.domain or a.index() != b.index():
+            return False
+        return self._may_read_the_same(first.inputs, second.inputs, depth - 1) or (
+            plain_operator(first) in EXCHANGEABLE and self._may_read_the_same(first.inputs, second.inputs[::-1], depth - 1)
+        )
+
+    def _may_hold_the_same(self, a: ir.Value, b: ir.Value) -> bool:
+        """Whether two constants may be equal; few elements may be axes, which count from either end."""
+        stored = a.producer() is None and b.producer() is None
+        return not stored or is_short(a) or self.numbering.of(a) == self.numbering.of(b)
+
+    def _may_read_the_same(self, first: Operands, second: Operands, depth: int) -> bool:
+        pairs = zip(first, second, strict=False)
+        return all(a is None or b is None or self._may_be_congruent(a, b, depth) for a, b in pairs)
 
     def consumers(self, value: ir.Value) -> tuple[ir.Node, ...]:
         """The nodes of this graph that read `value`, directly or through transparent nodes, each once."""

@@ -7,30 +7,24 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.language.pattern import Expression
-from onnx_subgraph.language.sentence import UnknownFact, definition, evaluate
+from onnx_subgraph.facts import AxisFacts, Facts
+from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.sentence import UnknownFact, asks_presence, definition, evaluate
 from onnx_subgraph.matching.anchors import Anchor, climb, paths_to
-from onnx_subgraph.matching.facts import AxisFacts, Facts
+from onnx_subgraph.matching.failure import Kind
 from onnx_subgraph.matching.interior import live_reader, own_nodes, provided_values
+from onnx_subgraph.matching.lookthrough import is_float_cast
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.matcher import Matcher
 from onnx_subgraph.matching.normal import Name, Operation
 from onnx_subgraph.matching.reasons import false_sentence, read_elsewhere, unknown_sentence
 from onnx_subgraph.matching.state import EMPTY, State
-from onnx_subgraph.matching.veils import is_float_cast
 from onnx_subgraph.matching.view import View
 
-Consumers = Callable[[ir.Value], Iterable[ir.Node]]
 
-
-def consumers_of(matcher: Matcher) -> Consumers:
-    """Who reads a value, as this matcher sees it."""
-    return _distant_consumers(matcher) if matcher.mixed or matcher.finite else matcher.view.consumers
-
-
-def roots_of(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value], consumers: Consumers) -> Iterable[ir.Value]:
+def roots_of(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value]) -> Iterable[ir.Value]:
     """The values that can be the root of the whole pattern when its anchor has these results."""
-    roots = climb(values, anchor.path, consumers)
+    roots = climb(values, anchor.path, matcher.look.consumers)
     if not matcher.mixed:
         return roots
     graph = matcher.view.graph
@@ -42,57 +36,39 @@ def _is_cast(node: ir.Node) -> bool:
     return node.op_type == "Cast" and not node.domain and is_float_cast(node)
 
 
-def _distant_consumers(matcher: Matcher) -> Consumers:
-    """The consumers of a value, those behind the casts and guards that this pattern looks through included."""
-    known: dict[ir.Value, tuple[ir.Node, ...]] = matcher.view.shared(("consumers", matcher.mixed, matcher.finite), dict)
-
-    def consumers(value: ir.Value) -> tuple[ir.Node, ...]:
-        found = known.get(value)
-        if found is None:
-            readers = matcher.view.consumers(value)
-            veils = (
-                node for node in readers if node.op_type in ("Cast", "Where") and node in matcher.through(node.outputs[0])[1]
-            )
-            behind = (reader for veil in veils for reader in consumers(veil.outputs[0]))
-            found = known[value] = (*readers, *behind)
-        return found
-
-    return consumers
-
-
-def first_match(matcher: Matcher, root: ir.Value, consumers: Consumers) -> Match | None:
+def first_match(matcher: Matcher, root: ir.Value) -> Match | None:
     """The first way in which `root` is the pattern's primary result, every other result and every sentence included.
 
     Raises GivenUpError where it is not found in `MOST_STEPS`.
     """
     normal, matcher.steps = matcher.normal, 0
     for state in matcher.match(normal.primary, root, EMPTY):
-        for complete in _other_roots(matcher, list(normal.others), state, consumers):
+        for complete in _other_roots(matcher, list(normal.others), state):
             accepted = _accept(matcher, complete)
             if accepted is not None:
                 return accepted
     return None
 
 
-def _other_roots(matcher: Matcher, others: list[Name], state: State, consumers: Consumers) -> Iterator[State]:
+def _other_roots(matcher: Matcher, others: list[Name], state: State) -> Iterator[State]:
     """The states in which the results that the primary one does not reach have been found as well."""
     if not others:
         yield state
         return
     name = others[0]
     if _is_omitted(matcher, name, state):
-        yield from _other_roots(matcher, others[1:], state, consumers)
+        yield from _other_roots(matcher, others[1:], state)
         return
     taken = {id(v) for n, v in state.bindings.items() if isinstance(n, str) and isinstance(v, ir.Value)}
     candidates: dict[ir.Value, None] = {}
     for bound, value in state.bindings.items():
         if isinstance(bound, str) and isinstance(value, ir.Value):
             for path in paths_to(name, bound):
-                candidates.update(climb([value], path, consumers))
+                candidates.update(climb([value], path, matcher.look.consumers))
     for candidate in candidates:
         if id(candidate) not in taken and matcher.view.producer(candidate) is not None:
             for found in matcher.match(name, candidate, state):
-                yield from _other_roots(matcher, others[1:], found, consumers)
+                yield from _other_roots(matcher, others[1:], found)
 
 
 def _is_omitted(matcher: Matcher, name: Name, state: State) -> bool:
@@ -107,40 +83,66 @@ def _is_omitted(matcher: Matcher, name: Name, state: State) -> bool:
 
 
 def _accept(matcher: Matcher, state: State) -> Match | None:
-    """The match, when every `let` can be worked out and every sentence of `where` is true."""
-    pattern, view = matcher.normal.pattern, matcher.view
-    bindings: dict[str, Any] = {n: v for n, v in state.bindings.items() if isinstance(n, str)}
-    root = bindings.get(matcher.normal.primary.name)
+    """The match, when every `let` can be worked out, every sentence of `where` is true, and its inside is its own."""
+    bindings = _Bindings(matcher, state)
+    sentences = matcher.normal.pattern.where
+    if not all(map(bindings.holds, matcher.normal.first)) or not all(
+        bindings.define(name, expression) for name, expression in matcher.normal.pattern.let
+    ):
+        return None
+    if not all(bindings.holds(s) for s in sentences if s not in matcher.normal.first):
+        return None
+    return _with_own_inside(matcher, state, bindings.values)
 
-    def names(name: str) -> object:
-        value = bindings.get(name)
+
+class _Bindings:
+    """What the names of a pattern stand for, in sentences and when they are defined by `let`."""
+
+    def __init__(self, matcher: Matcher, state: State) -> None:
+        self.values: dict[str, Any] = {n: v for n, v in state.bindings.items() if isinstance(n, str)}
+        self._matcher = matcher
+        self._state = state
+        self._root = self.values.get(matcher.normal.primary.name)
+
+    def __call__(self, name: str) -> object:
+        """The facts of what a name stands for."""
+        value, view = self.values.get(name), self._matcher.view
         if isinstance(value, ir.Value):
-            if ("axes", name) in state.bindings:
-                return AxisFacts(view, value, state.bindings["axes", name])
-            return view.shared(("facts", value), lambda: Facts(view, value))
-        return state.bindings.get(("facts", name), value)
+            if ("axes", name) in self._state.bindings:
+                return AxisFacts(view.constants, value, self._state.bindings["axes", name])
+            return view.shared(("facts", value), lambda: Facts(view.constants, value))
+        return self._state.bindings.get(("facts", name), value)
 
-    def holds(sentence: Expression) -> bool:
+    def holds(self, sentence: Expression) -> bool:
+        """Whether a sentence is true."""
         try:
-            true, unknown = bool(evaluate(sentence, names)), ""
+            true, unknown = bool(evaluate(sentence, self)), ""
         except UnknownFact as fact:
             true, unknown = False, str(fact)
-        if not true and matcher.exploring:
-            found, change = unknown_sentence(sentence, unknown) if unknown else false_sentence(sentence, names, bindings)
-            matcher.fail(state.whole(), sentence.span, root, f"`{sentence}`", found, change, nodes=state.matched())
+        if not true and not asks_presence(sentence):
+            why = lambda: unknown_sentence(sentence, unknown) if unknown else false_sentence(sentence, self, self.values)  # noqa: E731
+            self._fail(f"`{sentence}`", sentence, why)
         return true
 
-    if not all(map(holds, matcher.normal.first)):
-        return None
-    for name, expression in pattern.let:
+    def define(self, name: str, expression: Expression) -> bool:
+        """Let a name of `let` stand for its value; whether it has one."""
         try:
-            bindings[name] = definition(expression, names)
+            self.values[name] = definition(expression, self)
         except UnknownFact as unknown:
-            found, change = unknown_sentence(expression, str(unknown))
-            matcher.fail(state.whole(), expression.span, root, f"`{name} = {expression}`", found, change, nodes=state.matched())
-            return None
-    if not all(holds(s) for s in pattern.where if s not in matcher.normal.first):
-        return None
+            text = str(unknown)
+            self._fail(f"`{name} = {expression}`", expression, lambda: unknown_sentence(expression, text))
+            return False
+        return True
+
+    def _fail(self, expected: str, sentence: Expression, why: Callable[[], tuple[str, str]]) -> None:
+        recorder, state = self._matcher.recorder, self._state
+        said = lambda: (expected, *why())  # noqa: E731
+        recorder.fail(Kind.SENTENCE, state.whole(), sentence.span, self._root, said=said, nodes=state.matched)
+
+
+def _with_own_inside(matcher: Matcher, state: State, bindings: dict[str, Any]) -> Match | None:
+    """The match, where nothing that outlives it reads a value inside it."""
+    pattern, view = matcher.normal.pattern, matcher.view
     nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
     roots = {n: bindings[n] for n in pattern.match.names if isinstance(bindings.get(n), ir.Value)}
@@ -154,7 +156,15 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         if again:
             doubles.update(again)
             continue
-        matcher.fail(state.whole(), matcher.spans.get(reader[0].producer()), reader[0], *read_elsewhere(view, *reader))
+        value, user = reader
+        span = matcher.recorder.span_of(value.producer())
+        matcher.recorder.fail(
+            Kind.READ_ELSEWHERE,
+            state.whole(),
+            span,
+            value,
+            said=lambda: read_elsewhere(view, value, user),  # noqa: B023
+        )
         return None
     return Match(pattern, view.owner, bindings, rest, roots, nodes, state.chosen, doubles=doubles)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnx_subgraph.language.formula import Formula
     from onnx_subgraph.language.library import Header
 
 LEAST_SUMMARY = 50
@@ -38,15 +39,24 @@ def pattern_list(headers: Sequence[Header], width: int) -> str:
                     *textwrap.wrap(header.summary, max(width, 20), initial_indent="    ", subsequent_indent="    "),
                 ]
     count = f"{len(headers)} pattern{'' if len(headers) == 1 else 's'}"
-    end = f"{count}, each also for the target function; `onnx-subgraph list-patterns PATTERN` shows one"
+    without = sum("function" not in header.targets for header in headers)
+    which = f"all but {without}" if without else "each"
+    end = f"{count}, {which} also for the target function; `onnx-subgraph list-patterns PATTERN` shows one"
     return "\n".join([*lines, "", *textwrap.wrap(end, max(width, 20), break_on_hyphens=False)])
 
 
-def pattern(header: Header, source: str) -> str:
-    """One pattern: its file, which is written to be read, without the models it is tested on."""
+def pattern(header: Header, source: str, formulas: Sequence[Formula] = ()) -> str:
+    """One pattern: its file, which is written to be read, without the models it is tested on; and the formulas that it uses."""
     facts = {"pattern": header.id, "group": header.group, "targets": ", ".join(header.targets), "file": short(header.file)}
     lines = [f"{name:9}{value}" for name, value in facts.items()]
-    return "\n".join([*lines, "", formula(source)])
+    return "\n".join([*lines, "", formula(source), *([] if not formulas else ["", *map(shared, formulas)])])
+
+
+def shared(shared: Formula) -> str:
+    """A formula that several patterns share, as its file has it."""
+    if "\n" not in shared.text:
+        return f"{shared}: {shared.text}"
+    return f"{shared}: |\n{textwrap.indent(shared.text, '  ')}"
 
 
 def formula(source: str, without: Container[str] = ("id", "keeps", "fuses")) -> str:

@@ -7,15 +7,16 @@ way, or failed at a number, through operators that say something, where nothing 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from onnx_subgraph.language.term import Apply, Block, Chain, Either, Rearrange, Term, children, operators_of, walk
+from onnx_subgraph.language.optional import is_optional
+from onnx_subgraph.language.term import Apply, Block, Chain, Either, Rearrange, Term, Variable, children, operators_of, walk
 from onnx_subgraph.matching.anchors import lacking
-from onnx_subgraph.matching.find import normal_of
-from onnx_subgraph.matching.reasons import qualified
+from onnx_subgraph.matching.failure import Kind
+from onnx_subgraph.matching.normalise import normalise
+from onnx_subgraph.operators.names import qualified
 from onnx_subgraph.report.wording import count
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def telling(result: FuseResult, library: Library) -> FuseResult:
         if places & gone or any((place, op) in made for place in places for op in emitted):
             return False
         nearly = miss.matched >= max(LEAST, MOST_OF_THE_WAY * size(pattern.match))
-        return _says_something(pattern) and (nearly or _is_another_number(miss))
+        return _says_something(pattern) and (nearly or miss.numbers is not None)
 
     return replace(result, near_misses=tuple(miss for miss in result.near_misses if tells(miss)))
 
@@ -70,21 +71,21 @@ def asked(result: FuseResult, pattern: Pattern) -> FuseResult:
     def answers(miss: NearMiss) -> bool:
         if (2 * miss.matched > furthest and (not lacks or miss.matched >= LEAST)) or _is_near_number(miss):
             return True
-        in_its_place = miss.expected == " or ".join(lacks) and miss.matched >= LEAST
-        return not is_answered and bool(lacks) and (in_its_place or " that reads `" in miss.expected)
+        in_its_place = miss.operators == lacks and miss.matched >= LEAST
+        return not is_answered and bool(lacks) and (in_its_place or miss.kind is Kind.READER)
 
     return replace(result, near_misses=tuple(filter(answers, result.near_misses)))
 
 
 def missing(result: FuseResult, pattern: Pattern) -> tuple[str, ...]:
     """The operators one of which every match of a pattern needs, where the model had none of them; () where it may have all."""
-    if pattern.grow is not None:
+    if not pattern.is_formula:
         return ()
 
     def had(operators: Collection[tuple[str, str]]) -> int:
         return sum(result.operators_before.get(qualified(operator), 0) for operator in operators)
 
-    return tuple(sorted(map(qualified, lacking(normal_of(pattern).primary, had))))
+    return tuple(sorted(map(qualified, lacking(normalise(pattern).primary, had))))
 
 
 def absence(result: FuseResult, pattern: Pattern, library: Library) -> str:
@@ -129,20 +130,27 @@ def unfused(result: FuseResult) -> FuseResult:
         taken = [by_node[place] for place in {miss.anchor, miss.node} if place in by_node]
         if any(rewrite.pattern == miss.pattern or 2 * len(rewrite.replaces) >= miss.matched for rewrite in taken):
             return False
-        return miss.node not in ops or not miss.found.startswith(ops[miss.node])
+        return miss.node not in ops or miss.kind is not Kind.TERM or miss.there != ops[miss.node]
 
     return replace(result, near_misses=tuple(filter(is_left, result.near_misses)))
 
 
 def _answers(miss: NearMiss, pattern: Pattern | None) -> bool:
-    if pattern is None or pattern.grow is not None:
+    if pattern is None or not pattern.is_formula:
         return pattern is not None
-    if not _says_something(pattern) or " that reads `" in miss.expected:
+    if not _says_something(pattern) or miss.kind is Kind.READER:
         return False
-    if all(isinstance(assignment.term, Rearrange) for assignment in pattern.match) and not miss.expected.startswith("`"):
+    if all(_is_layout(assignment.term) for assignment in pattern.match) and miss.kind is not Kind.SENTENCE:
         return False  # every chain of layout operators is another rearrangement
     whole = size(pattern.match)
     return miss.matched >= max(min(LEAST, whole), MOST_OF_THE_WAY * whole) or _is_near_number(miss)
+
+
+def _is_layout(term: Term) -> bool:
+    """Whether a term does nothing but rearrange a value, in one way or another."""
+    if isinstance(term, Either):
+        return all(map(_is_layout, term.alternatives))
+    return isinstance(term, Rearrange | Variable)
 
 
 def size(block: Block) -> int:
@@ -155,24 +163,19 @@ def _size(term: Term) -> int:
         case Either(alternatives=alternatives):
             return min(map(_size, alternatives))
         case Chain(items=items):
-            return len(items) - 1 + sum(map(_size, children(term)))
+            return max(0, sum(not is_optional(t) for t, _ in items) - 1) + sum(map(_size, children(term)))
         case Apply() | Rearrange():
             return 1 + sum(map(_size, children(term)))
         case _:
             return 0
 
 
-def _is_another_number(miss: NearMiss) -> bool:
-    """Whether only a constant is another one: somebody rounded it too far, or wrote another function on purpose."""
-    return miss.expected.startswith("the constant ") and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", miss.found) is not None
-
-
 def _is_near_number(miss: NearMiss) -> bool:
-    """Whether only a constant is another one, and not by much."""
-    if not _is_another_number(miss):
+    """Whether only a constant is another one, and not by much: somebody rounded it too far."""
+    if miss.numbers is None:
         return False
-    wanted = float(miss.expected.removeprefix("the constant "))
-    return abs(wanted - float(miss.found)) <= ROUNDED * abs(wanted)
+    wanted, found = miss.numbers
+    return abs(wanted - found) <= ROUNDED * abs(wanted)
 
 
 def _says_something(pattern: Pattern) -> bool:

@@ -16,13 +16,16 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.library import is_built_in
-from onnx_subgraph.matching.match import PATTERN, Binding, Match
+from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.nested import bodies, operands
+from onnx_subgraph.model.nested import bodies, graph_of, operands
+from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.regions.growing import PATTERN
 from onnx_subgraph.rewriting.costs import Costs
-from onnx_subgraph.rewriting.cutting import Cutting, cut
-from onnx_subgraph.rewriting.definitions import DOMAIN
+from onnx_subgraph.rewriting.cse import eliminate_common
+from onnx_subgraph.rewriting.cutting import Cutting, between, cut
+from onnx_subgraph.rewriting.equal_values import equal_values
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
 from onnx_subgraph.rewriting.function import IR_VERSION
@@ -31,11 +34,12 @@ from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outline import Outline, shared_path
 from onnx_subgraph.rewriting.plan import Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
-from onnx_subgraph.rewriting.share import share
 
 _PLUMBING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
 
 Admits = Callable[[Place], bool]
+Replaced = Mapping[ir.Value, ir.Value]
+"""Values of the graph → what stands for them."""
 Record = Callable[[Cutting], None]
 
 
@@ -68,7 +72,7 @@ def apply(
     renewed: dict[ir.Value, ir.Value] = {}
     for match in _in_order(model, matches, outline):
         current = _current(match, renewed)
-        if current is None and not is_built_in(match.pattern.file):
+        if current is None and not match.part and not is_built_in(match.pattern.file):
             skips += _taken(match, taken_by)
         if current is None or not admits(_place_of(current, outline)):
             continue
@@ -78,14 +82,14 @@ def apply(
             for user, index, value in moved:
                 user.replace_input_with(index, value)
             place = (match.pattern.id, frozenset(match.nodes))  # operands that may change places make several matches of one
-            skips += () if place in refused else (planned,)
+            skips += () if match.part or place in refused else (planned,)
             refused.add(place)
         else:
             skips += planned.remarks
             rewrites.append(_recorded(planned, site, renewed, excerpts, record))
             taken_by |= dict.fromkeys(planned.removed, match.pattern.id)
     if rewrites:
-        share(outline, constants, PATTERN, fused=frozenset(r.node for r in rewrites))
+        eliminate_common(outline, constants, PATTERN, fused=frozenset(r.node for r in rewrites))
     return tuple(rewrites), tuple(skips)
 
 
@@ -93,9 +97,10 @@ def _in_order(model: ir.Model, matches: Iterable[Match], outline: Outline) -> li
     graphs = {graph: index for index, graph in enumerate(outline.graphs)}
 
     def key(match: Match) -> tuple[bool, int, int, int, float]:
-        graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
+        graph = graph_of(match.graph)
         root = max(outline.position[n] for n in match.nodes)
-        return is_built_in(match.pattern.file), -len(match.nodes), match.pattern.order, graphs[graph], root
+        size = sum(n.op_type != "Identity" for n in match.nodes)
+        return is_built_in(match.pattern.file), -size, match.pattern.order, graphs[graph], root
 
     return sorted(matches, key=key)
 
@@ -139,23 +144,27 @@ def _without_doubles(match: Match, outline: Outline) -> list[tuple[ir.Node, int,
 
 
 def _place_of(match: Match, outline: Outline) -> Place:
-    graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
+    graph = graph_of(match.graph)
     return Place(match.pattern.id, outline.scope(graph), tuple(str(v.name) for v in match.roots.values()))
 
 
 def _recorded(planned: Plan, site: Site, renewed: dict[ir.Value, ir.Value], excerpts: bool, record: Record | None) -> Rewrite:
     """The rewrite, committed, with what was asked to be noted down of it: that has to be done before and after."""
-    removed, old = _by_position(planned.removed, site.outline), tuple(planned.replaced)
+    old = tuple(planned.replaced)
     names = [str(value.name) for value in old]
-    drawn = _excerpt(removed, site) if excerpts else None
-    before = _cut(removed, old, planned, site) if record is not None else None
+    drawn = _excerpt(_by_position(planned.removed, site.outline), site) if excerpts else None
+    equal = _equal(planned, site) if record is not None else {}
+    ways = _ways(planned, site) if record is not None else ([], [])
+    removed = _by_position((*ways[0], *planned.removed), site.outline)
+    before = _cut(removed, old, planned, site, equal) if record is not None else None
+    alike = {str(value.name): str(other.name) for value, other in equal.items()}
     rewrite, nodes = _commit(planned, site.outline, renewed)
     if excerpts:
         rewrite = dataclasses.replace(rewrite, before=drawn, after=_excerpt(nodes, site))
     if record is not None and before is not None:
         new = [renewed[value] for value in old]
-        after = _cut(nodes, new, planned, site)
-        record(Cutting(rewrite, before, after, tuple(zip(names, (str(value.name) for value in new), strict=True))))
+        after = _cut([*ways[1], *nodes], new, planned, site, equal)
+        record(Cutting(rewrite, before, after, tuple(zip(names, (str(value.name) for value in new), strict=True)), alike))
     return rewrite
 
 
@@ -164,7 +173,9 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
     fragment, match = planned.fragment, planned.match
     place, root = _place_of(match, outline), root_name(match)
     names = [label(n) for n in sorted(planned.removed, key=lambda n: outline.position[n]) if n.op_type != "Constant"]
-    nodes = [*_place_constants(planned, outline), *fragment.nodes, *_outputs_of_their_own(planned)]
+    placed, replaced = _place_constants(planned, outline)
+    identities, replaced = _outputs_of_their_own(planned, replaced)
+    nodes = [*placed, *fragment.nodes, *identities]
     head = _head(planned, fragment.nodes)
     _describe(planned, nodes, outline)
     for stand_in, value in fragment.read.items():
@@ -172,9 +183,9 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
             user.replace_input_with(index, value)
     _insert(planned, nodes, outline)
     for redirect in planned.redirects:
-        _redirect(redirect, planned, outline)
+        _redirect(redirect, planned, replaced, outline)
     made = {o for n in nodes for o in n.outputs}
-    for old, value in planned.replaced.items():
+    for old, value in replaced.items():
         new = fragment.read.get(value, value)
         if new in made:
             _take_place(new, old)
@@ -190,7 +201,7 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         replaces=tuple(names),
         added=sum(n.op_type != "Constant" for n in nodes),
         assumes=match.pattern.assumes,
-        body=head is not None and head.domain == DOMAIN,
+        body=head is not None and head.domain == OWN_DOMAIN,
         attributes=_scalars(head) if head is not None else (),
         root=root,
         place=place,
@@ -199,14 +210,34 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
 
 
 def _excerpt(nodes: Sequence[ir.Node], site: Site) -> Excerpt:
-    return excerpt(nodes, site.tensor, lambda node: PATTERN in node.metadata_props)
+    return excerpt(nodes, site.constants.tensor, lambda node: PATTERN in node.metadata_props)
 
 
-def _cut(nodes: Iterable[ir.Node], results: Sequence[ir.Value], planned: Plan, site: Site) -> ir.Model:
+def _cut(
+    nodes: Iterable[ir.Node], results: Sequence[ir.Value], planned: Plan, site: Site, equal: Mapping[ir.Value, ir.Value]
+) -> ir.Model:
     def constant_of(value: ir.Value) -> ir.TensorProtocol | None:
-        return value.const_value if value.is_initializer() and not value.is_graph_input() else site.tensor(value)
+        return value.const_value if value.is_initializer() and not value.is_graph_input() else site.constants.tensor(value)
 
-    return cut(nodes, results, planned.graph, site.outline, constant_of)
+    return cut(nodes, results, planned.graph, site.outline, constant_of, equal)
+
+
+def _ways(planned: Plan, site: Site) -> tuple[list[ir.Node], list[ir.Node]]:
+    """The nodes through which what is removed reads another form of what replaces it reads, and the other way round."""
+    made = {output for node in planned.removed for output in node.outputs}
+    old = {v for node in planned.removed for v in operands(node) if v not in made and site.constants.tensor(v) is None}
+    new = {v for v in planned.fragment.read.values() if v not in made and site.constants.tensor(v) is None}
+    graph = planned.removed[0].graph
+    assert isinstance(graph, ir.Graph)
+    forth, back = between(new, old, graph, site.constants.tensor), between(old, new, graph, site.constants.tensor)
+    return [n for n in forth if n not in planned.removed], _by_position(back, site.outline)
+
+
+def _equal(planned: Plan, site: Site) -> dict[ir.Value, ir.Value]:
+    """Which of the values that the rewrite removes or reads hold the same as an earlier one."""
+    made = [output for node in planned.removed for output in node.outputs]
+    read = [value for node in planned.removed for value in operands(node)]
+    return equal_values((*made, *read, *planned.fragment.read.values()), planned.graph, site.outline, site.constants)
 
 
 def _scalars(node: ir.Node) -> tuple[tuple[str, int | float | str], ...]:
@@ -215,11 +246,15 @@ def _scalars(node: ir.Node) -> tuple[tuple[str, int | float | str], ...]:
     return tuple((name, attribute.value) for name, attribute in found if not attribute.is_ref() and attribute.type in single)
 
 
-def _place_constants(planned: Plan, outline: Outline) -> list[ir.Node]:
-    """Give every new constant a home: an initializer of the main graph, or in a function, that has none, a Constant node."""
+def _place_constants(planned: Plan, outline: Outline) -> tuple[list[ir.Node], Replaced]:
+    """Give every new constant a home: an initializer of the main graph, or in a function, that has none, a Constant node.
+
+    Gives these nodes, and what stands for what then.
+    """
     # Before IR version 4 an initializer has to be an input of the graph, and inputs are not ours to add.
     as_nodes = isinstance(outline.root(planned.graph), ir.Function) or outline.model.ir_version < 4
     nodes: list[ir.Node] = []
+    homes: dict[ir.Value, ir.Value] = {}
     for constant in planned.fragment.constants:
         tensor = constant.const_value
         assert tensor is not None
@@ -237,24 +272,26 @@ def _place_constants(planned: Plan, outline: Outline) -> list[ir.Node]:
         if value is not constant:
             for user, index in tuple(constant.uses()):
                 user.replace_input_with(index, value)
-            for old, new in planned.replaced.items():
-                if new is constant:
-                    planned.replaced[old] = value
-    return nodes
+            homes[constant] = value
+    return nodes, {old: homes.get(new, new) for old, new in planned.replaced.items()}
 
 
-def _outputs_of_their_own(planned: Plan) -> list[ir.Node]:
-    """An Identity for each graph output whose new value is not a result of the fragment, or is one for two outputs."""
+def _outputs_of_their_own(planned: Plan, replaced: Replaced) -> tuple[list[ir.Node], Replaced]:
+    """An Identity for each graph output whose new value is not a result of the fragment, or is one for two outputs.
+
+    Gives these nodes, and what stands for what then.
+    """
     nodes: list[ir.Node] = []
     taken: set[ir.Value] = set()
     made = {o for n in planned.fragment.nodes for o in n.outputs}
-    for old, new in planned.replaced.items():
+    own: dict[ir.Value, ir.Value] = {}
+    for old, new in replaced.items():
         if old.is_graph_output() and (new not in made or new in taken):
             output = ir.Value()
             nodes.append(ir.Node("", "Identity", [new], outputs=[output]))
-            planned.replaced[old] = output
+            own[old] = output
         taken.add(new)
-    return nodes
+    return nodes, {**replaced, **own}
 
 
 def _describe(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
@@ -302,11 +339,11 @@ def _take_place(new: ir.Value, old: ir.Value) -> None:
     new.meta.update(old.meta)
 
 
-def _redirect(redirect: Redirect, planned: Plan, outline: Outline) -> None:
+def _redirect(redirect: Redirect, planned: Plan, replaced: Replaced, outline: Outline) -> None:
     """Let a reader of an inner value's shape have it from values that stay."""
     reader = redirect.reader
     if redirect.value is not None:
-        value = planned.replaced.get(redirect.value, redirect.value)
+        value = replaced.get(redirect.value, redirect.value)
         reader.replace_input_with(redirect.index, planned.fragment.read.get(value, value))
         return
     nodes: list[ir.Node] = []

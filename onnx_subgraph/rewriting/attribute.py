@@ -24,7 +24,7 @@ Known = Static | np.ndarray | ir.Attr
 Lookup = Callable[[str], "Known | None"]
 """What a name stands for, if it is known now; None where it is absent. Raises Refused where it is not constant."""
 
-_LONG_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
+LONG_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
 """The element types that ONNX calls otherwise than the language; an attribute that is a number takes theirs."""
 
 _FUNCTIONS: Mapping[str, Callable[..., float]] = {
@@ -132,7 +132,7 @@ def attribute(name: str, kind: str, value: Known) -> ir.Attr:
 
 def _integer(value: object) -> int:
     if isinstance(value, str) and value in DTYPES:
-        return int(ir.DataType[_LONG_NAMES.get(value, value.upper())])
+        return int(ir.DataType[LONG_NAMES.get(value, value.upper())])
     if not isinstance(value, int | float) or value != int(value):
         raise ValueError(value)
     return int(value)

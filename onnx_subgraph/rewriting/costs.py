@@ -16,6 +16,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph.operators.names import operator_of
+
 TABLE = Path(__file__).with_name("operator_costs.json")
 NOISE = 0.02
 """What a ratio may be off by even in the round that speaks most for a replacement, as a part of it."""
@@ -142,7 +144,7 @@ def signature_of(node: ir.Node) -> Signature:
     """The signature of a node, as far as the types and shapes of its operands are known."""
     first = next((v for v in node.inputs if v is not None), None)
     return Signature(
-        operator=f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
+        operator=operator_of(node),
         dtype="" if first is None or first.dtype is None else first.dtype.name.lower(),
         operands=tuple(None if v is None else _sizes(v) for v in node.inputs),
         attributes={a.name: a.value for a in node.attributes.values() if a.type in _COMPARED and not a.is_ref()},

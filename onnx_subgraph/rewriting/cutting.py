@@ -6,15 +6,20 @@ Its inputs bear the names of the values that are read, whatever reads them after
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import onnx_ir as ir
 
 from onnx_subgraph.model.local_functions import called
 from onnx_subgraph.model.nested import bodies, operands
+from onnx_subgraph.operators.randomness import RANDOM
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Rewrite
+
+MOST_BETWEEN = 8
+"""A value is another form of one that is read where at most so many nodes lie between them."""
 
 ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
 """The constant that a value of the graph holds, unread, or None."""
@@ -22,12 +27,16 @@ ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cutting:
-    """before, after: the two models. results: the name of each result in `before`, and in `after`."""
+    """before, after: the two models. results: the name of each result in `before`, and in `after`.
+
+    equal: the name of a value that is read → the name of an earlier one that always holds the same.
+    """
 
     rewrite: Rewrite
     before: ir.Model
     after: ir.Model
     results: tuple[tuple[str, str], ...]
+    equal: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -36,21 +45,39 @@ class Cutting:
 
 
 def cut(
-    nodes: Iterable[ir.Node], results: Sequence[ir.Value], graph: ir.Graph, outline: Outline, constant_of: ConstantOf
+    nodes: Iterable[ir.Node],
+    results: Sequence[ir.Value],
+    graph: ir.Graph,
+    outline: Outline,
+    constant_of: ConstantOf,
+    equal: Mapping[ir.Value, ir.Value] = MappingProxyType({}),
 ) -> ir.Model:
-    """Those of `nodes`, which are in topological order, that `results` need, as a model that yields them."""
-    needed = _needed(list(nodes), results)
-    made = {v for n in needed for v in _made(n)}
+    """Those of `nodes`, which are in topological order, that `results` need, as a model that yields them.
+
+    equal: value → another one that always holds the same, and is read in its place where it is made inside.
+    """
+    nodes = list(nodes)
+    inside = {v for n in nodes for v in _made(n)}
+    twins = {value: other for value, other in equal.items() if value not in inside and other in inside}
+    needed = _needed(nodes, results, twins)
+    made = {v for n in needed for v in _made(n)} | twins.keys()
     read = dict.fromkeys(v for v in (*(v for n in needed for v in operands(n)), *results) if v not in made)
+    read |= dict.fromkeys(v for n in needed for v in operands(n) if v in twins)
     root = outline.root(graph)
     imports = outline.model.opset_imports if root is outline.model.graph else root.opset_imports
     view = ir.GraphView(list(read), list(dict.fromkeys(results)), nodes=needed, opset_imports=dict(imports), name="cutting")
     copied = view.clone()
+    copies = {v.name: v for n in copied for v in n.outputs}
     for value, copy in zip(read, list(copied.inputs), strict=True):
-        if (tensor := constant_of(value)) is not None:
+        if value in twins:
+            copied.inputs.remove(copy)
+            copy.replace_all_uses_with(copies[twins[value].name])
+        elif (tensor := constant_of(value)) is not None:
             copied.inputs.remove(copy)
             copy.const_value, copy.type = tensor, ir.TensorType(tensor.dtype)
             copied.register_initializer(copy)
+    if twins:
+        copied.sort()
     functions = [definition.clone() for definition in called(needed, outline.model.functions)]
     for definition in functions:
         for domain, version in definition.opset_imports.items():
@@ -58,14 +85,51 @@ def cut(
     return ir.Model(copied, ir_version=max(outline.model.ir_version, 4), functions=functions)
 
 
-def _needed(nodes: list[ir.Node], results: Iterable[ir.Value]) -> list[ir.Node]:
-    wanted = set(results)
-    needed: list[ir.Node] = []
-    for node in reversed(nodes):
-        if any(o in wanted for o in node.outputs):
-            needed.append(node)
-            wanted.update(operands(node))
-    return needed[::-1]
+def between(sources: Collection[ir.Value], values: Iterable[ir.Value], graph: ir.Graph, constant_of: ConstantOf) -> list[ir.Node]:
+    """The nodes of `graph` through which some of `values` follow from `sources`, in no order.
+
+    A value that is far from them, or behind a node that draws at random or holds a body, does not count.
+    """
+    found: dict[ir.Node, None] = {}
+    for value in values:
+        if value not in sources:
+            found |= dict.fromkeys(_way(value, sources, graph, constant_of, {}) or ())
+    return list(found)
+
+
+def _way(
+    value: ir.Value,
+    sources: Collection[ir.Value],
+    graph: ir.Graph,
+    constant_of: ConstantOf,
+    seen: dict[ir.Node, list[ir.Node]],
+) -> list[ir.Node]:
+    """The nodes that lie between `sources` and a value; none where it does not follow from them. seen: node → its way."""
+    node = value.producer()
+    if node is None or node.graph is not graph or value in sources or constant_of(value) is not None:
+        return []
+    if node.op_type in RANDOM or next(bodies(node), None) is not None or len(seen) >= MOST_BETWEEN:
+        return []
+    if node not in seen:
+        seen[node] = []
+        read = [v for v in node.inputs if v is not None]
+        before = [inner for v in read for inner in _way(v, sources, graph, constant_of, seen)]
+        seen[node] = [*before, node] if before or any(v in sources for v in read) else []
+    return seen[node]
+
+
+def _needed(nodes: list[ir.Node], results: Iterable[ir.Value], twins: Mapping[ir.Value, ir.Value]) -> list[ir.Node]:
+    """The nodes that `results` need, in order."""
+    makers = {output: node for node in nodes for output in node.outputs}
+    needed: set[ir.Node] = set()
+    pending = list(results)
+    while pending:
+        value = pending.pop()
+        node = makers.get(twins.get(value, value))
+        if node is not None and node not in needed:
+            needed.add(node)
+            pending += operands(node)
+    return [node for node in nodes if node in needed]
 
 
 def _made(node: ir.Node) -> Iterator[ir.Value]:

@@ -6,8 +6,7 @@ import re
 
 import onnx_ir as ir
 
-DOMAIN = "onnx_subgraph"
-"""The domain of operators that carry their definition."""
+from onnx_subgraph.operators.names import OWN_DOMAIN
 
 
 class Definitions:
@@ -26,7 +25,7 @@ class Definitions:
         if equal is not None:
             return equal
         number = self._number.get(stem, 1)
-        while (DOMAIN, name := stem if number == 1 else f"{stem}_{number}", "") in self._functions:
+        while (OWN_DOMAIN, name := stem if number == 1 else f"{stem}_{number}", "") in self._functions:
             number += 1
         self._number[stem] = number
         definition.name = name
@@ -37,7 +36,7 @@ class Definitions:
             if identifier in self._known:
                 return  # what came before was read before
             self._known[identifier] = None
-            if identifier[0] == DOMAIN:
+            if identifier[0] == OWN_DOMAIN:
                 function = self._functions[identifier]
                 stem = re.sub(r"_\d+$", "", function.name)
                 self._by_text.setdefault((stem, _text(function)), function)

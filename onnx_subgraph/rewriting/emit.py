@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph import operators
+from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.term import (
     Apply,
     Assignment,
@@ -32,6 +33,7 @@ from onnx_subgraph.language.term import (
 )
 from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.operators import Formal, Schema
+from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting import layout
 from onnx_subgraph.rewriting.attribute import Lookup, attribute, plain, static
 from onnx_subgraph.rewriting.fragment import Absent, Fragment, Refused
@@ -58,6 +60,7 @@ class Emitter:
 
     bindings, rest: the match's. lookup: names as numbers. is_read: whether a result of that name is needed by anybody.
     chosen: which alternative matched, for the terms of a `match` block. precision: narrower floating operands are cast to it.
+    own: writes the call of a canonical operator.
     """
 
     fragment: Fragment
@@ -68,6 +71,7 @@ class Emitter:
     chosen: Mapping[int, int] = field(default_factory=dict)
     precision: ir.DataType | None = None
     results: dict[str, Operand] = field(default_factory=dict)
+    own: Callable[[Emitter], tuple[ir.Value, ...]] | None = None
 
     def block(self, block: Block) -> None:
         """Emit every line whose results are needed. Raises Refused where the block can't be written for this match."""
@@ -196,7 +200,7 @@ class Emitter:
         return Weak(binding)
 
     def _chain(self, chain: Chain) -> Operand:
-        operands = [(self.operand(t), inverse) for t, inverse in chain.items]
+        operands = [(self.operand(t), inverse) for t, inverse in chain.items if not self._is_missing(t)]
         present: list[tuple[Operand, bool]] = [(o, inverse) for o, inverse in operands if o is not None]
         # What is absent is zero, as an omitted bias is: where there is no b, `b * k` is absent and `b - mean` is `-mean`.
         if len(present) != len(operands) and chain.operator == "*":
@@ -206,7 +210,7 @@ class Emitter:
         if not present:
             return None
         if present[0][1]:
-            present.insert(0, (Weak(0.0), False))
+            present.insert(0, (Weak(0.0 if chain.operator == "+" else 1.0), False))
         constant = [p for p in present if self._is_constant(p[0])]
         if 1 < len(constant) < len(present) and not self._is_integer(present):
             # Constants meet constants first, so that they fold into one.
@@ -217,6 +221,12 @@ class Emitter:
             total = self._sum(chain.operator, ordered)
             present = [*rest, (total, False)] if not rest[0][1] else [(total, False), *rest]
         return self._sum(chain.operator, present)
+
+    def _is_missing(self, term: Term) -> bool:
+        """Whether `term` is an optional input, or an optional item of a chain, that is absent here."""
+        if not is_optional(term):
+            return False
+        return self.chosen.get(id(term)) == 1 or not self._is_present(term)
 
     def _sum(self, operator: str, items: list[tuple[Operand, bool]]) -> Operand:
         total = items[0][0]
@@ -239,6 +249,8 @@ class Emitter:
 
     def _apply(self, term: Apply, needed: list[bool]) -> tuple[Operand, ...]:
         operator = self._operator(term)
+        if operator.domain == OWN_DOMAIN and self.own is not None:
+            return self.own(self)
         keywords = [(k, t) for k, t in term.keywords if not self._is_absent(t) and not self._says_nothing(operator, k, t)]
         captured = self.rest.get(term.rest, {}) if term.rest else {}
         arguments: list[Operand] = [self._argument(a) for a in term.arguments]
@@ -317,7 +329,7 @@ class Emitter:
     def _argument(self, term: Term) -> Operand:
         if isinstance(term, Variable) and term.name == "_":
             raise Refused("`_` has no value that could be handed on")
-        return self.operand(term)
+        return None if self._is_missing(term) else self.operand(term)
 
     def _says_nothing(self, operator: Operator, name: str, term: Term) -> bool:
         """Whether the operator, as it is here, lacks this attribute, and its later default is just what is asked for."""
@@ -338,7 +350,7 @@ class Emitter:
             return (self.results[name] if name in self.results else self.bindings.get(name)) is not None
         if isinstance(term, Either):
             return any(map(self._is_present, term.alternatives))
-        return all(map(self._is_present, children(term)))
+        return all(self._is_present(t) for t in children(term) if not (isinstance(term, Chain) and is_optional(t)))
 
     def _known(self, name: str) -> Static | np.ndarray | ir.Attr | None:
         result = self.results.get(name)

@@ -17,10 +17,11 @@ import onnx_ir as ir
 from onnx_subgraph import operators
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.origin import REPLACES
-from onnx_subgraph.matching.region import Region
-from onnx_subgraph.matching.selector import Builder, NewNode, Review, Reviewer
-from onnx_subgraph.model.nested import bodies, reads
-from onnx_subgraph.rewriting.definitions import DOMAIN, Definitions
+from onnx_subgraph.model.nested import bodies, graph_of, reads
+from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.regions.region import Region
+from onnx_subgraph.regions.selector import Builder, NewNode, Review, Reviewer
+from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.fragment import ConstantOf, Fragment, Refused
 
 MOST_BAKED = 1 << 10
@@ -29,7 +30,7 @@ MOST_BAKED = 1 << 10
 
 def call(match: Match, fragment: Fragment, needed: Collection[str], definitions: Definitions) -> None:
     """Write the node that replaces a region into `fragment`. Raises Refused where there can't be one, or a review refuses it."""
-    graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
+    graph = graph_of(match.graph)
     names = [name for name in match.roots if name in needed]
     outputs = tuple(match.roots[name] for name in names)
     region = Region(graph, match.nodes, Region.of(graph, match.nodes).inputs, outputs)
@@ -49,7 +50,7 @@ def call(match: Match, fragment: Fragment, needed: Collection[str], definitions:
         definition = definitions.shared(definition, match.pattern.name)
         fragment.functions.append(definition)
         arguments = [fragment.stand_in(v) for v in read]
-        values = fragment.node(definition.name, arguments, attributes, domain=DOMAIN, outputs=[True] * len(outputs))
+        values = fragment.node(definition.name, arguments, attributes, domain=OWN_DOMAIN, outputs=[True] * len(outputs))
         if review is not None:
             fragment.nodes[-1].metadata_props.update(review.metadata)
         for value, old in zip(values, outputs, strict=True):
@@ -155,7 +156,7 @@ def enclose(
     made = enclosed(region, opset_imports, constant_of)
     for value in (*made.graph.inputs, *made.graph.outputs):
         value.type = value.shape = None  # it serves every shape
-    return ir.Function(DOMAIN, name, graph=made.graph, attributes=()), made.arguments
+    return ir.Function(OWN_DOMAIN, name, graph=made.graph, attributes=()), made.arguments
 
 
 def put_in_place(node: ir.Node, region: Region, replaces: Sequence[ir.Node]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from onnx_subgraph.model.dimension_names import outer
+from onnx_subgraph.operators.names import operator_of
 
 MOST_NODES = 60
 """Nodes that an excerpt holds; of a larger part only the operators are counted, for nobody could read its drawing."""
@@ -121,7 +122,7 @@ def excerpt(nodes: Iterable[ir.Node], tensors: Tensors, fused: Callable[[ir.Node
 
 def operator_name(node: ir.Node) -> str:
     """The operator of a node, with its domain where that is not the default one."""
-    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return operator_of(node)
 
 
 def _edge(value: ir.Value, tensor: ir.TensorProtocol | None) -> Edge:

@@ -79,6 +79,10 @@ class Fragment:
             self.read[stand_in] = value
         return self._stand_ins[value]
 
+    def __contains__(self, value: ir.Value) -> bool:
+        """Whether a value is one of this fragment, not one of the graph."""
+        return value in self.read or value in self.constants or any(value.producer() is node for node in self.nodes)
+
     def constant(self, array: np.ndarray | ir.TensorProtocol) -> ir.Value:
         """A new constant of this fragment."""
         tensor = ir.tensor(array) if isinstance(array, np.ndarray) else array

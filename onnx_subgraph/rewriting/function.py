@@ -7,15 +7,19 @@ pattern gets a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
 from onnx_subgraph import operators
+from onnx_subgraph.language.names import fresh
+from onnx_subgraph.language.operator import Raised
 from onnx_subgraph.language.pattern import TARGETS
+from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
-from onnx_subgraph.rewriting.attribute import Lookup
-from onnx_subgraph.rewriting.definitions import DOMAIN, Definitions
+from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.rewriting.attribute import LONG_NAMES, Lookup
+from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.emit import Emitter, is_narrower
 from onnx_subgraph.rewriting.fragment import Fragment, Refused
 
@@ -64,7 +68,10 @@ def call(
     names = provided_names(match)
     if not names:
         raise Refused("the match has no named result")
-    opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != DOMAIN}
+    if match.pattern.raised is not None:
+        _call_raised(match, match.pattern.raised, fragment, lookup, definitions, check_loads)
+        return
+    opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != OWN_DOMAIN}
     inner = Fragment(opset_imports, lambda _: None, fold_constants=False)
     precision = _precision(match)
     emitter = Emitter(inner, match.bindings, match.rest, lookup, lambda n: n in names, match.chosen, precision)
@@ -75,12 +82,67 @@ def call(
         check_loads(inner)
     results = [_narrowed(emitter, emitter.value_of(n), match.roots[n].dtype) for n in names]
     inputs = [v for v in inner.read if v.uses() or v in results]
-    definition = _define(match, inner, inputs, results, names)
+    spelled = {v: n for n, v in match.bindings.items() if isinstance(v, ir.Value)}
+    words = f"{match.pattern.summary}\n\n{match.pattern.match}"
+    definition = _define(match.pattern.name, words, inner, inputs, results, names, spelled)
     definition = definitions.shared(definition, match.pattern.name)
     fragment.functions.append(definition)
     arguments = [fragment.stand_in(inner.read[v]) for v in inputs]
-    values = fragment.node(definition.name, arguments, domain=DOMAIN, outputs=[True] * len(names))
+    values = fragment.node(definition.name, arguments, domain=OWN_DOMAIN, outputs=[True] * len(names))
     fragment.provides.update(zip(names, values, strict=True))
+
+
+def _call_raised(
+    match: Match,
+    raised: Raised,
+    fragment: Fragment,
+    lookup: Lookup,
+    definitions: Definitions,
+    check_loads: Callable[[Fragment], None],
+) -> None:
+    """Write what a formula raises to: its own lines, and the call of the canonical operator with that operator's definition."""
+    names, operator = provided_names(match), raised.operator
+
+    def own(emitter: Emitter) -> tuple[ir.Value, ...]:
+        given = {name: emitter.operand(term) for name, term in raised.arguments.items() if name in operator.inputs}
+        values = {name: emitter.settled(operand, None) for name, operand in given.items() if operand is not None}
+        floats = [d for v in values.values() if (d := emitter.dtype(v)) is not None and d.is_floating_point()]
+        precision = max((*floats, *filter(None, [_precision(match)])), key=lambda d: d.itemsize, default=None)
+        opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != OWN_DOMAIN}
+        inner = Fragment(opset_imports, lambda _: None, fold_constants=False)
+        statics = {name: match.bindings.get(operator.prefix + name) for name in (*operator.attributes, *dict(operator.let))}
+        results = operator.definition.assignments[-1].names
+        inside = Emitter(
+            inner,
+            {**statics, **values},
+            {},
+            lambda name: lookup(operator.prefix + name),
+            lambda name: name in results,
+            precision=precision,
+        )
+        inside.block(operator.definition)
+        check_body(inner.nodes)
+        if any(d != precision for d in floats):
+            inner.infer()
+            check_loads(inner)
+        wanted = _data_type(statics.get("type"))
+        made = [_narrowed(inside, inside.value_of(name), wanted) for name in results]
+        inputs = [v for v in inner.read if v.uses() or v in made]
+        spelled = {value: name for name, value in values.items()}
+        words = f"{operator.summary}\n\n{operator.definition}"
+        arguments = [inner.read[v] for v in inputs]
+        definition = definitions.shared(_define(operator.name, words, inner, inputs, made, results, spelled), operator.name)
+        fragment.functions.append(definition)
+        return fragment.node(definition.name, arguments, domain=OWN_DOMAIN, outputs=[True] * len(results))
+
+    emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in names, own=own)
+    emitter.block(Block((*raised.before, raised.call, *raised.after)))
+    fragment.provides.update((n, emitter.value_of(n)) for n in names)
+
+
+def _data_type(name: object) -> ir.DataType | None:
+    """The element type that the language calls so; None for anything else."""
+    return ir.DataType[LONG_NAMES.get(name, name.upper())] if isinstance(name, str) else None
 
 
 def _precision(match: Match) -> ir.DataType | None:
@@ -98,8 +160,15 @@ def _narrowed(emitter: Emitter, value: ir.Value, dtype: ir.DataType | None) -> i
 
 
 def _define(
-    match: Match, inner: Fragment, inputs: Sequence[ir.Value], results: list[ir.Value], names: Sequence[str]
+    name: str,
+    words: str,
+    inner: Fragment,
+    inputs: Sequence[ir.Value],
+    results: list[ir.Value],
+    names: Sequence[str],
+    spelled: Mapping[ir.Value, str],
 ) -> ir.Function:
+    """A definition called `name`. words: what it says of itself. spelled: what the values that it reads are called."""
     for index, result in enumerate(results):
         if result.producer() is None or result in results[:index]:
             results[index] = inner.node("Identity", [result])[0]
@@ -111,17 +180,16 @@ def _define(
             inner.nodes.insert(0, ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[value]))
             for user, index in tuple(constant.uses()):
                 user.replace_input_with(index, value)
-    spelled = {v: n for n, v in match.bindings.items() if isinstance(v, ir.Value)}
     taken: set[str] = set()
-    for value, name in zip(results, names, strict=True):
-        value.name = _free(name, taken)
+    for value, wanted in zip(results, names, strict=True):
+        value.name = fresh(wanted, taken)
     for value in inputs:
-        value.name = _free(spelled.get(inner.read[value], "x"), taken)
+        value.name = fresh(spelled.get(inner.read[value], "x"), taken)
         value.const_value = None
     for node in inner.nodes:
         for output in node.outputs:
             if output.name and output not in results:
-                output.name = _free(f"{node.op_type.lower()}", taken)
+                output.name = fresh(f"{node.op_type.lower()}", taken)
     for position, node in enumerate(inner.nodes):
         node.name = f"{node.op_type}_{position}"
     for value in (*inputs, *(o for n in inner.nodes for o in n.outputs)):
@@ -130,15 +198,6 @@ def _define(
     graph = ir.Graph(
         inputs, results, nodes=inner.nodes, opset_imports={d: inner.opset_imports.get(d, 1) for d in sorted(domains)}
     )
-    function = ir.Function(DOMAIN, match.pattern.name, graph=graph, attributes=())
-    function.doc_string = f"{match.pattern.summary}\n\n{match.pattern.match}"
+    function = ir.Function(OWN_DOMAIN, name, graph=graph, attributes=())
+    function.doc_string = words
     return function
-
-
-def _free(stem: str, taken: set[str]) -> str:
-    name, number = stem, 1
-    while name in taken:
-        number += 1
-        name = f"{stem}_{number}"
-    taken.add(name)
-    return name

@@ -6,24 +6,55 @@ else they are put together from the source's. A recipe whose dynamic sizes need 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.language.term import Operator, Rearrange
-from onnx_subgraph.matching.layout import Rearrangement, Size, parse_recipe, rearrangements, source_sizes
-from onnx_subgraph.rewriting.attribute import plain, static
-from onnx_subgraph.rewriting.fragment import Refused
-
-if TYPE_CHECKING:
-    from onnx_subgraph.rewriting.emit import Emitter
+from onnx_subgraph.language.term import Operator, Rearrange, Term
+from onnx_subgraph.matching.match import Binding
+from onnx_subgraph.matching.rearrangement import OPERATORS, Rearrangement, parse_recipe, rearrangements, source_sizes
+from onnx_subgraph.matching.sizes import Size
+from onnx_subgraph.operators import Schema
+from onnx_subgraph.rewriting.attribute import Lookup, plain, static
+from onnx_subgraph.rewriting.fragment import Fragment, Refused
 
 Axis = TypeVar("Axis")
 Axes = list[list[str]]
 """One list for each dimension, outermost first: the atoms that it is made of; [] is a dimension of size 1."""
+
+
+class Emitter(Protocol):
+    """What writes the lines of a replacement, as far as words of layout need it."""
+
+    @property
+    def fragment(self) -> Fragment:
+        """The nodes written so far."""
+        ...
+
+    @property
+    def bindings(self) -> Mapping[str, Binding]:
+        """What the names of the pattern stand for."""
+        ...
+
+    @property
+    def lookup(self) -> Lookup:
+        """Names as numbers."""
+        ...
+
+    def value(self, term: Term) -> ir.Value:
+        """The value of a term."""
+        ...
+
+    def shape(self, value: ir.Value) -> ir.Shape | None:
+        """The shape of a value, as far as it is known."""
+        ...
+
+    def schema(self, operator: Operator, keywords: tuple[str, ...], arguments: int) -> Schema:
+        """The schema of an operator at the opset of the graph. Raises Refused where it takes none of that."""
+        ...
 
 
 def rearrange(emitter: Emitter, term: Rearrange) -> ir.Value:
@@ -65,17 +96,23 @@ def rearrange(emitter: Emitter, term: Rearrange) -> ir.Value:
 
 def _shorter(emitter: Emitter, term: Rearrange, source: ir.Value) -> Rearrangement | None:
     """The cheapest way to the result from something that `source` was rearranged from; None where that is `source`."""
-    value = emitter.fragment.read.get(source)
-    if value is None or term.word != "rearrange":
+    if term.word != "rearrange" or emitter.shape(source) is None:
         return None
     recipe = parse_recipe(term.recipe)
     axes = {name for side in (recipe.left, recipe.right) for axis in side for name in axis}
     known = {n: b for n in axes if isinstance(b := emitter.bindings.get(n), int | ir.SymbolicDim)}
-    ways = [
-        (cost, -depth, way) for depth, way in enumerate(rearrangements(value, recipe, known)) if (cost := _cost(way)) is not None
-    ]
+    known |= {n: size for n, t in term.sizes if isinstance(size := plain(static(t, emitter.lookup) or ()), int)}
+    found = enumerate(rearrangements(source, recipe, known, emitter.fragment.read))
+    # What was only rearranged to be rearranged again is not written: it would cost more than it says.
+    ways = [(c, -depth, way) for depth, way in found if not _is_passing(emitter, way.source) and (c := _cost(way)) is not None]
     best = min(ways, default=None, key=lambda w: w[:2])
     return None if best is None or best[1] == 0 else best[2]
+
+
+def _is_passing(emitter: Emitter, value: ir.Value) -> bool:
+    """Whether a value of the fragment is the result of a layout operator."""
+    node = value.producer()
+    return node is not None and node.op_type in OPERATORS and not node.domain and value in emitter.fragment
 
 
 def _cost(way: Rearrangement) -> int | None:
@@ -104,7 +141,8 @@ def _stages(way: Rearrangement) -> list[tuple[tuple[Size, ...], tuple[Size, ...]
 
 
 def _write(emitter: Emitter, way: Rearrangement) -> ir.Value:
-    value, start = emitter.fragment.stand_in(way.source), source_sizes(way)
+    start, inside = source_sizes(way), way.source in emitter.fragment
+    value = way.source if inside else emitter.fragment.stand_in(way.source)
 
     def reshaped(value: ir.Value, before: tuple[Size, ...], after: tuple[Size, ...]) -> ir.Value:
         return value if before == after else _reshaped(emitter, value, _target(before, after, _number))

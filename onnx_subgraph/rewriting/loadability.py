@@ -7,13 +7,16 @@ schema at all) the last word is a session of one node, optimisation off, remembe
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph.operators import schema
 from onnx_subgraph.operators.kernels import Kernel, kernel_table
 
 CPU = "CPUExecutionProvider"
@@ -95,10 +98,20 @@ class Loadability:
         if not self.is_available or not _kernels(self.provider):
             return False
         since, dtypes = definition(operator_name, opset), floating(inputs)
-        kernels = _kernels(self.provider).get(("", operator_name), ())
-        return since is not None and not any(
-            dtypes <= kernel.types for kernel in kernels if kernel.serves(since) and dtypes and kernel.types
-        )
+        kernels = [] if since is None else [k for k in _kernels(self.provider).get(("", operator_name), ()) if k.serves(since)]
+        if since is None or any(dtypes <= kernel.types for kernel in kernels if dtypes and kernel.types):
+            return False
+        if not kernels or (dtypes and any(kernel.types for kernel in kernels)):
+            return True
+        return self._takes_apart(operator_name, opset, inputs)  # what is registered says nothing of other types
+
+    def _takes_apart(self, operator_name: str, opset: int, inputs: Sequence[Operand | None]) -> bool:
+        key = ("apart", operator_name, opset, tuple(inputs))
+        if key not in self._known:
+            known = schema(operator_name, "", opset)
+            outputs = (ANY,) * (1 if known is None else known.min_outputs)
+            self._known[key] = _apart(_probe(operator_name, "", opset, inputs, outputs, ()), self.provider, operator_name)
+        return self._known[key] is not None
 
     def definition_error(
         self,
@@ -227,7 +240,21 @@ def _probe(
     return serialized
 
 
-def _session_error(model: bytes, provider: str) -> str | None:
+def _apart(model: bytes, provider: str, operator_name: str) -> str | None:
+    """Why a session of one node does not have that node, or None where it does."""
+    import onnx
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "loaded.onnx"
+        reason = _session_error(model, provider, path)
+        if reason is not None:
+            return reason
+        found = {node.op_type for node in onnx.load(path).graph.node}
+    return None if operator_name in found else "it is inlined"
+
+
+def _session_error(model: bytes, provider: str, written: Path | None = None) -> str | None:
+    """Why a session does not load a model, or None. written: where to write the model as it was loaded."""
     import onnxruntime
     from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # also where a hook replaces the public name
 
@@ -235,6 +262,8 @@ def _session_error(model: bytes, provider: str) -> str | None:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    if written is not None:
+        options.optimized_model_filepath = str(written)
     if provider != CPU:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     try:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.matching.marks import between, modules
-from onnx_subgraph.matching.region import Region
-from onnx_subgraph.rewriting.definitions import DOMAIN, Definitions
+from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.regions.marks import between, modules
+from onnx_subgraph.regions.region import Region
+from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.enclosure import enclose, put_in_place
 from onnx_subgraph.rewriting.fragment import Refused
 from onnx_subgraph.rewriting.function import IR_VERSION
@@ -47,7 +48,7 @@ def replace_marked(model: ir.Model, marks: Marks) -> int:
     outline, definitions = Outline(model), Definitions(model.functions)
     for name, regions in wanted:
         _replace(model, regions, name, outline, definitions)
-    model.opset_imports.setdefault(DOMAIN, 1)
+    model.opset_imports.setdefault(OWN_DOMAIN, 1)
     model.ir_version = max(model.ir_version, IR_VERSION)
     model.graph.sort()
     return sum(len(regions) for _, regions in wanted)
@@ -66,7 +67,7 @@ def _replace(model: ir.Model, regions: Mapping[str, Region], name: str, outline:
             ) from None
         definition = definitions.shared(definition, name)
         model.functions.setdefault(definition.identifier(), definition)
-        call = ir.Node(DOMAIN, definition.name, read, num_outputs=len(region.outputs), name=outline.fresh(path or name))
+        call = ir.Node(OWN_DOMAIN, definition.name, read, num_outputs=len(region.outputs), name=outline.fresh(path or name))
         put_in_place(call, region, region.nodes)
 
 

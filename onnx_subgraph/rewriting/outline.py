@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.origin import label
 from onnx_subgraph.model.nested import bodies
+from onnx_subgraph.operators import Schema, schema
 from onnx_subgraph.rewriting.definitions import Definitions
 
 _NAMES = "onnx_subgraph.names"
@@ -61,6 +62,12 @@ class Outline:
     def root(self, graph: ir.Graph) -> ir.Graph | ir.Function:
         """The main graph or the function that `graph` is, or is nested in."""
         return self._root[graph]
+
+    def schema(self, node: ir.Node, graph: ir.Graph) -> Schema | None:
+        """The schema of a node at the opset of `graph`; None for an unknown operator."""
+        root = self._root[graph]
+        opsets = self.model.opset_imports if root is self.model.graph else {**self.model.opset_imports, **root.opset_imports}
+        return schema(node.op_type, node.domain, opsets.get(node.domain, 1))
 
     def scope(self, graph: ir.Graph) -> str:
         """What `graph` is called: "" for the main one, else its function, the nodes whose bodies it is in, and the attribute."""

@@ -7,8 +7,7 @@ is provably the same, every provider loads it and was not measured to be slower 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -17,17 +16,17 @@ from onnx_subgraph.errors import OnnxSubgraphError
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.interior import staying
 from onnx_subgraph.matching.match import Match
-from onnx_subgraph.matching.selector import Builder
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.dimension_names import shown
-from onnx_subgraph.model.gaps import DECLARE
-from onnx_subgraph.model.nested import operands
+from onnx_subgraph.model.nested import graph_of, operands
+from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
+from onnx_subgraph.regions.selector import Builder
 from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
-from onnx_subgraph.rewriting.costs import NOISE, Costs, head, is_fused
-from onnx_subgraph.rewriting.definitions import DOMAIN
+from onnx_subgraph.rewriting.checks import check_costs, check_kernels, check_loads, check_result, inlined
+from onnx_subgraph.rewriting.copying import copies
+from onnx_subgraph.rewriting.costs import NOISE, Costs, head
 from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
+from onnx_subgraph.rewriting.fragment import Fragment, Refused
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.outline import Outline
@@ -35,15 +34,6 @@ from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
 MICROSOFT = "com.microsoft"
 _BUG = "a bug in onnx-subgraph"
-_PREFER = "ask for it all the same: --prefer fusion"
-COPIES = frozenset({"Concat", "Expand", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose"})
-"""Operators that do nothing but copy."""
-PROBED_CONSTANT_BYTES = 256
-"""Constants up to this size are shown to the loadability probe, because a kernel may demand them as initializers."""
-
-
-_ANONYMOUS = re.compile(r"\b_d\d+\b")
-"""What shape inference calls a dimension of which it knows nothing; also within a maximum with one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,15 +47,6 @@ class Site:
     constants: Constants
     loadability: Sequence[Loadability]
     costs: Costs | None = None
-
-    def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
-        """The constant that a value of the graph holds, unread where that can be; None where it is not constant."""
-        if not self.constants.is_constant(value):
-            return None
-        if value.const_value is not None:
-            return value.const_value
-        array = self.constants.array(value)
-        return None if array is None else ir.tensor(array, dtype=value.dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,18 +75,22 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     refusals: list[Refused] = []
     bugs: list[Bug] = []
     best: Plan | None = None
-    for block, is_fallback in _candidates(match, target):
+    for blocks, is_fallback in _candidates(match, target):
         if best is not None and _cost(best, site) is None:
             break  # of two that nobody measured, the first
-        try:
-            planned = _plan(match, block, site, is_fallback=is_fallback)
-            best = planned if best is None or _is_faster(planned, best, site) else best
-        except Refused as refused:
-            refusals.append(_without_hope(refused, match, site.loadability) if is_fallback else refused)
-        except OnnxSubgraphError:
-            raise  # a mistake of the user's, in a selector or a pattern
-        except Exception as error:  # ours must not cost the user the rest of the model, and is reported
-            bugs.append(Bug.of(error))
+        planned: list[Plan] = []
+        for block in blocks:
+            try:
+                planned.append(_plan(match, block, site, is_fallback=is_fallback))
+            except Refused as refused:
+                refusals.append(_without_hope(refused, match, site.loadability) if is_fallback else refused)
+            except OnnxSubgraphError:
+                raise  # a mistake of the user's, in a selector or a pattern
+            except Exception as error:  # ours must not cost the user the rest of the model, and is reported
+                bugs.append(Bug.of(error))
+        if planned:
+            least = min(planned, key=lambda p: copies(p.fragment))
+            best = least if best is None or _is_faster(least, best, site) else best
     results = tuple(value.name or "" for value in match.roots.values())
     found = [Skip(match.pattern.id, root_name(match), f"{_BUG}: {bug.error}", results=results, bug=bug) for bug in bugs]
     if best is not None:
@@ -162,7 +147,7 @@ def _wish(planned: Plan, refusals: Sequence[Refused], site: Site) -> Skip | None
 
 def _head(planned: Plan) -> str:
     node = head(planned.fragment.nodes)
-    return "nothing" if node is None else f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return "nothing" if node is None else operator_of(node)
 
 
 def _without_hope(refused: Refused, match: Match, loadability: Sequence[Loadability]) -> Refused:
@@ -170,13 +155,8 @@ def _without_hope(refused: Refused, match: Match, loadability: Sequence[Loadabil
     operands = [Operand(root.dtype) for root in match.roots.values() if root.dtype is not None]
     for provider in loadability:
         if refused.opset is not None and provider.inlines(refused.operator, refused.opset, operands):
-            return _inlined(refused.operator, provider)
+            return inlined(refused.operator, provider)
     return refused
-
-
-def _inlined(operator_name: str, provider: Loadability) -> Refused:
-    reason = f"no kernel for {operator_name} on {provider.provider}; inlined it would not be faster"
-    return Refused(reason, change="ask for the operator all the same: --target standard")
 
 
 def root_name(match: Match) -> str:
@@ -185,17 +165,22 @@ def root_name(match: Match) -> str:
     return node.name or node.outputs[0].name or node.op_type
 
 
-def _candidates(match: Match, target: str) -> list[tuple[Block | None, bool]]:
-    """The replacements to try, in order, and whether each is another target's; None is a function, or what a selector builds."""
+def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None], bool]]:
+    """The replacements to try, those of one target together, and whether they are another target's.
+
+    None is a function, or what a selector builds. Of several for one target the one that moves less data is taken.
+    """
     pattern = match.pattern
+    if pattern.bodies and target not in pattern.targets:
+        return []
     if target == "function" or isinstance(match.selector, Builder):
-        return [(None, False)]
+        return [((None,), False)]
     order = ("onnxruntime", "standard") if target == "onnxruntime" else (target,)
-    return [(pattern.replace[t], t != target) for t in order if t in pattern.replace]
+    return [(blocks, t != target) for t in order if (blocks := pattern.blocks(t))]
 
 
 def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -> Plan:
-    graph = match.graph.graph if isinstance(match.graph, ir.Function) else match.graph
+    graph = graph_of(match.graph)
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
     before = Liveness.of(site.outline, graph, match.nodes)
     shared = [v for n in match.pattern.shares if isinstance(v := match.bindings.get(n), ir.Value)]
@@ -214,16 +199,17 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
     _check_reads(match, fragment)
     if match.pattern.grow is None or not fragment.functions:  # a function that holds a region computes what it computed
         fragment.infer()
-        for name, new in fragment.provides.items():
-            _check_result(match.roots[name], new, fragment)
+        if not match.pattern.bodies:  # what computes the body of an operator has its result, known or not
+            for name, new in fragment.provides.items():
+                check_result(match.roots[name], new, fragment)
         fragment.simplify()
         fragment.fold()
     replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
-    _check_loads(fragment, site.loadability)
+    check_loads(fragment, site.loadability)
     if is_fallback:
-        _check_kernels(match, fragment, site.loadability)
+        check_kernels(match, fragment, site.loadability)
     if block is not None and site.costs is not None:
-        _check_costs(match, fragment, site.costs, site.loadability)
+        check_costs(match, fragment, site.costs, site.loadability)
 
     after = Liveness.of(site.outline, graph, match.nodes, fragment.read.values())
     redirected = redirects(after, replaced, _staying(match), match.nodes)
@@ -233,16 +219,16 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
 
 
 def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site) -> Fragment:
-    root = site.outline.root(match.graph.graph if isinstance(match.graph, ir.Function) else match.graph)
+    root = site.outline.root(graph_of(match.graph))
     versions = dict(site.outline.model.opset_imports if root is site.outline.model.graph else root.opset_imports)
-    fragment = Fragment({MICROSOFT: 1, DOMAIN: 1, **versions}, site.tensor)
+    fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **versions}, site.constants.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
     if match.pattern.grow is not None:
         enclosure.call(match, fragment, needed, site.outline.definitions)
         return fragment
     if block is None:
         definitions = site.outline.definitions
-        function.call(match, fragment, lookup, definitions, lambda body: _check_loads(body, site.loadability))
+        function.call(match, fragment, lookup, definitions, lambda body: check_loads(body, site.loadability))
         return fragment
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed)
     emitter.block(block)
@@ -261,112 +247,6 @@ def _check_reads(match: Match, fragment: Fragment) -> None:
     for stand_in, value in fragment.read.items():
         if value in inner and stand_in.uses():
             raise Refused(f"the replacement reads the inner value {value.name}, which goes with the match")
-
-
-def _check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
-    """Refuse a result whose dtype or shape is, or may be, another one.
-
-    A dimension about which nothing is known on the side of the original, or that was broadcast with one such, can't be shown to
-    be anything; it is accepted, and left to verification. One that is known must be provably the same.
-    """
-    if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
-        dtype = old.dtype.name.lower()
-        reason = f"the result {old.name} would be {new.dtype.name.lower()}, and is {dtype}"
-        raise Refused(reason, change=f"let what it reads be {dtype}, or the replacement of the pattern give {dtype}")
-    if old.shape is None:
-        return
-    if new.shape is None:
-        raise Refused(
-            f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and unknown", change=DECLARE
-        )
-    if len(old.shape) != len(new.shape):
-        reason = f"the result {old.name} would have {len(new.shape)} dimensions, and has {len(old.shape)}"
-        raise Refused(reason, change=f"let the replacement of the pattern give {len(old.shape)}")
-    dynamic = not all(isinstance(dim, int) for dim in (*old.shape, *new.shape))
-    for was, would_be in zip(old.shape, new.shape, strict=True):
-        unknown = not isinstance(was, int) and (was.value is None or _ANONYMOUS.search(was.value) is not None)
-        if not unknown and (fragment.foreign(would_be) or not same_dimension(was, would_be)):
-            reason = (
-                f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and {shown(new.shape)}"
-            )
-            raise Refused(reason, change=DECLARE if dynamic else "")
-
-
-def _check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:
-    for node in fragment.nodes:
-        if node.domain == DOMAIN:
-            continue
-        for provider in loadability:
-            reason = _load_error(node, provider, fragment, sized=False)
-            if reason is not None:  # some kernels want to know sizes, such as that of an embedding
-                reason = _load_error(node, provider, fragment, sized=True)
-            if reason is not None:
-                name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-                change = "compute in float32, or on a provider that has the kernel"
-                raise Refused(
-                    f"{provider.provider} does not load {name}: {reason}", change=change if "no kernel" in reason else ""
-                )
-
-
-def _load_error(node: ir.Node, provider: Loadability, fragment: Fragment, *, sized: bool) -> str | None:
-    inputs = [None if v is None else _operand(v, node, sized=sized) for v in node.inputs]
-    outputs = [Operand(v.dtype or ir.DataType.UNDEFINED) if v.name else None for v in node.outputs]
-    version = fragment.opset_imports.get(node.domain, 1)
-    return provider.reason(node.op_type, node.domain, version, inputs, outputs, node.attributes.values())
-
-
-def _check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loadability]) -> None:
-    """Refuse a standard operator that onnxruntime would take apart again, unless the match holds the same one."""
-    had = {n.op_type for n in match.nodes if not n.domain}
-    for node in fragment.nodes:
-        if node.domain or node.op_type in had:
-            continue
-        inputs = [None if v is None else _operand(v, node) for v in node.inputs]
-        for provider in loadability:
-            if provider.inlines(node.op_type, fragment.opset_imports.get("", 1), inputs):
-                raise _inlined(node.op_type, provider)
-
-
-def _check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]) -> None:
-    """Refuse a replacement that was measured to be slower, and one that was not measured to be faster and promises nothing.
-
-    A fused operator promises something, and so does what saves nodes. Of the latter, one that moves data which the match leaves
-    in its place has to be faster all the same, wherever it was measured.
-    """
-    found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
-    for provider, cost in found.items():
-        if cost is not None and cost.is_slower:
-            how = f"it takes {cost.ratio:.2f} times as long, for example at {cost.place}"
-            raise Refused(f"slower than the unfused graph on {provider}: {how}", change=_PREFER)
-    had = {n.op_identifier() for n in match.nodes}
-    computing = [n for n in fragment.nodes if not _is_of_shapes(n)]
-    fuses = any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)
-    saves, moves = len(computing) < len(match.nodes), _moves(computing) > _moves(match.nodes)
-    unproved = next((p for p, c in found.items() if (not saves if c is None else not c.is_faster)), None)
-    if not fuses and (moves or not saves) and unproved is not None:
-        why = "it adds a copy" if saves else "it saves no node"
-        raise Refused(f"{why}, and no measurement shows it to be faster on {unproved}", change=_PREFER)
-
-
-def _moves(nodes: Iterable[ir.Node]) -> int:
-    """How many of the nodes do nothing but copy."""
-    return sum(n.op_type in COPIES and not n.domain for n in nodes)
-
-
-def _is_of_shapes(node: ir.Node) -> bool:
-    """Whether a node of the fragment only puts a shape together."""
-    return node.op_type == "Shape" or (node.op_type == "Concat" and node.outputs[0].dtype == ir.DataType.INT64)
-
-
-def _operand(value: ir.Value, node: ir.Node, *, sized: bool = False) -> Operand:
-    if value.dtype is None:
-        raise Refused(f"the dtype of an input of {node.op_type} is not known")
-    rank = None if value.shape is None else len(value.shape)
-    tensor = value.const_value
-    if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > PROBED_CONSTANT_BYTES:
-        known = value.shape if sized and value.shape is not None else ()
-        return Operand(value.dtype, rank, shape=tuple(d if isinstance(d, int) else None for d in known))
-    return Operand(value.dtype, rank, tensor.tobytes(), tuple(tensor.shape.numpy()))
 
 
 def _order(

@@ -121,7 +121,7 @@ class Rewriter:
             with self.stage("rewrite"):
                 made, skips = apply(
                     model,
-                    found.matches,
+                    (*found.matches, *found.parts),
                     target=self.target,
                     loadability=self.loadability,
                     constants=constants,

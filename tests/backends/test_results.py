@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from onnx_subgraph.backends.backend import Array, Backend
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.engine.engine import Engine, EngineSettings

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.backends.backend import Array, Backend, Signature
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.reference import Reference
 from onnx_subgraph.backends.subgraph import Subgraph
 

@@ -10,13 +10,13 @@ import pytest
 
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching.anchors import choose, needs
-from onnx_subgraph.matching.find import normal_of
 from onnx_subgraph.matching.normal import NormalPattern, Operation, walk
+from onnx_subgraph.matching.normalise import normalise
 
 
 @cache
 def built_in() -> tuple[NormalPattern, ...]:
-    return tuple(normal_of(pattern) for pattern in load_patterns().patterns if pattern.grow is None)
+    return tuple(normalise(pattern) for pattern in load_patterns().patterns if pattern.is_formula)
 
 
 @pytest.mark.parametrize("seed", range(20))

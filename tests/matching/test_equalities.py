@@ -41,6 +41,9 @@ GELUS = {
     "minus minus": "m = Neg(one) d = Mul(x, inverse) e = Erf(d) s = Sub(e, m) p = Mul(s, x) y = Mul(p, half)",
     "Identity": "i = Identity(x) d = Div(i, root) e = Erf(d) j = Identity(e) s = Add(one, j) h = Mul(half, x) y = Mul(h, s)",
     "Dropout": "d = Div(x, root) e = Erf(d) s = Add(one, e) u = Dropout(s) h = Mul(half, x) y = Mul(h, u)",
+    "Sum of two": "d = Div(x, root) e = Erf(d) s = Sum(one, e) h = Mul(half, x) y = Mul(h, s)",
+    "CastLike of a constant": "k = CastLike(half, x) l = CastLike(one, x) d = Div(x, root) e = Erf(d) s = Add(l, e) "
+    "h = Mul(k, x) y = Mul(h, s)",
     "computed twice": "a = Mul(x, x) b = Mul(x, x) d = Div(a, root) e = Erf(d) s = Add(one, e) h = Mul(half, b) y = Mul(h, s)",
     "Constant nodes": "k = Constant<value_float = 0.5>() l = Constant<value = float {1.0}>() d = Div(x, root) e = Erf(d) "
     "s = Add(e, l) "

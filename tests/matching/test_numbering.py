@@ -14,17 +14,18 @@ from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rounds import Rewriter
 from tests.matching.graphs import matches, model, pattern
 
-PATTERNS = [p for p in load_patterns().patterns if p.grow is None]
+PATTERNS = [p for p in load_patterns().patterns if p.is_formula]
 TWICE = pattern("y = Max(Exp(a), Exp(a))", "y = Exp(a)", example='{a: "float32[2, 8]"}')
 CONSTANTS = "float k = {2}, float same = {2}, float other = {3}, int64[1] last = {-1}, int64[1] second = {1}, float[8] ones = "
 CONSTANTS += "{1, 1, 1, 1, 1, 1, 1, 1}, float[8] units = {1, 1, 1, 1, 1, 1, 1, 1}"
+CONSTANTS += ", int64 whole = {1}, float four = {4}, float[1] lone = {2}"
 BRANCHES = "If(c) <then_branch = t () => (float[8] u) { u = Identity(ones) }, "
 BRANCHES += "else_branch = f () => (float[8] v) { v = Exp(ones) }>"
 
 
 def are_same(first: str, second: str, *, inputs: str = "float[N, 8] x, float[N, 8] b", opset: int = 18) -> bool:
     """Whether two values, written as the texts of nodes, are one for the matcher."""
-    graph = model(f"p = {first} q = {second} y = Sub(p, q)", inputs=inputs, constants=CONSTANTS, opset=opset)
+    graph = model(f"square = Mul(k, k) p = {first} q = {second} y = Sub(p, q)", inputs=inputs, constants=CONSTANTS, opset=opset)
     view = View(graph.graph, Constants(graph), dict(graph.opset_imports), graph.graph)
     p, q = graph.graph.node(-1).inputs
     assert isinstance(p, ir.Value)
@@ -45,6 +46,11 @@ def are_same(first: str, second: str, *, inputs: str = "float[N, 8] x, float[N, 
         ("Transpose(x)", "Transpose(x)"),
         ("Clip(x, k)", "Clip(x, same, )"),
         ("Gelu(x)", 'Gelu<approximate = "none">(x)'),
+        ("Sum(x, b)", "Add(b, x)"),
+        ("CastLike(x, whole)", "Cast<to = 7>(x)"),
+        ("CastLike(x, whole)", "CastLike(x, last)"),
+        ("Mul(x, four)", "Mul(x, square)"),
+        ("Mul(x, k)", "Mul(x, lone)"),
     ],
 )
 def test_spellings_of_one_computation_are_the_same(first: str, second: str) -> None:
@@ -68,7 +74,7 @@ def test_spellings_of_one_computation_are_the_same(first: str, second: str) -> N
     ],
 )
 def test_what_may_differ_is_not_the_same(first: str, second: str) -> None:
-    text = f"p = {first} q = {second} y = Sub(p, q)"
+    text = f"square = Mul(k, k) p = {first} q = {second} y = Sub(p, q)"
     source = (
         '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1, "my.own" : 1]>\n'
         f"g (float[N, 8] x, float[N, 8] b, bool c) => (y) <{CONSTANTS}> {{ {text} }}"

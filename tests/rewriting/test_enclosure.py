@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_subgraph.language.reading import parse_pattern
-from onnx_subgraph.matching.region import Region
-from onnx_subgraph.matching.selector import NewNode, Review, region_pattern
+from onnx_subgraph.regions.region import Region
+from onnx_subgraph.regions.selector import NewNode, Review, region_pattern
 from tests.rewriting.stage import Stage, rewritten
 
 FILE = "patterns/test/sample.yaml"

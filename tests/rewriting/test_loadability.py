@@ -9,6 +9,7 @@ from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from tests.rewriting.stage import LOADABILITY
 
 FLOAT, DOUBLE, HALF = (Operand(d, 2) for d in (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16))
+BYTE = Operand(ir.DataType.INT8, 2)
 
 
 def test_a_kernel_that_the_schema_forbids_does_not_load() -> None:
@@ -71,6 +72,8 @@ def test_a_provider_that_is_not_here_loads_nothing() -> None:
         ("RMSNormalization", 23, HALF, False),
         ("LpNormalization", 22, FLOAT, False),
         ("Clip", 13, FLOAT, False),
+        ("Clip", 13, BYTE, False),  # of other types than floats onnxruntime's list of kernels says nothing
+        ("DynamicQuantizeLinear", 11, FLOAT, False),
         ("Conv", 17, HALF, False),  # has no definition: it loads by casts
     ],
 )

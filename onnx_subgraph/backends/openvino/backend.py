@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnx_subgraph.backends.backend import Array, Backend, Signature, plain_array
+from onnx_subgraph.backends.array import Array
+from onnx_subgraph.backends.backend import Backend, Signature, plain_array
 from onnx_subgraph.backends.single import SingleNode
 from onnx_subgraph.errors import UsageError
 

@@ -1,4 +1,6 @@
-"""What replacements write twice is computed once: equal nodes of ours that read equal values become one.
+"""Common-subexpression elimination: what replacements write twice is computed once.
+
+Equal nodes of ours that read equal values become one.
 
 Layers need the same mask and the same tables of angles, and each replacement writes them for itself; some exporters write the
 mask once a layer as well. The first of equal nodes in the order of its graph stays, so every reader comes after it. Nodes that
@@ -13,11 +15,10 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.numbering import Numbering
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.operators import schema
 from onnx_subgraph.rewriting.outline import Outline
 
 
-def share(outline: Outline, constants: Constants, ours: str, fused: Collection[str]) -> None:
+def eliminate_common(outline: Outline, constants: Constants, ours: str, fused: Collection[str]) -> None:
     """Merge equal nodes that carry `ours` in their metadata; the nodes named `fused` stand for matches, and each is its own."""
     for graph in outline.graphs:
         shared = _shared(graph, ours, fused)
@@ -26,12 +27,8 @@ def share(outline: Outline, constants: Constants, ours: str, fused: Collection[s
 
 
 def _merge_equals(graph: ir.Graph, shared: Collection[ir.Node], outline: Outline, constants: Constants, ours: str) -> None:
-    root = outline.root(graph)
-    opsets = {**outline.model.opset_imports, **({} if root is outline.model.graph else root.opset_imports)}
     numbering = Numbering(
-        constants,
-        lambda n: schema(n.op_type, n.domain, opsets.get(n.domain, 1)),
-        repeats=lambda n: not n.domain or ours in n.metadata_props,
+        constants, lambda n: outline.schema(n, graph), repeats=lambda n: not n.domain or ours in n.metadata_props
     )
     first: dict[Hashable, ir.Node] = {}
     for node in tuple(graph):

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.matching.region import Region
 from onnx_subgraph.model.nested import reads
+from onnx_subgraph.regions.region import Region
 
 NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 """Where torch's dynamo exporter writes the modules of a node: the spelling of a list, the outermost first."""

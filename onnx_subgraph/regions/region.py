@@ -7,14 +7,14 @@ connected and convex (no path leaves it and comes back), lies in one graph, and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.convex import convex_parts
 from onnx_subgraph.model.nested import bodies, reads
+from onnx_subgraph.regions.convex import Joins, convex_parts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,32 +56,66 @@ class Questions(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Wiring:
+    """The nodes of a graph as numbers, in its order: for each the nodes that it reads, and those that read it, each once."""
+
+    nodes: tuple[ir.Node, ...]
+    sources: tuple[list[int], ...]
+    consumers: tuple[list[int], ...]
+
+    @classmethod
+    def of(cls, graph: ir.Graph) -> Wiring:
+        """The wiring of a graph in topological order."""
+        nodes = tuple(graph)
+        position = {node: i for i, node in enumerate(nodes)}
+        sources: list[list[int]] = []
+        consumers: tuple[list[int], ...] = tuple([] for _ in nodes)
+        for number, node in enumerate(nodes):
+            producers = (v.producer() for v in reads(node))
+            sources.append(list(dict.fromkeys(position[p] for p in producers if p is not None and p in position)))
+            for source in sources[-1]:
+                consumers[source].append(number)
+        return cls(nodes, tuple(sources), consumers)
+
+    def parts(self, members: Collection[int], joins: Joins) -> list[list[ir.Node]]:
+        """The members in convex parts (`convex_parts`). Only what lies between two members can lie between two parts."""
+        if not members:
+            return []
+        after, before = set(members), set(members)
+        for node in range(min(members), len(self.nodes)):
+            if not after.isdisjoint(self.sources[node]):
+                after.add(node)
+        for node in range(max(members), -1, -1):
+            if not before.isdisjoint(self.consumers[node]):
+                before.add(node)
+        kept = sorted(after & before)
+        number = {node: i for i, node in enumerate(kept)}
+        reading = [[number[s] for s in self.sources[node] if s in number] for node in kept]
+        parts = convex_parts(reading, [node in members for node in kept], lambda a, b: joins(kept[a], kept[b]))
+        return [[self.nodes[kept[i]] for i in part] for part in parts]
+
+
 def grow(graph: ir.Graph, supported: Callable[[ir.Node], bool]) -> list[Region]:
     """The regions of the nodes of `graph` that are supported, in the order of their first nodes.
 
     A region can't be made larger by another one beside it. Nodes inside the bodies of If, Loop and Scan are not asked for: such a
     node stands for all that is in it. `graph` is in topological order, as ONNX demands. Deterministic, and linear in its size.
     """
-    nodes = tuple(graph)
-    members = [bool(supported(node)) for node in nodes]
-    return [
-        Region.of(graph, [nodes[i] for i in part]) for part in convex_parts(_sources(nodes), members, lambda first, second: True)
-    ]
+    wiring = Wiring.of(graph)
+    members = {number for number, node in enumerate(wiring.nodes) if supported(node)}
+    return [Region.of(graph, part) for part in wiring.parts(members, lambda first, second: True)]
 
 
-def grow_from(graph: ir.Graph, questions: Questions) -> list[Region]:
-    """The regions that `questions` let grow in `graph`, in the order of their first nodes.
+def grow_from(graph: ir.Graph, questions: Questions, wiring: Wiring | None = None) -> list[Region]:
+    """The regions that `questions` let grow in `graph`, in the order of their first nodes. wiring: that of the graph, if known.
 
     Each node that is not yet in a region is asked whether one may start there, in the order of the graph; the region then takes
     all that it may grow to and no other has taken. Where it has grown around a node that it could not take, it falls into convex
     parts, and those in which no region may start are left out.
     """
-    nodes = tuple(graph)
-    sources = _sources(nodes)
-    consumers: list[list[int]] = [[] for _ in nodes]
-    for node, read in enumerate(sources):
-        for source in read:
-            consumers[source].append(node)
+    wiring = wiring or Wiring.of(graph)
+    nodes = wiring.nodes
     owner: dict[int, int] = {}
     joined: set[tuple[int, int]] = set()
     for start in range(len(nodes)):
@@ -91,7 +125,8 @@ def grow_from(graph: ir.Graph, questions: Questions) -> list[Region]:
         queue = deque([start])
         while queue:
             node = queue.popleft()
-            around = [(other, (other, node)) for other in sources[node]] + [(other, (node, other)) for other in consumers[node]]
+            around = [(other, (other, node)) for other in wiring.sources[node]]
+            around += [(other, (node, other)) for other in wiring.consumers[node]]
             for other, edge in around:
                 question = questions.select_input if other == edge[0] else questions.select_output
                 if edge in joined or owner.get(other, start) != start or not question(nodes[node], nodes[other]):
@@ -100,20 +135,9 @@ def grow_from(graph: ir.Graph, questions: Questions) -> list[Region]:
                 if other not in owner:
                     owner[other] = start
                     queue.append(other)
-    parts = convex_parts(sources, [i in owner for i in range(len(nodes))], lambda first, second: (first, second) in joined)
-    started = set(owner.values())
+    started = {nodes[i] for i in owner.values()}
     return [
-        Region.of(graph, [nodes[i] for i in part])
-        for part in parts
-        if any(i in started for i in part) or any(questions.select(nodes[i]) for i in part)
+        Region.of(graph, part)
+        for part in wiring.parts(owner.keys(), lambda first, second: (first, second) in joined)
+        if not started.isdisjoint(part) or any(map(questions.select, part))
     ]
-
-
-def _sources(nodes: Sequence[ir.Node]) -> list[list[int]]:
-    """For each node the nodes that it reads, by position, each once."""
-    position = {node: i for i, node in enumerate(nodes)}
-    found: list[list[int]] = []
-    for node in nodes:
-        producers = (v.producer() for v in reads(node))
-        found.append(list(dict.fromkeys(position[p] for p in producers if p is not None and p in position)))
-    return found

@@ -12,9 +12,9 @@ from onnx_subgraph.language.check import check
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.matching.find import Found, find
-from onnx_subgraph.matching.region import Region
-from onnx_subgraph.matching.selector import region_pattern
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.regions.region import Region
+from onnx_subgraph.regions.selector import region_pattern
 
 MODEL = """<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
     g (float[1,4,8,8] x, int64[2] k) => (float[1,4,8,8] y, int64[2] m)

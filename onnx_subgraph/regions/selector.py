@@ -18,7 +18,7 @@ from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.grow import GROUP
 from onnx_subgraph.language.pattern import Grow, Pattern, camel_case
 from onnx_subgraph.language.term import Block
-from onnx_subgraph.matching.region import Questions, Region
+from onnx_subgraph.regions.region import Questions, Region
 
 METHODS = ("select", "select_input", "select_output", "filter")
 """What a selector must be able to answer."""

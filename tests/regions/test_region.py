@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.matching.region import Region, grow, grow_from
+from onnx_subgraph.regions.region import Region, grow, grow_from
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>'
 ELEMENTWISE = frozenset({"Add", "Mul", "Relu", "Tanh"})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnx_subgraph.matching.convex import convex_parts
+from onnx_subgraph.regions.convex import convex_parts
 
 
 @dataclass(frozen=True)

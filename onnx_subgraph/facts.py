@@ -14,14 +14,15 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.language.axis import numbered
-from onnx_subgraph.matching.view import View
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.repetition import doubled, paired
 
 
 class Facts:
     """The facts of one value of the graph, under the names that the language gives them."""
 
-    def __init__(self, view: View, value: ir.Value) -> None:
-        self._view = view
+    def __init__(self, constants: Constants, value: ir.Value) -> None:
+        self._constants = constants
         self._value = value
 
     @cached_property
@@ -45,7 +46,7 @@ class Facts:
     @property
     def is_constant(self) -> bool:
         """Whether the value is known before the model runs."""
-        return self._view.constants.is_constant(self._value)
+        return self._constants.is_constant(self._value)
 
     @property
     def is_scalar(self) -> bool | None:
@@ -62,25 +63,26 @@ class Facts:
 
     @property
     def is_doubled(self) -> bool | None:
-        """Whether a constant has the same twice along its last axis, as cosines of angles that are repeated."""
-        array = self._view.constants.array(self._value)
-        if array is None or array.ndim == 0 or array.shape[-1] % 2:
-            return None if array is None else False
-        first, second = np.split(array, 2, axis=-1)
-        return bool(np.array_equal(first, second))
+        """Whether the value is the same twice along its last axis, as cosines of angles that are repeated."""
+        return doubled(self._constants, self._value)
+
+    @property
+    def is_paired(self) -> bool | None:
+        """Whether each two neighbours along the last axis are the same, as cosines of angles that are one for a pair."""
+        return paired(self._constants, self._value)
 
     @property
     def value(self) -> Any:
         """The number of a one-element constant, nested tuples of a larger one."""
-        array = self._view.constants.array(self._value)
+        array = self._constants.array(self._value)
         return None if array is None else static(array)
 
 
 class AxisFacts(Facts):
     """The facts of a value that an operator reads as the number of an axis, or a list of them, of `count` axes."""
 
-    def __init__(self, view: View, value: ir.Value, count: int | None) -> None:
-        super().__init__(view, value)
+    def __init__(self, constants: Constants, value: ir.Value, count: int | None) -> None:
+        super().__init__(constants, value)
         self._count = count
 
     @property
@@ -103,6 +105,7 @@ class Number:
     is_scalar: ClassVar[bool] = True
     is_output: ClassVar[bool] = False
     is_doubled: ClassVar[bool] = False
+    is_paired: ClassVar[bool] = False
 
     @property
     def rank(self) -> int:

@@ -1,0 +1,71 @@
+"""explain(): what fuses in a model, what nearly does, and why not: a run of `fuse` that writes nothing, with reasons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from onnx_subgraph.clock import Clock, Progress
+from onnx_subgraph.language.library import Library
+from onnx_subgraph.language.term import operators_of
+from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.model.files import load
+from onnx_subgraph.paths import StrPath
+from onnx_subgraph.pipeline import FuseResult, Options, fuse
+from onnx_subgraph.rewriting.rewrite import Rewrite, Skip, taken
+from onnx_subgraph.verification.own import own_operators
+
+
+def explain(model: StrPath, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
+    """What fuses in a model, what nearly does, and why not: `fuse` without verifying and without writing.
+
+    What is left is held against what a session fuses by itself when it loads the model.
+    """
+    model = Path(model)
+    options = replace(options, verify=False, dry_run=True, thorough=True)
+    result = fuse(model, None, library, options, progress)
+    if options.only and result.rewrites:
+        result = _left_by_others(result, fuse(model, None, library, replace(options, only=(), thorough=False), progress))
+    if not (result.skipped or result.near_misses):
+        return result
+    clock = Clock(progress)
+    with clock.stage("own"):
+        original = load(model)
+        own = {value: op for p in options.providers for value, op in own_operators(original, model, p).items()}
+    results = {node.name: [str(value.name) for value in node.outputs] for node in original.graph if node.name}
+
+    def skip(skip: Skip) -> Skip:
+        op = next((own[value] for value in skip.results if value in own), "")
+        return replace(skip, change=_by_itself(skip.change, op))
+
+    def near(miss: NearMiss) -> NearMiss:
+        wanted = {op for block in library.get(miss.pattern).replace.values() for op in operators_of(block)}
+        places = (v for name in (miss.node, miss.anchor) for v in (name, *results.get(name, ())))
+        op = next((own[value] for value in places if own.get(value) in wanted), "")
+        return replace(miss, change=_by_itself(miss.change, op))
+
+    return replace(result, skipped=tuple(map(skip, result.skipped)), near_misses=tuple(map(near, result.near_misses)))
+
+
+def _left_by_others(result: FuseResult, everything: FuseResult) -> FuseResult:
+    """What some patterns would fuse by themselves, without what others take from them where all are looked for."""
+    made = {rewrite.place for rewrite in everything.rewrites}
+    by_node = {node: rewrite.pattern for rewrite in everything.rewrites for node in rewrite.replaces if node}
+    kept: list[Rewrite] = []
+    lost: list[Skip] = []
+    for rewrite in result.rewrites:
+        winners = dict.fromkeys(by_node[node] for node in rewrite.replaces if node in by_node)
+        if rewrite.place in made or not winners or rewrite.pattern in winners:
+            kept.append(rewrite)
+        else:
+            lost.append(taken(rewrite.pattern, rewrite.root, winners))
+    return replace(result, rewrites=tuple(kept), skipped=(*result.skipped, *lost))
+
+
+def _by_itself(change: str, op: str) -> str:
+    """A change, where none is needed since onnxruntime makes `op` there."""
+    return (
+        f"none is needed: onnxruntime will fuse this itself at load, into {op}; or {change}".removesuffix("; or ")
+        if op
+        else change
+    )

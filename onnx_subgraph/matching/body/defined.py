@@ -1,0 +1,114 @@
+"""An operator of the standard at an opset, with the bodies of its calls; made once in a process."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import onnx_ir as ir
+
+from onnx_subgraph import operators
+from onnx_subgraph.matching.body.calls import Call, Calls
+from onnx_subgraph.matching.body.frame import Frame
+from onnx_subgraph.matching.body.function import Body
+from onnx_subgraph.operators import Schema
+from onnx_subgraph.operators.bodies import body, body_version
+
+_TYPICAL = (ir.DataType.FLOAT, 4)
+"""The type and rank of a result for which it is asked what all bodies have in common."""
+
+Starts = Mapping[str, tuple[Call, ...]]
+"""Operator at the end of a body → the calls from which better ones are looked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Defined:
+    """An operator that the standard defines by others. opset: that its bodies should be written for."""
+
+    name: str
+    version: int
+    opset: int
+    schema: Schema
+
+    def body(self, call: Call) -> Body | None:
+        """The body of a call; None where there is none, or nothing in it that could be looked for."""
+        return _body(self.name, self.version, self.opset, call)
+
+    def calls(self, dtype: ir.DataType, rank: int | None) -> Calls:
+        """The ways to call it for a result of this type and rank."""
+        return _calls(self, dtype, rank)
+
+    def starts(self, dtype: ir.DataType, rank: int | None) -> Starts:
+        """The plainest calls: one for each choice of inputs, because to leave out one and give another is two steps.
+
+        And one for each set of operators, for the plainest may need one that the graph does not have.
+        """
+        return _starts(self, dtype, rank)
+
+    @cached_property
+    def _typical(self) -> tuple[Body, ...]:
+        """The bodies of the plainest call and of those beside it."""
+        calls = self.calls(*_TYPICAL)
+        return tuple(known for call in (calls.plain, *calls.beside(calls.plain)) if (known := self.body(call)) is not None)
+
+    @cached_property
+    def core(self) -> frozenset[str]:
+        """The operators that all bodies have; a graph that lacks one has no such body."""
+        each = [known.operators for known in self._typical]
+        return frozenset.intersection(*each) if each else frozenset()
+
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """The operators that a body may end with."""
+        return frozenset(end for known in self._typical for end in known.ends)
+
+    @cached_property
+    def frame(self) -> Frame:
+        """What may stand near the end of a body."""
+        return Frame(self._typical)
+
+
+@lru_cache(maxsize=1024)
+def defined(name: str, opset: int) -> Defined | None:
+    """The operator at an opset, or as it first was where it came later; None where it is not defined by others."""
+    version = body_version(name, opset)
+    schema = None if version is None else operators.schema(name, "", version)
+    return None if version is None or schema is None else Defined(name, version, max(opset, version), schema)
+
+
+@lru_cache(maxsize=1024)
+def _calls(operator: Defined, dtype: ir.DataType, rank: int | None) -> Calls:
+    return Calls(operator.schema, dtype, rank)
+
+
+@lru_cache(maxsize=1024)
+def _starts(operator: Defined, dtype: ir.DataType, rank: int | None) -> Starts:
+    calls = operator.calls(dtype, rank)
+    found: dict[str, dict[object, Call]] = defaultdict(dict)
+    for call in (calls.plain, *calls.beside(calls.plain)):
+        known = operator.body(call)
+        if known is not None:
+            there = tuple(operand is None for operand in call.operands)
+            for end in known.ends:
+                found[end].setdefault((there, known.operators), call)
+    return {end: tuple(each.values()) for end, each in found.items()}
+
+
+@lru_cache(maxsize=8192)
+def _body(name: str, version: int, opset: int, call: Call) -> Body | None:
+    try:
+        proto = body(name, version, dict(call.attributes), call.operands, 1, opset)
+    except Exception:  # onnx refuses a call that can't be
+        return None
+    return None if proto is None else _read(proto.SerializeToString())
+
+
+@lru_cache(maxsize=8192)
+def _read(proto: bytes) -> Body | None:
+    """The same body for every call that has it; None for one that does nothing."""
+    import onnx
+
+    found = Body(ir.serde.deserialize_function(onnx.FunctionProto.FromString(proto)))
+    return found if found.counted else None

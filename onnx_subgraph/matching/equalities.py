@@ -1,0 +1,147 @@
+"""The equalities that hold in every pattern, each in one row; matcher, prefilter, anchors and the page of the language read them.
+
+An operator that is a product or a sum of its operands is a `Step`. To add one is to add its row to `PRODUCTS` or `SUMS`: how a
+graph is read, where matching starts, the table in docs/language.md and the test that holds both sides equal follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+Identity = tuple[str, str]
+"""A domain and an operator of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operator as constant * Π operand ** power, or in a sum as Σ power * operand.
+
+    powers: of each operand, in order. variadic: whether it takes any number of operands, all with the first power.
+    floats: whether it holds for floating-point values alone.
+    """
+
+    operator: str
+    powers: tuple[float, ...]
+    constant: float = 1.0
+    variadic: bool = False
+    floats: bool = False
+
+    def powers_of(self, count: int) -> tuple[float, ...] | None:
+        """The powers of so many operands; None where it does not take as many."""
+        if self.variadic:
+            return self.powers[:1] * count
+        return self.powers if len(self.powers) == count else None
+
+
+def _by_operator(*steps: Step) -> Mapping[str, Step]:
+    return {step.operator: step for step in steps}
+
+
+PRODUCTS = _by_operator(
+    Step("Mul", (1.0, 1.0)),
+    Step("Div", (1.0, -1.0), floats=True),
+    Step("Neg", (1.0,), constant=-1.0),
+    Step("Reciprocal", (-1.0,)),
+    Step("Sqrt", (0.5,)),
+)
+"""Operators that are a product of powers of their operands. `Pow` by a constant is one as well."""
+SUMS = _by_operator(
+    Step("Add", (1.0, 1.0)),
+    Step("Sub", (1.0, -1.0)),
+    Step("Neg", (-1.0,)),
+    Step("Sum", (1.0,), variadic=True),
+)
+"""Operators that are a sum of their operands and negatives of them."""
+POWER = "Pow"
+"""The operator whose second operand, where it is a constant, is the power of the first."""
+LINEAR = frozenset({"MatMul", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that a scalar factor of an operand moves through."""
+ASSOCIATIVE = frozenset({"Max", "Min", "And", "Or"})
+"""Operators besides + and * whose operands can be grouped in any way."""
+COMMUTATIVE = frozenset(
+    {"Add", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+)
+"""Operators whose operands can stand in any order."""
+
+# An affine map is a product of matrices, and a sum with one.
+
+GEMM, MATMUL = "Gemm", "MatMul"
+PLAIN = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
+"""The attributes of a Gemm that is `a @ b + c`."""
+
+PRODUCT_OPERATORS = frozenset(("", operator) for operator in (*PRODUCTS, POWER))
+"""The operators whose result can be a product."""
+SUM_OPERATORS = frozenset(("", operator) for operator in (*SUMS, GEMM))
+"""The operators whose result can be a sum."""
+
+
+def standing_for(operators: Collection[Identity]) -> frozenset[Identity]:
+    """These operators, and those whose nodes can stand for one of them."""
+    return frozenset(operators) | (frozenset({("", GEMM)}) if ("", MATMUL) in operators else frozenset())
+
+
+def is_associative(operators: Iterable[Identity]) -> bool:
+    """Whether the operands of one of these operators can be grouped in any way."""
+    return any(not domain and operator in ASSOCIATIVE for domain, operator in operators)
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """Two graphs that compute the same, as text in onnx's notation from inputs `a`, `b`, `c` to `z`, and how patterns write both.
+
+    called: the operator as it is called. formula: what patterns say. where: what must hold, in words.
+    """
+
+    called: str
+    formula: str
+    left: str
+    right: str
+    where: str = ""
+    constants: str = ""
+
+
+def equalities() -> tuple[Equality, ...]:
+    """Every row that is about operators, for the page of the language and its test."""
+    steps = [_equality(step, is_product=True) for step in PRODUCTS.values()]
+    steps += [_equality(step, is_product=False) for step in SUMS.values() if step.operator not in PRODUCTS]
+    cubed = "s = Mul(a, a) z = Mul(s, a)"
+    power = Equality("Pow(a, 3)", "a ** 3", "z = Pow(a, k)", cubed, "the power is a constant", "float k = {3}")
+    plain = f"no {', '.join(PLAIN)}"
+    gemm = Equality("Gemm(a, b, c)", "a @ b + c", "z = Gemm(a, b, c)", "m = MatMul(a, b) z = Add(m, c)", plain)
+    matmul = Equality("Gemm(a, b)", "a @ b", "z = Gemm(a, b)", "z = MatMul(a, b)", plain)
+    return (*steps, power, gemm, matmul, *map(_grouping, ("Max", "Min")))
+
+
+def _equality(step: Step, *, is_product: bool) -> Equality:
+    names = "abc"[: 3 if step.variadic else len(step.powers)]
+    powers = step.powers_of(len(names))
+    assert powers is not None
+    called = f"{step.operator}({', '.join(names)})"
+    if is_product:
+        parts = [name if power == 1 else f"{name} ** {power:g}" for name, power in zip(names, powers, strict=True)]
+        formula = " * ".join([*([] if step.constant == 1 else [f"{step.constant:g}"]), *parts])
+    else:
+        formula = " ".join(f"{'+' if power > 0 else '-'} {name}" for name, power in zip(names, powers, strict=True))
+        formula = formula.removeprefix("+ ")
+    lines, constants, terms = [], [], []
+    for name, power in zip(names, powers, strict=True):
+        if power != 1:
+            constants.append(f"float p{name} = {{{power:g}}}")
+            lines.append(f"t{name} = {POWER if is_product else 'Mul'}({name}, p{name})")
+        terms.append(name if power == 1 else f"t{name}")
+    if is_product and step.constant != 1:
+        constants.append(f"float k = {{{step.constant:g}}}")
+        terms.insert(0, "k")
+    for number, term in enumerate(terms[1:]):
+        result = f"s{number}"
+        lines.append(f"{result} = {'Mul' if is_product else 'Add'}({terms[0]}, {term})")
+        terms[0] = result
+    right = " ".join([*lines, f"z = Identity({terms[0]})"])
+    return Equality(called, formula, f"z = {called}", right, "floating-point values" if step.floats else "", ", ".join(constants))
+
+
+def _grouping(operator: str) -> Equality:
+    called, formula = f"{operator}({operator}(a, b), c)", f"{operator}(c, b, a)"
+    left, right = f"s = {operator}(a, b) z = {operator}(s, c)", f"s = {operator}(c, b) z = {operator}(a, s)"
+    return Equality(called, formula, left, right)

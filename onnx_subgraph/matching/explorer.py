@@ -1,0 +1,150 @@
+"""A matcher that looks for the reason of a failure: nothing is passed over, and what is all but right is followed to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching.assignment import assigned
+from onnx_subgraph.matching.chain import Factoring
+from onnx_subgraph.matching.failure import LONGER, Failure, Furthest, Kind
+from onnx_subgraph.matching.matcher import Matcher, Structured, Target
+from onnx_subgraph.matching.normal import BROADCASTING, Normal, NormalPattern, Product, Sum, mentions
+from onnx_subgraph.matching.prefilter import variants
+from onnx_subgraph.matching.reasons import applied, constant_of_rank, describe, spelled, words
+from onnx_subgraph.matching.state import State
+from onnx_subgraph.matching.structure import Items
+from onnx_subgraph.matching.view import View, Virtual
+
+
+class Explorer(Matcher):
+    """Matches as a `Matcher`, and records the failure that came furthest."""
+
+    def __init__(self, view: View, normal: NormalPattern) -> None:
+        self.furthest = Furthest()
+        super().__init__(view, normal, self.furthest)
+        self._hopeless: dict[tuple[int, ir.Value], Failure | None] = {}
+        self._mentioned: dict[int, frozenset[object]] = {}
+
+    def may(self, term: Normal, value: Target) -> bool:
+        """Everything is tried."""
+        return True
+
+    def tried(self, term: Structured, value: Target, state: State) -> Iterator[State]:
+        """`structured`, whatever the operators say.
+
+        Bindings only constrain: what fails for names that are all still free fails always, and is not tried a second time.
+        """
+        if isinstance(value, Virtual):
+            yield from self.structured(term, value, state)
+            return
+        key = (id(term), value)
+        if key in self._hopeless:
+            known = self._hopeless[key]
+            if known is not None:
+                self.furthest.again(known, state.rank)
+            return
+        before = self.furthest.take()
+        hopeless = True
+        for found in self.structured(term, value, state):
+            hopeless = False
+            yield found
+        failure = self.furthest.take()
+        self.furthest.failure = before
+        if hopeless and self._names(term).isdisjoint(state.bindings):
+            self._hopeless[key] = failure and failure.at(failure.rank - state.rank)
+        if failure is not None:
+            self.furthest.again(failure, 0)
+
+    def _names(self, term: Normal) -> frozenset[object]:
+        """Every key of a state's bindings that matching `term` may read."""
+        known = self._mentioned.get(id(term))
+        if known is None:
+            known = self._mentioned[id(term)] = mentions(term)
+        return known
+
+    def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
+        """All factorings with as many items, whatever the items are."""
+        wanted = self.structure(term)
+        assert isinstance(wanted, Items)
+        factorings = tuple(variants(self.factorings, wanted, value))
+        self._other_items(term, value, constant, state, known=bool(factorings))
+        return factorings
+
+    def with_another_constant(
+        self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
+    ) -> None:
+        """A wrong constant is the reason only where everything else is right."""
+        if term.scalar is not None:
+            return
+        items, said = _items(term), (f"the constant {constant:.6g}", f"{factoring.constant:.6g}", "")
+        for reached in assigned(self, items, factoring.items, state.visit(factoring.nodes), isinstance(term, Product)):
+            numbers = (constant, factoring.constant)
+            self.recorder.fail(Kind.NUMBER, reached, term.span, value, said=said, numbers=numbers)
+            break
+
+    def _other_items(self, term: Product | Sum, value: ir.Value, constant: float, state: State, *, known: bool) -> None:
+        """The chain of `value` has other items than `term`: one in the place of a constant, another exponent, more or fewer.
+
+        known: whether it can be seen with as many items as well.
+        """
+        items, is_product = _items(term), isinstance(term, Product)
+        limit = len(items) + 2
+        factorings = self.factorings.product(value, limit) if is_product else self.factorings.sum(value, limit)
+        for factoring in factorings:
+            for item, rest in _without_one(factoring):
+                for reached in assigned(self, items, rest, state.visit(factoring.nodes), is_product):
+                    self._no_constant(reached, term, item, constant)
+                    break
+        if known:
+            return
+        if is_product and len(items) == 1:
+            for factoring in factorings:
+                if len(factoring.items) == 1 and factoring.nodes and factoring.items[0][1] != items[0][1]:
+                    said = (f"the exponent {items[0][1]:.6g}", f"{factoring.items[0][1]:.6g}", "")
+                    self.recorder.fail(Kind.ITEM, state, term.span, value, said=said)
+                    return
+        largest = max(factorings, key=lambda factoring: len(factoring.nodes), default=None)
+        if largest is None or not largest.nodes:
+            self.recorder.fail(Kind.TERM, state, term.span, value, term, (words(term), applied(self.view, value), ""))
+            return
+        wanted = words(term)
+        if is_product and len(largest.items) == len(items):
+            wanted += f" with the exponents {', '.join(f'{power:g}' for _, power in items)}"
+        # The longest of several chains that all fail at once is the one that the pattern is about.
+        place = state.further(LONGER * len(largest.nodes))
+        self.recorder.fail(Kind.ITEM, place, term.span, value, term, (wanted, spelled(largest, product=is_product), ""))
+
+    def _no_constant(self, state: State, term: Product | Sum, item: Target, constant: float) -> None:
+        number = self.view.scalar(item) if isinstance(item, ir.Value) else None
+        if number is not None:
+            found = f"{number.number:.6g} of rank {number.rank}"
+            self.recorder.fail(Kind.RANK, state, term.span, item, said=constant_of_rank(number.rank, found))
+            return
+        expected = f"a constant for {term.scalar}" if term.scalar is not None else f"the constant {constant:.6g}"
+        self.recorder.fail(Kind.CONSTANT, state, term.span, item, said=(expected, describe(self.view, item), ""))
+
+    def raised_rank(self, nodes: Collection[ir.Node]) -> Failure | None:
+        """The value from outside that gives matched nodes a higher rank than what it meets: a mask with an axis too many."""
+        for node in sorted(nodes, key=self.view.position.__getitem__):
+            ranks = {v: v.shape.rank() for v in node.inputs if v is not None and v.shape is not None}
+            inner = [rank for v, rank in ranks.items() if v.producer() in nodes]
+            outer = [v for v, rank in ranks.items() if v.producer() not in nodes and inner and rank > max(inner)]
+            if node.op_type in BROADCASTING and outer:
+                value, most = outer[0], max(inner)
+                found, change = f"`{value.name}` of rank {ranks[value]}", f"let `{value.name}` have rank {most} at most"
+                said = (f"rank {most} at most", found, change)
+                return Failure(Kind.RANK, 0, self.furthest.spans.get(node), node.outputs[0], said=said)
+        return None
+
+
+def _items(term: Product | Sum) -> tuple[tuple[Normal, float], ...]:
+    return term.factors if isinstance(term, Product) else term.addends
+
+
+def _without_one(factoring: Factoring) -> Iterator[tuple[Target, tuple[tuple[Target, float], ...]]]:
+    """An item that may stand in the place of a constant, of one element or a constant of a high rank; and the others."""
+    for position, (item, _) in enumerate(factoring.items):
+        if isinstance(item, ir.Value) and item.shape is not None and all(d == 1 for d in item.shape):
+            yield item, factoring.items[:position] + factoring.items[position + 1 :]

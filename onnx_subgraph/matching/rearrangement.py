@@ -1,0 +1,297 @@
+"""Layout in normal form: a chain of Reshape, Transpose, Flatten, Squeeze and Unsqueeze as one rearrangement of atoms.
+
+Each axis of the source is split into atoms by what the chain does to the *shapes* (never by how an exporter computes a shape
+operand); the chain is then a permutation of the atoms. Atoms that stay neighbours are merged and ones of size 1 dropped, so
+two chains are the same rearrangement exactly when their normal forms are equal, whatever detour they take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching.sizes import ONE, Size, as_size, sizes, word_of
+from onnx_subgraph.matching.view import Virtual
+
+OPERATORS = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+_REPETITIONS = frozenset({"Expand", "Tile", "Concat"})
+REPEATING = OPERATORS | _REPETITIONS
+LONGEST = 12
+"""A bound on the length of a chain; exporters write two or three."""
+Outcome = tuple["ir.Value | Virtual", Mapping[str, Any], tuple[ir.Node, ...]]
+"""What a word of layout was made of, the axes that are then bound, and the nodes between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why a chain is not the rearrangement that the pattern asks for.
+
+    change: what would make it one, where that is plain. reached: how many nodes of the chain there are, where it is of the right
+    ranks. of_rank: whether it is of how many axes a value is.
+    """
+
+    expected: str
+    found: str
+    change: str = ""
+    reached: int = 0
+    of_rank: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Atom:
+    size: Size
+    parts: list[_Atom] = field(default_factory=list)
+
+    def leaves(self) -> Iterator[_Atom]:
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.leaves()
+
+
+NormalForm = tuple[tuple[Size, ...], tuple[int, ...]]
+"""The sizes of the atoms in source order, and the order in which the result has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """An einops recipe: the names that make up each axis, before and after; an axis of size 1 has none."""
+
+    left: tuple[tuple[str, ...], ...]
+    right: tuple[tuple[str, ...], ...]
+
+
+@cache
+def parse_recipe(text: str) -> Recipe:
+    """A checked recipe, `"b s (h d) -> b h s d"`, read by einops' own parser."""
+    from einops.parsing import ParsedExpression
+
+    left, right = (tuple(tuple(axis) for axis in ParsedExpression(side).composition) for side in text.split("->"))
+    return Recipe(left, right)
+
+
+def normal_form(source: ir.Value, nodes: Iterable[ir.Node]) -> NormalForm | None:
+    """The normal form of the chain `nodes` that starts at `source`; None where a shape can't be factored."""
+    start, steps = sizes(source), _steps(nodes)
+    return None if start is None or steps is None else _followed(start, steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Permutation:
+    """A Transpose, as a step of a chain; the other steps are the shapes that their axes are regrouped to."""
+
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """An Expand, a Tile, or a Concat of a value with itself: an axis that grows to its size in `sizes` is repeated.
+
+    expands: only axes of size 1 are.
+    """
+
+    sizes: tuple[Size, ...]
+    expands: bool
+
+
+Step = Permutation | Repetition | tuple[Size, ...]
+
+
+def _steps(nodes: Iterable[ir.Node]) -> list[Step] | None:
+    steps: list[Step] = []
+    for node in nodes:
+        result = sizes(node.outputs[0])
+        if result is None:
+            return None
+        if node.op_type == "Transpose":
+            steps.append(Permutation(tuple(node.attributes.get_ints("perm") or reversed(range(len(result))))))
+        elif node.op_type in _REPETITIONS:
+            steps.append(Repetition(result, node.op_type == "Expand"))
+        else:
+            steps.append(result)
+    return steps
+
+
+def _followed(start: tuple[Size, ...], steps: Iterable[Step]) -> NormalForm | None:
+    atoms = [_Atom(size) for size in start]
+    axes: list[list[_Atom]] = [[a] for a in atoms]
+    for step in steps:
+        if isinstance(step, Permutation):
+            if sorted(step.axes) != list(range(len(axes))):
+                return None
+            axes = [axes[axis] for axis in step.axes]
+        elif isinstance(step, Repetition):
+            repeated = _repeated(axes, step)
+            if repeated is None:
+                return None
+            axes = repeated
+        else:
+            regrouped = _regroup([leaf for axis in axes for atom in axis for leaf in atom.leaves()], step)
+            if regrouped is None:
+                return None
+            axes = regrouped
+    return _canonical(
+        [leaf for atom in atoms for leaf in atom.leaves()], [leaf for axis in axes for a in axis for leaf in a.leaves()]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rearrangement:
+    """What makes a value of `sizes` from `source`: its axes split into `atoms`, these in another `order`, and merged."""
+
+    source: ir.Value
+    atoms: tuple[Size, ...]
+    order: tuple[int, ...]
+    sizes: tuple[Size, ...]
+
+
+def source_sizes(way: Rearrangement) -> tuple[Size, ...]:
+    """The size of each axis of the source."""
+    found = sizes(way.source)
+    assert found is not None
+    return found
+
+
+def rearrangements(
+    value: ir.Value,
+    recipe: Recipe,
+    known: Mapping[str, int | ir.SymbolicDim],
+    stand_ins: Mapping[ir.Value, ir.Value] = MappingProxyType({}),
+) -> Iterator[Rearrangement]:
+    """What `recipe` makes of `value`, from `value` itself and from everything that `value` was rearranged from, nearest first.
+
+    stand_ins: value → the value of the graph that it stands for.
+    """
+    value = stand_ins.get(value, value)
+    here = sizes(value)
+    if here is None or len(here) != len(recipe.left):
+        return
+    named = solve(zip(recipe.left, here, strict=True), {name: as_size(size) for name, size in known.items()})
+    if isinstance(named, Mismatch) or not all(n in named for axis in recipe.right for n in axis):
+        return
+    apart = [n for axis in recipe.left for n in axis]
+    together = [n for axis in recipe.right for n in axis]
+    if set(apart) != set(together):
+        return
+    result = tuple(prod((named[n] for n in axis), start=ONE) for axis in recipe.right)
+    taken: list[Step] = [tuple(named[n] for n in apart), Permutation(tuple(apart.index(n) for n in together)), result]
+    nodes: list[ir.Node] = []
+    source: ir.Value | None = value
+    while source is not None and len(nodes) <= LONGEST:
+        start, steps = sizes(source), _steps(nodes)
+        form = None if start is None or steps is None else _followed(start, [*steps, *taken])
+        if form is None:
+            return
+        yield Rearrangement(source, *form, result)
+        node = source.producer()
+        if node is None or node.domain or node.op_type not in OPERATORS:
+            return
+        nodes.insert(0, node)
+        source = node.inputs[0]
+        source = source if source is None else stand_ins.get(source, source)
+
+
+def _repeated(axes: list[list[_Atom]], step: Repetition) -> list[list[_Atom]] | None:
+    """The axes with a new atom in front of each one that is repeated, outermost."""
+    padded: list[list[_Atom]] = [[] for _ in range(len(step.sizes) - len(axes))] + axes
+    result: list[list[_Atom]] = []
+    for axis, size in zip(padded, step.sizes, strict=True):
+        before = prod((leaf.size for atom in axis for leaf in atom.leaves()), start=ONE)
+        times = size.over(before)
+        if times is None or (step.expands and times != ONE != before):
+            return None
+        result.append(axis if times == ONE else [_Atom(times), *axis])
+    return result
+
+
+def _regroup(flat: list[_Atom], targets: tuple[Size, ...]) -> list[list[_Atom]] | None:
+    """`flat` cut into groups whose sizes multiply to `targets`, atoms split where a cut falls inside one."""
+    pending = [a for a in flat if a.size != ONE][::-1]
+    groups: list[list[_Atom]] = []
+    for target in targets:
+        group: list[_Atom] = []
+        left = target
+        while left != ONE:
+            if not pending:
+                return None
+            atom = pending.pop()
+            smaller = left.over(atom.size)
+            if smaller is not None:
+                group.append(atom)
+                left = smaller
+                continue
+            rest = atom.size.over(left)
+            if rest is None:
+                return None
+            atom.parts = [_Atom(left), _Atom(rest)]
+            group.append(atom.parts[0])
+            pending.append(atom.parts[1])
+            left = ONE
+        groups.append(group)
+    return None if pending else groups
+
+
+def _canonical(before: list[_Atom], after: list[_Atom]) -> NormalForm:
+    before = [a for a in before if a.size != ONE]
+    after = [a for a in after if a.size != ONE]
+    # What is repeated counts as further atoms of the source, behind its own, in the order of the result.
+    own = {id(a) for a in before}
+    before = [*before, _Atom(ONE), *(a for a in after if id(a) not in own)]
+    position = {id(a): i for i, a in enumerate(before)}
+    runs: list[list[int]] = []
+    for atom in after:
+        index = position[id(atom)]
+        if runs and runs[-1][-1] + 1 == index:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    in_source = sorted(range(len(runs)), key=lambda r: runs[r][0])
+    rank = {run: i for i, run in enumerate(in_source)}
+    merged = []
+    for run in in_source:
+        size = ONE
+        for index in runs[run]:
+            size = size * before[index].size
+        merged.append(size)
+    return tuple(merged), tuple(rank[r] for r in range(len(runs)))
+
+
+def recipe_form(recipe: Recipe, named: Mapping[str, Size]) -> NormalForm:
+    """The normal form of an einops recipe whose axes have the sizes `named`."""
+    atoms = {name: _Atom(named[name]) for axis in (*recipe.left, *recipe.right) for name in axis}
+    return _canonical([atoms[n] for axis in recipe.left for n in axis], [atoms[n] for axis in recipe.right for n in axis])
+
+
+def solve(equations: Iterable[tuple[tuple[str, ...], Size]], known: Mapping[str, Size]) -> dict[str, Size] | Mismatch:
+    """The size of each named axis, from the sizes of the axes that they make up and what is known already."""
+    found = dict(known)
+    lines = list(equations)
+    for _ in range(len(lines) + 1):
+        for names, size in lines:
+            unknown = [n for n in names if n not in found]
+            rest: Size | None = size
+            for name in names:
+                if name in found and rest is not None:
+                    rest = rest.over(found[name])
+            if rest is None:
+                return _unsolved(names, size, found)
+            if len(unknown) == 1:
+                found[unknown[0]] = rest
+            elif not unknown and rest != ONE:
+                return _unsolved(names, size, found)
+    missing = [n for names, _ in lines for n in names if n not in found]
+    return Mismatch(f"a size for {', '.join(missing)}", "a shape that can't be factored") if missing else found
+
+
+def _unsolved(names: tuple[str, ...], size: Size, known: Mapping[str, Size]) -> Mismatch:
+    """An axis whose size is not what the sizes of its parts make."""
+    said = ", ".join(f"{name} is {word_of(known[name])}" for name in names if name in known)
+    axis = names[0] if len(names) == 1 else f"({' '.join(names)})"
+    change = "write the sizes of the Reshape as constants, or fix those of the inputs" if size.symbols else ""
+    return Mismatch(f"an axis {axis}, where {said}" if said else f"an axis {axis}", f"size {word_of(size)}", change)

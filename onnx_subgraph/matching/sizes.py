@@ -1,0 +1,98 @@
+"""The sizes of axes, as products of numbers and symbols, so that what a Reshape does to symbolic shapes can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import onnx_ir as ir
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of an axis: number * Π symbols, a monomial over symbolic dimensions."""
+
+    number: int
+    symbols: tuple[str, ...] = ()
+
+    def __mul__(self, other: Size) -> Size:
+        return Size(self.number * other.number, tuple(sorted(self.symbols + other.symbols)))
+
+    def over(self, other: Size) -> Size | None:
+        """The quotient, where that is a monomial, else None."""
+        if other.number == 0 or self.number % other.number:
+            return None
+        left = list(self.symbols)
+        for symbol in other.symbols:
+            if symbol not in left:
+                return None
+            left.remove(symbol)
+        return Size(self.number // other.number, tuple(left))
+
+    def __str__(self) -> str:
+        return "*".join([*(() if self.number == 1 and self.symbols else (str(self.number),)), *self.symbols])
+
+
+ONE = Size(1)
+
+
+def sizes(value: ir.Value) -> tuple[Size, ...] | None:
+    """The size of each axis of `value`, None where its rank is not known; an unknown size is equal to itself alone."""
+    if value.shape is None:
+        return None
+    return tuple(_size(d, f"?{id(value)}.{i}") for i, d in enumerate(value.shape))
+
+
+def _size(dim: Any, unknown: str) -> Size:
+    """The size that a dimension has; unknown: what stands for it where it has no name."""
+    if isinstance(dim, int):
+        return Size(dim)
+    text = dim.value
+    if text is None:
+        return Size(1, (unknown,))
+    return Size(1, (text,)) if text.isidentifier() else _factored(text)
+
+
+@cache
+def _factored(text: str) -> Size:
+    """An expression as a monomial: `64*past + 64*seq` is 64 times the symbol `past + seq`."""
+    import sympy
+
+    try:
+        expression = ir.SymbolicDim(text) + 0
+        factors = sympy.factor_terms(sympy.sympify(expression._expr)).as_ordered_factors()
+        number, symbols = 1, []
+        for factor in factors:
+            base, power = factor.as_base_exp()
+            if base.is_Integer and power == 1:
+                number *= int(base)
+            elif power.is_Integer and power > 0:
+                symbols += [str(base)] * int(power)
+            else:
+                return Size(1, (text,))
+    except Exception:  # a name that is no expression is one symbol
+        return Size(1, (text,))
+    return Size(number, tuple(sorted(symbols)))
+
+
+def shape_words(sizes: Iterable[Size]) -> str:
+    """Sizes as a person reads a shape, one that is not known as `?`."""
+    return f"[{', '.join(map(word_of, sizes))}]"
+
+
+def word_of(size: Size) -> str:
+    """A size as a person reads it, one that is not known as `?`."""
+    # Inference calls what it knows nothing about _d0, _d1, …
+    return "?" if any(symbol.startswith(("?", "_d")) for symbol in size.symbols) else str(size)
+
+
+def as_size(bound: Any) -> Size:
+    """What an axis is bound to, as a size."""
+    return Size(bound) if isinstance(bound, int) else _size(bound, "?")
+
+
+def as_dim(size: Size) -> int | ir.SymbolicDim:
+    """A size as a dimension: a number, or a symbol."""
+    return size.number if not size.symbols else ir.SymbolicDim(str(size))

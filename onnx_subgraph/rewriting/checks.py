@@ -1,0 +1,127 @@
+"""What a replacement must pass before it is planned: its results, the providers that load it, and what it costs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching.match import Match
+from onnx_subgraph.model.dimension_names import shown
+from onnx_subgraph.model.gaps import DECLARE
+from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
+from onnx_subgraph.rewriting.copying import copying_nodes, is_of_shapes
+from onnx_subgraph.rewriting.costs import Costs, is_fused
+from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
+from onnx_subgraph.rewriting.loadability import Loadability, Operand
+
+PROBED_CONSTANT_BYTES = 256
+"""Constants up to this size are shown to the loadability probe, because a kernel may demand them as initializers."""
+_ANONYMOUS = re.compile(r"\b_d\d+\b")
+"""What shape inference calls a dimension of which it knows nothing; also within a maximum with one."""
+_PREFER = "ask for it all the same: --prefer fusion"
+
+
+def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
+    """Refuse a result whose dtype or shape is, or may be, another one.
+
+    A dimension about which nothing is known on the side of the original, or that was broadcast with one such, can't be shown to
+    be anything; it is accepted, and left to verification. One that is known must be provably the same.
+    """
+    if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
+        dtype = old.dtype.name.lower()
+        reason = f"the result {old.name} would be {new.dtype.name.lower()}, and is {dtype}"
+        raise Refused(reason, change=f"let what it reads be {dtype}, or the replacement of the pattern give {dtype}")
+    if old.shape is None:
+        return
+    if new.shape is None:
+        raise Refused(
+            f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and unknown", change=DECLARE
+        )
+    if len(old.shape) != len(new.shape):
+        reason = f"the result {old.name} would have {len(new.shape)} dimensions, and has {len(old.shape)}"
+        raise Refused(reason, change=f"let the replacement of the pattern give {len(old.shape)}")
+    dynamic = not all(isinstance(dim, int) for dim in (*old.shape, *new.shape))
+    for was, would_be in zip(old.shape, new.shape, strict=True):
+        unknown = not isinstance(was, int) and (was.value is None or _ANONYMOUS.search(was.value) is not None)
+        if not unknown and (fragment.foreign(would_be) or not same_dimension(was, would_be)):
+            reason = (
+                f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and {shown(new.shape)}"
+            )
+            raise Refused(reason, change=DECLARE if dynamic else "")
+
+
+def check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:
+    """Refuse an operator that a provider does not load for these operands."""
+    for node in fragment.nodes:
+        if node.domain == OWN_DOMAIN:
+            continue
+        for provider in loadability:
+            reason = _load_error(node, provider, fragment, sized=False)
+            if reason is not None:  # some kernels want to know sizes, such as that of an embedding
+                reason = _load_error(node, provider, fragment, sized=True)
+            if reason is not None:
+                name = operator_of(node)
+                change = "compute in float32, or on a provider that has the kernel"
+                raise Refused(
+                    f"{provider.provider} does not load {name}: {reason}", change=change if "no kernel" in reason else ""
+                )
+
+
+def _load_error(node: ir.Node, provider: Loadability, fragment: Fragment, *, sized: bool) -> str | None:
+    inputs = [None if v is None else _operand(v, node, sized=sized) for v in node.inputs]
+    outputs = [Operand(v.dtype or ir.DataType.UNDEFINED) if v.name else None for v in node.outputs]
+    version = fragment.opset_imports.get(node.domain, 1)
+    return provider.reason(node.op_type, node.domain, version, inputs, outputs, node.attributes.values())
+
+
+def check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loadability]) -> None:
+    """Refuse a standard operator that onnxruntime would take apart again, unless the match holds the same one."""
+    had = {n.op_type for n in match.nodes if not n.domain}
+    for node in fragment.nodes:
+        if node.domain or node.op_type in had:
+            continue
+        inputs = [None if v is None else _operand(v, node) for v in node.inputs]
+        for provider in loadability:
+            if provider.inlines(node.op_type, fragment.opset_imports.get("", 1), inputs):
+                raise inlined(node.op_type, provider)
+
+
+def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]) -> None:
+    """Refuse a replacement that was measured to be slower, and one that was not measured to be faster and promises nothing.
+
+    A fused operator promises something, and so does what saves nodes. Of the latter, one that moves data which the match leaves
+    in its place has to be faster all the same, wherever it was measured.
+    """
+    found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
+    for provider, cost in found.items():
+        if cost is not None and cost.is_slower:
+            how = f"it takes {cost.ratio:.2f} times as long, for example at {cost.place}"
+            raise Refused(f"slower than the unfused graph on {provider}: {how}", change=_PREFER)
+    had = {n.op_identifier() for n in match.nodes}
+    computing = [n for n in fragment.nodes if not is_of_shapes(n)]
+    fuses = any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)
+    saves = len(computing) < len(match.nodes)
+    moves = copying_nodes(computing) > copying_nodes(match.nodes)
+    unproved = next((p for p, c in found.items() if (not saves if c is None else not c.is_faster)), None)
+    if not fuses and (moves or not saves) and unproved is not None:
+        why = "it adds a copy" if saves else "it saves no node"
+        raise Refused(f"{why}, and no measurement shows it to be faster on {unproved}", change=_PREFER)
+
+
+def inlined(operator_name: str, provider: Loadability) -> Refused:
+    """Why an operator is not written that a provider would take apart."""
+    reason = f"no kernel for {operator_name} on {provider.provider}; inlined it would not be faster"
+    return Refused(reason, change="ask for the operator all the same: --target standard")
+
+
+def _operand(value: ir.Value, node: ir.Node, *, sized: bool = False) -> Operand:
+    if value.dtype is None:
+        raise Refused(f"the dtype of an input of {node.op_type} is not known")
+    rank = None if value.shape is None else len(value.shape)
+    tensor = value.const_value
+    if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > PROBED_CONSTANT_BYTES:
+        known = value.shape if sized and value.shape is not None else ()
+        return Operand(value.dtype, rank, shape=tuple(d if isinstance(d, int) else None for d in known))
+    return Operand(value.dtype, rank, tensor.tobytes(), tuple(tensor.shape.numpy()))

@@ -1,0 +1,38 @@
+"""How much data a replacement copies: by itself, and to bring what it reads into the form that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching.rearrangement import OPERATORS
+from onnx_subgraph.rewriting.fragment import Fragment
+
+COPIES = frozenset({"Concat", "Expand", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose"})
+"""Operators that do nothing but copy."""
+
+
+def copying_nodes(nodes: Iterable[ir.Node]) -> int:
+    """How many of the nodes do nothing but copy."""
+    return sum(n.op_type in COPIES and not n.domain for n in nodes)
+
+
+def copies(fragment: Fragment) -> int:
+    """How often data is copied for a replacement: by it, and to bring what it reads into the form that it reads."""
+    copied = copying_nodes(n for n in fragment.nodes if not is_of_shapes(n))
+    return copied + sum(_transposed(value) for value in fragment.read.values())
+
+
+def _transposed(value: ir.Value) -> int:
+    """How many Transposes are in the chain of layout operators that ends in `value`."""
+    count, node = 0, value.producer()
+    while node is not None and not node.domain and node.op_type in (*OPERATORS, "Identity") and node.inputs[0] is not None:
+        count += node.op_type == "Transpose"
+        node = node.inputs[0].producer()
+    return count
+
+
+def is_of_shapes(node: ir.Node) -> bool:
+    """Whether a node of the fragment only puts a shape together."""
+    return node.op_type == "Shape" or (node.op_type == "Concat" and node.outputs[0].dtype == ir.DataType.INT64)

@@ -1,0 +1,78 @@
+"""The opsets at which a model is fused: those that replacements want, and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from onnx_subgraph.clock import Clock
+from onnx_subgraph.collection import uncollected
+from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.model.opset import raise_opset
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.rewriting.raising import check_raised
+from onnx_subgraph.rewriting.rounds import Fused, Rewriter
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A model as it is before any rewrite, and as it is after all of them.
+
+    raised_for: the patterns that wanted its opset and were rewritten there; empty where the opset is the model's own.
+    """
+
+    base: ir.Model
+    fused: Fused
+    raised_for: frozenset[str] = frozenset()
+
+
+def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, notes: dict[int, str]) -> Iterator[Attempt]:
+    """The models to fuse and verify, best first: at the opsets that replacements want, highest first, then at the model's own.
+
+    An opset is only tried where a replacement that wants it is really made there. notes: opset → why it can't be had.
+    """
+    own = original.opset_imports.get("", 0)
+    if opset == "keep" or not own:
+        yield Attempt(original, rewriter(original))
+        return
+    if opset != "auto":
+        if int(opset) < own:
+            raise UsageError(f"the model has opset {own}, which can't be lowered to {opset}", hint="give a higher one, or keep")
+        base = _at_opset(original, int(opset), rewriter, clock)
+        yield Attempt(base, rewriter(base))
+        return
+    made = {own: Attempt(original, rewriter(original))}
+    wishes = _wishes(made[own].fused)
+    while tried := max(wishes.keys() - made.keys() - notes.keys(), default=None):
+        try:
+            base = _at_opset(original, tried, rewriter, clock)
+            made[tried] = Attempt(base, rewriter(base))
+        except ModelError as error:
+            notes[tried] = error.message
+            continue
+        for wanted, patterns in _wishes(made[tried].fused).items():  # at this opset more is within reach of another one
+            wishes[wanted] = wishes.get(wanted, frozenset()) | patterns
+    for opset_tried in sorted(made, reverse=True):
+        attempt = made[opset_tried]
+        wanting = wishes.get(opset_tried, frozenset()) & {r.pattern for r in attempt.fused.rewrites}
+        if wanting or opset_tried == own:
+            yield replace(attempt, raised_for=wanting)
+
+
+def _wishes(fused: Fused) -> dict[int, frozenset[str]]:
+    """Opset → the patterns that could be replaced there."""
+    opsets = {s.opset for s in fused.skips if s.opset is not None}
+    return {opset: frozenset(s.pattern for s in fused.skips if s.opset == opset) for opset in opsets}
+
+
+def _at_opset(model: ir.Model, opset: int, rewriter: Rewriter, clock: Clock) -> ir.Model:
+    with clock.stage("raise"), uncollected():
+        raises = opset > model.opset_imports.get("", 0) > 0
+        if raises:
+            model = raise_opset(model, opset)
+        infer_shapes(model)
+        if raises:
+            check_raised(model, rewriter.loadability)
+    return model

@@ -1,0 +1,120 @@
+"""A definition raises to its operator: what computes the definition of a canonical operator is found as that operator."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnxruntime
+import pytest
+
+from onnx_subgraph import FuseResult, Options, fuse, load_patterns
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_models"
+LIBRARY = load_patterns()
+RAISED = tuple(pattern.id for pattern in LIBRARY.patterns if pattern.raised is not None)
+
+
+def operators(result: FuseResult) -> Counter[str]:
+    return Counter(re.sub(r"_\d+$", "", rewrite.op) for rewrite in result.rewrites)
+
+
+@pytest.mark.parametrize("name", ["bert_torchscript", "gpt2_dynamo", "llama_dynamo", "llama_torchscript", "t5_dynamo"])
+def test_a_definition_raises_to_its_operator(name: str, tmp_path: Path) -> None:
+    options = Options(target="function", only=RAISED)
+    first = fuse(SAMPLES / f"{name}.onnx", tmp_path / "raised.onnx", LIBRARY, options)
+    assert first.verdict.verdict == "equivalent" and operators(first)
+    assert operators(first).keys() <= {f"onnx_subgraph.{operator}" for operator in LIBRARY.operators}
+    inlined = onnx.inliner.inline_local_functions(onnx.load(tmp_path / "raised.onnx"))
+    onnx.save(inlined, tmp_path / "inlined.onnx")
+    again = fuse(tmp_path / "inlined.onnx", tmp_path / "again.onnx", LIBRARY, options)
+    assert operators(again) == operators(first) and again.verdict.verdict == "equivalent"
+
+
+def test_each_operator_has_a_formula_and_a_lowering_for_each_target() -> None:
+    for name, operator in LIBRARY.operators.items():
+        assert [p.id for p in LIBRARY.patterns if p.raised is not None and p.raised.operator.name == name]
+        assert set(operator.lowerings) == {"onnxruntime", "standard"}
+        assert operator.source and operator.summary
+
+
+def test_the_definition_of_an_operator_is_in_the_model(tmp_path: Path) -> None:
+    fuse(SAMPLES / "llama_dynamo.onnx", tmp_path / "raised.onnx", LIBRARY, Options(target="function", only=RAISED))
+    functions = {function.name: function for function in onnx.load(tmp_path / "raised.onnx").functions}
+    assert set(functions) == {"Attention", "Rotary"}
+    assert set(functions["Rotary"].input) == {"x", "cos", "sin"}
+    assert {"query", "key", "value"} <= set(functions["Attention"].input)
+    assert "Rotary position embedding" in functions["Rotary"].doc_string
+
+
+FORMS = """
+  <ir_version: 10, opset_import: ["" : 23]>
+  g (float[2, 6, 32] a, float[2, 6, 32] b, float[2, 6, 32] c) => (float[2, 4, 6, 8] y) <int64[4] apart = {2, 6, 4, 8}> {
+    HEADS
+    k = Transpose <perm = [0, 1, 3, 2]> (i)
+    s = MatMul (h, k)
+    p = Softmax <axis = -1> (s)
+    y = MatMul (p, j)
+  }
+"""
+BY_HEADS = "h = Relu (a)  i = Relu (b)  j = Relu (c)"
+FLAT = " ".join(
+    f"{x}r = Reshape ({x}, apart)  {y} = Transpose <perm = [0, 2, 1, 3]> ({x}r)" for x, y in zip("abc", "hij", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "heads", "transposes"),
+    [("onnxruntime", BY_HEADS, 2), ("onnxruntime", FLAT, 1), ("standard", BY_HEADS, 0), ("standard", FLAT, 1)],
+    ids=["onnxruntime-by-heads", "onnxruntime-flat", "standard-by-heads", "standard-flat"],
+)
+def test_of_several_forms_the_one_that_moves_less_is_written(target: str, heads: str, transposes: int, tmp_path: Path) -> None:
+    """Attention takes keys of three dimensions or of four: they are not transposed, whichever they come with."""
+    text = FORMS.replace("HEADS", heads)
+    text = text if heads is FLAT else text.replace("float[2, 6, 32]", "float[2, 4, 6, 8]")
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    options = Options(target=target, only=("multi-head-attention-heads",), opset="keep", prefer="fusion")
+    result = fuse(tmp_path / "m.onnx", tmp_path / "fused.onnx", LIBRARY, options)
+    assert len(result.rewrites) == 1 and not result.undone
+    nodes = Counter(node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node)
+    assert nodes["Transpose"] == transposes
+
+
+TWO_MASKS = """
+  <ir_version: 8, opset_import: ["" : 17]>
+  g (float[2, 2, 4, 8] q, float[2, 2, 8, 4] k, float[2, 2, 4, 8] v, bool[1, 1, 4, 4] near, float[2, 1, 4, 4] padding)
+    => (float[2, 2, 4, 8] y) {
+    s = MatMul (q, k)
+    low = Constant <value = float {-3.4028234663852886e38}> ()
+    kept = Where (near, s, low)
+    masked = Add (kept, padding)
+    p = Softmax <axis = -1> (masked)
+    y = MatMul (p, v)
+  }
+"""
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "standard", "function"])
+def test_what_two_masks_drop_weighs_nothing_beside_what_one_drops(target: str, tmp_path: Path) -> None:
+    """A row in which each place is dropped by one mask or by both, as of a window that lies in the padding."""
+    onnx.save(onnx.parser.parse_model(TWO_MASKS), tmp_path / "m.onnx")
+    options = Options(target=target, only=("multi-head-attention-heads",))
+    result = fuse(tmp_path / "m.onnx", tmp_path / "fused.onnx", LIBRARY, options)
+    assert len(result.rewrites) == 1 and not result.undone
+    rng = np.random.default_rng(0)
+    feeds = {
+        n: rng.standard_normal(s).astype(np.float32) for n, s in (("q", (2, 2, 4, 8)), ("k", (2, 2, 8, 4)), ("v", (2, 2, 4, 8)))
+    }
+    window = np.tril(np.ones((1, 1, 4, 4), bool)) & ~np.tril(np.ones((1, 1, 4, 4), bool), -2)
+    padding = np.zeros((2, 1, 4, 4), np.float32)
+    padding[1, :, :, :2] = np.finfo(np.float32).min
+    feeds |= {"near": window, "padding": padding}
+    before, after = (
+        onnxruntime.InferenceSession(tmp_path / name, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+        for name in ("m.onnx", "fused.onnx")
+    )
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
