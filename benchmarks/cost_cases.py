@@ -217,7 +217,7 @@ CONVOLUTION = (
             e = com.microsoft.FusedConv <pads = [1, 1, 1, 1]> (r, V, D, x) y = Relu(e) }""",
     ),
     Case(
-        ("conv-clip",),
+        ("conv-activation",),
         """($T[$b,$C,$s,$s] x, $T[$C,$C,1,1] W, $T[$C] B, $T[$C,1,3,3] V, $T[$C] D) => ($T[$b,$C,$s,$s] y)
             <$T low = {0.0}, $T high = {6.0}> {
             c = Conv(x, W, B) r = Clip(c, low, high) d = Conv <pads = [1, 1, 1, 1], group = $C> (r, V, D)
@@ -226,14 +226,14 @@ CONVOLUTION = (
         dtypes=("float",),
     ),
     Case(
-        ("conv-hard-sigmoid",),
+        ("conv-activation",),
         """($T[$b,$C,$s,$s] x, $T[$C,$C,1,1] W, $T[$C] B) => ($T[$b,$C,$s,$s] y) {
             c = Conv(x, W, B) y = HardSigmoid <alpha = 0.16666667, beta = 0.5> (c) }""",
         IMAGES,
         dtypes=("float",),
     ),
     Case(
-        ("conv-leaky-relu",),
+        ("conv-activation",),
         """($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B) => ($T[$b,$C,$s,$s] y) {
             c = Conv <pads = [1, 1, 1, 1]> (x, W, B) y = LeakyRelu <alpha = 0.1> (c) }""",
         IMAGES,

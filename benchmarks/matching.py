@@ -195,7 +195,7 @@ def other_constant(pattern: Pattern, number: int) -> Pattern | None:
 
     def scaled(node: Any) -> Any:
         nonlocal changed
-        if isinstance(node, Literal) and isinstance(node.value, float):
+        if isinstance(node, Literal) and isinstance(node.value, float) and node.value:
             changed = True
             return Literal(node.value * (1 + number / 10))
         return node

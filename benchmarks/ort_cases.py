@@ -28,6 +28,7 @@ import onnxruntime
 import units
 import untidy
 import workers
+from rows import page_path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -238,8 +239,9 @@ def main() -> None:
     arguments.add_argument("--only", default="*", help="a glob over the ids of the cases")
     arguments.add_argument("--jobs", type=int, default=2)
     arguments.add_argument("--limit", type=float, default=60, help="seconds for one case")
-    arguments.add_argument("-o", "--output", type=Path, default=HERE / "ort_cases.md")
+    arguments.add_argument("-o", "--output", type=Path, help="the page; a part alone is written into build/")
     given = arguments.parse_args()
+    output = page_path(given.output, "ort_cases.md", given.only)
     every = json.loads((given.cases / "cases.json").read_text(encoding="utf-8"))["cases"]
     cases = [c for c in every if fnmatch.fnmatch(c["id"], given.only)]
     started = time.perf_counter()
@@ -252,8 +254,8 @@ def main() -> None:
         rows[identifier] = row
         if row.outcome in FAULTS:
             print(f"{identifier}: {row.outcome}: {row.reason}", file=sys.stderr, flush=True)
-    given.output.write_text(report(rows, cases, time.perf_counter() - started), encoding="utf-8")
-    print(f"{given.output}: {dict(Counter(r.outcome for r in rows.values()))} in {time.perf_counter() - started:.0f} s")
+    output.write_text(report(rows, cases, time.perf_counter() - started), encoding="utf-8")
+    print(f"{output}: {dict(Counter(r.outcome for r in rows.values()))} in {time.perf_counter() - started:.0f} s")
     sys.exit(any(r.outcome in FAULTS for r in rows.values()))
 
 

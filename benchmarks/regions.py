@@ -18,8 +18,8 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.matching.find import find
-from onnx_subgraph.matching.region import grow
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.regions.region import grow
 from onnx_subgraph.rewriting.apply import apply
 
 Sources = Callable[[int], Iterator[int]]

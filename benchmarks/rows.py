@@ -1,4 +1,4 @@
-"""Prints the rows of a page as they are measured, and keeps the page up to date, so that a run broken off leaves what it has."""
+"""Where the page of a benchmark is written, and its rows as they are measured: a run that is broken off leaves what it has."""
 
 from __future__ import annotations
 
@@ -15,3 +15,14 @@ def tell(head: str, rows: Iterable[str], page: Path | None) -> None:
         text += row + "\n"
         if page is not None:
             page.write_text(text, encoding="utf-8")
+
+
+def page_path(output: Path | None, name: str, pattern: str) -> Path:
+    """Where a page goes: to `output`, else to its place here; a page of a part, which is not what it says, to `build`.
+
+    pattern: the glob that says what is measured.
+    """
+    here = Path(__file__).resolve().parent
+    home = here if pattern == "*" else here.parent / "build"
+    home.mkdir(exist_ok=True)
+    return output or home / name
