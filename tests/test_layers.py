@@ -161,7 +161,7 @@ LONGEST = 300
 
 LONG = {
     "cli/fuse.py": (330, "the options of a command are its text"),
-    "language/evaluation.py": (420, "one method for each kind of node of a sentence"),
+    "language/evaluation.py": (420, "one function for each kind of node of a sentence"),
     "language/syntax.py": (500, "one method for each kind of node of a formula"),
     "matching/attributes.py": (330, "what is static about a node, and when two static values are the same; to be taken apart"),
     "matching/matcher.py": (420, "one method for each kind of term"),

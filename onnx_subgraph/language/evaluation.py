@@ -1,4 +1,4 @@
-"""The value of a sentence: the syntax tree interpreted, nothing run by Python.
+"""The value of a sentence: each part of the syntax tree becomes a function, once; nothing is run by Python.
 
 Logic has three values: a fact that is not known makes a sentence unknown unless the rest decides it. Arithmetic is bounded, so
 that no sentence fills the memory.
@@ -7,19 +7,21 @@ that no sentence fills the memory.
 from __future__ import annotations
 
 import ast
-import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from onnx_subgraph.language.axis import Axis, AxisSet, same_axes
+from onnx_subgraph.language.axis import AxisSet
+from onnx_subgraph.language.comparison import UnknownFact, Words, beside, check_ranks, equal, within, words_of
 from onnx_subgraph.language.expression import Expression
-from onnx_subgraph.language.vocabulary import ARITHMETIC, CONSTANTS, DTYPES, FUNCTIONS, MAX_INTEGER, RELATIVE_TOLERANCE
+from onnx_subgraph.language.vocabulary import ARITHMETIC, CONSTANTS, DTYPES, FUNCTIONS, MAX_INTEGER
 
 Names = Callable[[str], object]
 """Gives what a name stands for: a number, string, tuple, an object with the `FACTS` as attributes, or None where it is absent."""
+Compute = Callable[[Names], Any]
+"""Computes a part of a sentence from what its names stand for. Raises UnknownFact."""
 
 _NUMBERS_AND_TEXT = frozenset({bool, int, float, str})
 _MAX_ITEMS = 4096
@@ -29,12 +31,6 @@ _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-
-
-@lru_cache(maxsize=4096)
-def _words(node: ast.AST) -> str:
-    """A part of a sentence in its words; sentences are few and asked often."""
-    return ast.unparse(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +61,13 @@ class _Written:
         return None if self.shape is None else all(d == 1 for d in self.shape)
 
 
-class UnknownFact(Exception):  # noqa: N818  (an answer, not a mistake)
-    """A sentence hangs on a fact that is not known: "the rank of x is not known". The text is for people."""
-
-
 def evaluate(expression: Expression | ast.expr, names: Names) -> object:
     """The value of `expression`: bool, int, float, str, None, a dimension, or nested tuples of them.
 
     Symbolic dimensions are compared by `==`, then by their text; two that differ may still be equal, which is unknown.
     Raises UnknownFact where the sentence hangs on what is not known.
     """
-    tree = expression.tree if isinstance(expression, Expression) else expression
-    return _Evaluation(names).value(tree)
+    return _value(expression.tree if isinstance(expression, Expression) else expression)(names)
 
 
 def definition(expression: Expression, names: Names) -> object:
@@ -84,99 +75,115 @@ def definition(expression: Expression, names: Names) -> object:
     value = evaluate(expression, names)
     if value is None or _is_plain(value) or not hasattr(value, "is_constant"):
         return value
-    return _Evaluation(names).plain(expression.tree)
+    return _plain(expression.tree)(names)
 
 
-class _Evaluation:
-    def __init__(self, names: Names) -> None:
-        self.names = names
+@lru_cache(maxsize=1 << 14)
+def _value(node: ast.expr) -> Compute:
+    """What computes a part of a sentence; sentences are few and asked often, so the tree is read once."""
+    kind = _KINDS.get(type(node))
+    return _unknown(f"`{words_of(node)}` can't be computed") if kind is None else kind(node)
 
-    def value(self, node: ast.expr) -> Any:
-        kind = _KINDS.get(type(node))
-        if kind is None:
-            raise UnknownFact(f"`{_words(node)}` can't be computed")
-        return kind(self, node)
 
-    def constant(self, node: ast.Constant) -> Any:
-        return node.value
+def _unknown(text: str) -> Compute:
+    def compute(names: Names) -> Any:
+        raise UnknownFact(text)
 
-    def named(self, node: ast.Name) -> Any:
-        return self.name(node.id)
+    return compute
 
-    def attribute(self, node: ast.Attribute) -> Any:
-        if isinstance(node.value, ast.Name):
-            return self.fact(node.value.id, node.attr)
-        fact = getattr(self.value(node.value), node.attr, None)
-        if fact is None:
-            raise UnknownFact(f"`{_words(node)}` is absent or not known")
-        return _as_plain(fact, _words(node))
 
-    def sequence(self, node: ast.List | ast.Tuple) -> Any:
-        return tuple(self.value(e) for e in node.elts)
+@lru_cache(maxsize=1 << 14)
+def _plain(node: ast.expr) -> Compute:
+    """The value of `node`, where a constant stands for its value."""
+    value = _value(node)
 
-    def bool_op(self, node: ast.BoolOp) -> bool:
-        return self.logic(node.values, decided_by=isinstance(node.op, ast.Or))
+    def compute(names: Names) -> Any:
+        found = value(names)
+        if type(found) in _NUMBERS_AND_TEXT:
+            return found
+        if found is None:
+            raise UnknownFact(f"`{words_of(node)}` is absent or not known")
+        if _is_plain(found) or not hasattr(found, "is_constant"):
+            return _as_plain(found, node)
+        if getattr(found, "value", None) is None:
+            raise UnknownFact(f"`{words_of(node)}` is not a constant")
+        return _as_plain(found.value, node)
 
-    def unary_op(self, node: ast.UnaryOp) -> Any:
-        return not self.truth(node.operand) if isinstance(node.op, ast.Not) else -self.number(node.operand)
+    return compute
 
-    def bin_op(self, node: ast.BinOp) -> Any:
-        return self.arithmetic(node, self.plain(node.left), node.op, self.plain(node.right))
 
-    def if_exp(self, node: ast.IfExp) -> Any:
-        return self.value(node.body if self.truth(node.test) else node.orelse)
+def _of_type(node: ast.expr, types: tuple[type, ...], what: str) -> Compute:
+    """The plain value of `node`, which is of one of these types where it is known."""
+    plain = _plain(node)
 
-    def name(self, name: str) -> Any:
-        if name in CONSTANTS:
-            return CONSTANTS[name]
-        return name if name in DTYPES else self.names(name)
-
-    def fact(self, name: str, attr: str) -> Any:
-        thing = self.names(name)
-        if thing is None:
-            raise UnknownFact(f"`{name}` is absent")
-        if _is_plain(thing):
-            thing = _Written(_as_plain(thing, name))
-        fact = getattr(thing, attr, None)
-        if fact is None:
-            if isinstance(thing, _Written):
-                raise UnknownFact(f"`{name}` is no value of the graph and has no {attr}")
-            raise UnknownFact(f"`{name}` is not a constant" if attr == "value" else f"the {attr} of `{name}` is not known")
-        return _as_plain(fact, name)
-
-    def plain(self, node: ast.expr) -> Any:
-        """The value of `node`, where a constant stands for its value."""
-        value = self.value(node)
-        if type(value) in _NUMBERS_AND_TEXT:
-            return value
-        if value is None:
-            raise UnknownFact(f"`{_words(node)}` is absent or not known")
-        if not _is_plain(value) and hasattr(value, "is_constant"):
-            return self.fact_of(value, _words(node))
-        return _as_plain(value, _words(node))
-
-    def fact_of(self, thing: Any, name: str) -> Any:
-        if getattr(thing, "value", None) is None:
-            raise UnknownFact(f"`{name}` is not a constant")
-        return _as_plain(thing.value, name)
-
-    def number(self, node: ast.expr) -> int | float:
-        value = self.plain(node)
-        if not isinstance(value, (int, float)):
-            raise UnknownFact(f"`{_words(node)}` is not a known number")
+    def compute(names: Names) -> Any:
+        value = plain(names)
+        if not isinstance(value, types):
+            raise UnknownFact(f"`{words_of(node)}` is not {what}")
         return value
 
-    def truth(self, node: ast.expr) -> bool:
-        value = self.plain(node)
-        if not isinstance(value, (bool, int, float, str, tuple)):
-            raise UnknownFact(f"`{_words(node)}` is not known")
-        return bool(value)
+    return compute
 
-    def logic(self, values: list[ast.expr], *, decided_by: bool) -> bool:
+
+def _truth(node: ast.expr) -> Compute:
+    return _of_type(node, (bool, int, float, str, tuple), "known")
+
+
+def _constant(node: ast.Constant) -> Compute:
+    value = node.value
+    return lambda names: value
+
+
+def _named(node: ast.Name) -> Compute:
+    name = node.id
+    if name in CONSTANTS or name in DTYPES:
+        word = CONSTANTS.get(name, name)
+        return lambda names: word
+    return lambda names: names(name)
+
+
+def _attribute(node: ast.Attribute) -> Compute:
+    attr = node.attr
+    if isinstance(node.value, ast.Name):
+        name = node.value
+        return lambda names: _fact(names(name.id), name, attr)
+    whole = _value(node.value)
+
+    def compute(names: Names) -> Any:
+        fact = getattr(whole(names), attr, None)
+        if fact is None:
+            raise UnknownFact(f"`{words_of(node)}` is absent or not known")
+        return _as_plain(fact, node)
+
+    return compute
+
+
+def _fact(thing: Any, name: ast.Name, attr: str) -> Any:
+    if thing is None:
+        raise UnknownFact(f"`{name.id}` is absent")
+    if _is_plain(thing):
+        thing = _Written(_as_plain(thing, name))
+    fact = getattr(thing, attr, None)
+    if fact is None:
+        if isinstance(thing, _Written):
+            raise UnknownFact(f"`{name.id}` is no value of the graph and has no {attr}")
+        raise UnknownFact(f"`{name.id}` is not a constant" if attr == "value" else f"the {attr} of `{name.id}` is not known")
+    return _as_plain(fact, name)
+
+
+def _sequence(node: ast.List | ast.Tuple) -> Compute:
+    parts = [_value(e) for e in node.elts]
+    return lambda names: tuple([part(names) for part in parts])
+
+
+def _logic(node: ast.BoolOp) -> Compute:
+    parts, decided_by = [_truth(v) for v in node.values], isinstance(node.op, ast.Or)
+
+    def compute(names: Names) -> bool:
         unknown: UnknownFact | None = None
-        for node in values:
+        for part in parts:
             try:
-                if self.truth(node) is decided_by:
+                if bool(part(names)) is decided_by:
                     return decided_by
             except UnknownFact as fact:
                 unknown = unknown or fact
@@ -184,105 +191,148 @@ class _Evaluation:
             raise unknown
         return not decided_by
 
-    def comparison(self, node: ast.Compare) -> bool:
-        """`a < b < c` as Python reads it; every part must hold."""
-        left, unknown = node.left, None
-        for op, right in zip(node.ops, node.comparators, strict=True):
+    return compute
+
+
+def _unary_op(node: ast.UnaryOp) -> Compute:
+    if isinstance(node.op, ast.Not):
+        truth = _truth(node.operand)
+        return lambda names: not truth(names)
+    number = _of_type(node.operand, (int, float), "a known number")
+    return lambda names: -number(names)
+
+
+def _if_exp(node: ast.IfExp) -> Compute:
+    test, then, otherwise = _truth(node.test), _value(node.body), _value(node.orelse)
+    return lambda names: then(names) if test(names) else otherwise(names)
+
+
+def _comparison(node: ast.Compare) -> Compute:
+    """`a < b < c` as Python reads it; every part must hold."""
+    lefts = (node.left, *node.comparators)
+    parts = [_compare(left, op, right) for left, op, right in zip(lefts, node.ops, node.comparators, strict=False)]
+    if len(parts) == 1:
+        return parts[0]
+
+    def compute(names: Names) -> bool:
+        unknown: UnknownFact | None = None
+        for part in parts:
             try:
-                if not self.compare(left, op, right):
+                if not part(names):
                     return False
             except UnknownFact as fact:
                 unknown = unknown or fact
-            left = right
         if unknown is not None:
             raise unknown
         return True
 
-    def compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
-        if isinstance(op, (ast.Is, ast.IsNot)):
-            return (self.value(left) is None) is isinstance(op, ast.Is)
-        a, b = self.plain(left), self.plain(right)
-        words = f"{_words(left)} and {_words(right)}"
-        if isinstance(op, (ast.Eq, ast.NotEq)):
-            return _equal(a, b, words) is isinstance(op, ast.Eq)
-        if isinstance(op, (ast.In, ast.NotIn)):
-            return _within(a, b, words) is isinstance(op, ast.In)
+    return compute
+
+
+def _compare(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Compute:
+    if isinstance(op, (ast.Is, ast.IsNot)):
+        value, absent = _value(left), isinstance(op, ast.Is)
+        return lambda names: (value(names) is None) is absent
+    one, other, words = _plain(left), _plain(right), Words(left, right)
+    if isinstance(op, (ast.Eq, ast.NotEq)):
+        wanted = isinstance(op, ast.Eq)
+        return lambda names: equal(one(names), other(names), words) is wanted
+    if isinstance(op, (ast.In, ast.NotIn)):
+        wanted = isinstance(op, ast.In)
+        return lambda names: within(one(names), other(names), words) is wanted
+    order = _ORDER[type(op)]
+
+    def compute(names: Names) -> bool:
+        a, b = one(names), other(names)
         if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
             raise UnknownFact(f"which of {words} is greater is not known")
-        _check_ranks(words, (a, b))
-        return _ORDER[type(op)](_beside(a, b), _beside(b, a))
+        check_ranks(words, (a, b))
+        return order(beside(a, b), beside(b, a))
 
-    def arithmetic(self, node: ast.BinOp, a: Any, op: ast.operator, b: Any) -> Any:
-        words = _words(node)
-        if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(op, ast.Add) and len(a) + len(b) <= _MAX_ITEMS:
-            return a + b
-        if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
-            raise UnknownFact(f"`{words}` is not a known number")
-        _check_ranks(words, (a, b))
-        try:
-            if isinstance(op, ast.Pow) and (abs(b) > 64 or abs(a) > 2**64):
-                a, b = float(a), float(b)  # floats overflow instead of filling the memory
-            result = ARITHMETIC[type(op)](a, b)
-        except (ArithmeticError, ValueError) as error:
-            raise UnknownFact(f"`{words}` can't be computed: {error}") from None
-        if not isinstance(result, (int, float)) or result != result or (isinstance(result, int) and abs(result) > MAX_INTEGER):
-            raise UnknownFact(f"`{words}` is not a number within bounds")
-        return result
+    return compute
 
-    def subscript(self, node: ast.Subscript) -> Any:
-        whole = self.plain(node.value)
-        words = _words(node)
-        if not isinstance(whole, tuple):
-            raise UnknownFact(f"`{_words(node.value)}` has no parts")
-        if isinstance(node.slice, ast.Slice):
-            lower, upper, step = (
-                None if n is None else self.index(n) for n in (node.slice.lower, node.slice.upper, node.slice.step)
-            )
-            if step == 0:
-                raise UnknownFact(f"`{words}` has no step")
-            return whole[lower:upper:step]
+
+def _bin_op(node: ast.BinOp) -> Compute:
+    left, right = _plain(node.left), _plain(node.right)
+    return lambda names: _arithmetic(node, left(names), node.op, right(names))
+
+
+def _arithmetic(node: ast.BinOp, a: Any, op: ast.operator, b: Any) -> Any:
+    if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(op, ast.Add) and len(a) + len(b) <= _MAX_ITEMS:
+        return a + b
+    if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
+        raise UnknownFact(f"`{words_of(node)}` is not a known number")
+    check_ranks(Words(node), (a, b))
+    try:
+        if isinstance(op, ast.Pow) and (abs(b) > 64 or abs(a) > 2**64):
+            a, b = float(a), float(b)  # floats overflow instead of filling the memory
+        result = ARITHMETIC[type(op)](a, b)
+    except (ArithmeticError, ValueError) as error:
+        raise UnknownFact(f"`{words_of(node)}` can't be computed: {error}") from None
+    if not isinstance(result, (int, float)) or result != result or (isinstance(result, int) and abs(result) > MAX_INTEGER):
+        raise UnknownFact(f"`{words_of(node)}` is not a number within bounds")
+    return result
+
+
+def _subscript(node: ast.Subscript) -> Compute:
+    whole, index = _plain(node.value), _slice(node.slice)
+
+    def compute(names: Names) -> Any:
+        items = whole(names)
+        if not isinstance(items, tuple):
+            raise UnknownFact(f"`{words_of(node.value)}` has no parts")
         try:
-            part = whole[self.index(node.slice)]
+            part = items[index(names)]
         except IndexError:
-            raise UnknownFact(f"`{words}` does not exist: there are {len(whole)}") from None
+            raise UnknownFact(f"`{words_of(node)}` does not exist: there are {len(items)}") from None
+        except ValueError:
+            raise UnknownFact(f"`{words_of(node)}` has no step") from None
         if part is None:
-            raise UnknownFact(f"`{words}` is not known")
+            raise UnknownFact(f"`{words_of(node)}` is not known")
         return part
 
-    def index(self, node: ast.expr) -> int:
-        value = self.plain(node)
-        if not isinstance(value, int):
-            raise UnknownFact(f"`{_words(node)}` is not a known index")
-        return value
+    return compute
 
-    def call(self, node: ast.Call) -> Any:
-        assert isinstance(node.func, ast.Name)
-        name = node.func.id
-        values = [self.plain(a) for a in node.args]
+
+def _slice(node: ast.expr) -> Compute:
+    if not isinstance(node, ast.Slice):
+        return _of_type(node, (int,), "a known index")
+    bounds = [None if n is None else _slice(n) for n in (node.lower, node.upper, node.step)]
+    return lambda names: slice(*(None if bound is None else bound(names) for bound in bounds))
+
+
+def _call(node: ast.Call) -> Compute:
+    assert isinstance(node.func, ast.Name)
+    name, arguments = node.func.id, [_plain(a) for a in node.args]
+
+    def compute(names: Names) -> Any:
+        values = [argument(names) for argument in arguments]
         parts = list(_parts(values))
         if name != "len" and any(not isinstance(p, (bool, int, float)) for p in parts):
-            raise UnknownFact(f"`{_words(node)}` is not a known number")
+            raise UnknownFact(f"`{words_of(node)}` is not a known number")
         if name != "len":
-            _check_ranks(_words(node), parts)
+            check_ranks(Words(node), parts)
         try:
             return FUNCTIONS[name](*values)
         except (TypeError, ValueError, ArithmeticError):
-            raise UnknownFact(f"`{_words(node)}` can't be computed") from None
+            raise UnknownFact(f"`{words_of(node)}` can't be computed") from None
+
+    return compute
 
 
-_KINDS: dict[type[ast.expr], Callable[[_Evaluation, Any], Any]] = {
-    ast.Constant: _Evaluation.constant,
-    ast.Name: _Evaluation.named,
-    ast.Attribute: _Evaluation.attribute,
-    ast.List: _Evaluation.sequence,
-    ast.Tuple: _Evaluation.sequence,
-    ast.BoolOp: _Evaluation.bool_op,
-    ast.UnaryOp: _Evaluation.unary_op,
-    ast.BinOp: _Evaluation.bin_op,
-    ast.Compare: _Evaluation.comparison,
-    ast.IfExp: _Evaluation.if_exp,
-    ast.Subscript: _Evaluation.subscript,
-    ast.Call: _Evaluation.call,
+_KINDS: dict[type[ast.expr], Callable[[Any], Compute]] = {
+    ast.Constant: _constant,
+    ast.Name: _named,
+    ast.Attribute: _attribute,
+    ast.List: _sequence,
+    ast.Tuple: _sequence,
+    ast.BoolOp: _logic,
+    ast.UnaryOp: _unary_op,
+    ast.BinOp: _bin_op,
+    ast.Compare: _comparison,
+    ast.IfExp: _if_exp,
+    ast.Subscript: _subscript,
+    ast.Call: _call,
 }
 
 
@@ -298,107 +348,18 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (bool, int, float, str, tuple, list)) or hasattr(value, "tolist")
 
 
-def _as_plain(value: Any, name: str) -> Any:
+def _as_plain(value: Any, node: ast.expr) -> Any:
     """Arrays and lists as tuples, array scalars as numbers; an array of one element is that number."""
     if type(value) in _NUMBERS_AND_TEXT:
         return value
     if hasattr(value, "tolist"):
         if getattr(value, "size", 1) > _MAX_ITEMS:
-            raise UnknownFact(f"the value of `{name}` has more than {_MAX_ITEMS} elements")
+            raise UnknownFact(f"the value of `{words_of(node)}` has more than {_MAX_ITEMS} elements")
         if getattr(value, "size", 0) == 1 and getattr(value, "ndim", 0) == 0:
             return value.item()
         value = value.tolist()
     if isinstance(value, AxisSet):
         return value
     if isinstance(value, (list, tuple)):
-        return tuple(_as_plain(v, name) for v in value)
+        return tuple([_as_plain(v, node) for v in value])
     return value
-
-
-def _check_ranks(words: str, values: Iterable[Any]) -> None:
-    """Raises UnknownFact where a number is an axis of a value whose rank is not known: from the front or from the back?"""
-    if any(isinstance(value, Axis) and value.rank is None for value in values):
-        raise UnknownFact(f"the rank that the axes of `{words}` count in is not known")
-
-
-def _beside(a: int | float, b: int | float) -> int | float:
-    """An axis as it counts beside a number that is written out: from the front beside one that is not negative."""
-    if isinstance(a, Axis) and a.rank is not None and not isinstance(b, Axis) and b >= 0:
-        return a + a.rank
-    return a
-
-
-def _equal_axes(a: Any, b: Any, words: str) -> bool:
-    same = same_axes(*((v if isinstance(v, tuple) else (v,)) for v in (a, b)))
-    if same is None:
-        raise UnknownFact(f"whether {words} are the same axes is not known: the rank that they count in is not")
-    return same
-
-
-def _equal(a: Any, b: Any, words: str) -> bool:
-    if type(a) is type(b) is str:
-        return bool(a == b)
-    if (_are_axes(a) and _are_numbers(b)) or (_are_numbers(a) and _are_axes(b)):
-        return _equal_axes(a, b, words)
-    a, b = _beside_number(a, b), _beside_number(b, a)
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and _all_equal(a, b, words)
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        if isinstance(a, float) or isinstance(b, float):
-            return math.isclose(a, b, rel_tol=RELATIVE_TOLERANCE)
-        return a == b
-    known = (bool, int, float, str, tuple)
-    if isinstance(a, known) and isinstance(b, known):
-        return bool(a == b)
-    if not isinstance(a, known) and not isinstance(b, known) and _is_same_dimension(a, b):
-        return True
-    raise UnknownFact(f"whether {words} are equal is not known")
-
-
-def _beside_number(a: Any, b: Any) -> Any:
-    """A list of one number beside a number is that number."""
-    return a[0] if isinstance(a, tuple) and len(a) == 1 and isinstance(b, (int, float)) else a
-
-
-def _all_equal(a: tuple[Any, ...], b: tuple[Any, ...], words: str) -> bool:
-    unknown = None
-    for one, other in zip(a, b, strict=True):
-        try:
-            if not _equal(one, other, words):
-                return False
-        except UnknownFact as fact:
-            unknown = unknown or fact
-    if unknown is not None:
-        raise unknown
-    return True
-
-
-def _is_same_dimension(a: Any, b: Any) -> bool:
-    """Symbolic dimensions: the same name is the same size, another name may be."""
-    named = None not in (a, b) and None not in (getattr(a, "value", 0), getattr(b, "value", 0))
-    return bool(named and (a == b or str(a) == str(b)))
-
-
-def _are_axes(value: Any) -> bool:
-    return isinstance(value, Axis) or (isinstance(value, tuple) and any(isinstance(v, Axis) for v in value))
-
-
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, int) or (isinstance(value, tuple) and all(isinstance(v, int) for v in value))
-
-
-def _within(a: Any, b: Any, words: str) -> bool:
-    if isinstance(a, str) and isinstance(b, str):
-        return a == b
-    if not isinstance(b, tuple):
-        raise UnknownFact(f"`{words}`: the second is not a list")
-    unknown = None
-    for item in b:
-        try:
-            if _equal(a, item, words):
-                return True
-        except UnknownFact as fact:
-            unknown = unknown or fact
-    if unknown is not None:
-        raise unknown
-    return False

@@ -9,7 +9,8 @@ import ast
 import math
 from typing import Any
 
-from onnx_subgraph.language.evaluation import Names, UnknownFact, evaluate
+from onnx_subgraph.language.comparison import UnknownFact
+from onnx_subgraph.language.evaluation import Names, evaluate
 from onnx_subgraph.language.expression import Expression
 
 _VERBS: dict[type[ast.cmpop], str] = {

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
-from onnx_subgraph.language.evaluation import Names, UnknownFact, definition, evaluate
+from onnx_subgraph.language.comparison import UnknownFact
+from onnx_subgraph.language.evaluation import Names, definition, evaluate
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.grammar import Code, parse_block, parse_expression
 from onnx_subgraph.language.source import Data

@@ -1,7 +1,8 @@
 """Whether a graph computes what an operator would: the function body of one call, held against the graph by value numbers.
 
-The body is made for the operands as they are, with their types, shapes and constants; its shapes are inferred, its constants
-folded and its values numbered like those of the graph. Results of equal numbers are the same computation of the same values.
+The body is made for the operands as they are, with their types, shapes and small constants; its shapes are inferred, its
+constants folded and its values numbered like those of the graph. Results of equal numbers are the same computation of the same
+values. Layers of a model make the same calls, so a body is kept for the next operands of the same description.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY
 
-from onnx_subgraph.matching.numbering import Numbering
+from onnx_subgraph.matching.numbering import Numbering, content
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes
@@ -21,56 +26,96 @@ from onnx_subgraph.operators.bodies import body
 
 _ANONYMOUS = re.compile(r"\b_d(?=\d)")
 """What shape inference calls dimensions of which it knows nothing; in a body others have these names."""
+_FEW = 16
+"""The most elements of a constant that a body is made for; larger ones have no part in shapes."""
+
+Dim = int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """What a body is made for: an operand's type and shape, what a small constant holds, and sizes that it is known to hold."""
+
+    dtype: ir.DataType
+    shape: tuple[Dim, ...] | None
+    held: tuple[str, tuple[int, ...], bytes] | None
+    sizes: tuple[Dim, ...] | None
+    array: np.ndarray | None = field(compare=False)
 
 
 def result_numbers(
     view: View, name: str, version: int, attributes: Mapping[str, object], operands: Sequence[ir.Value | None], results: int
 ) -> list[int] | None:
     """The number, among the values of `view`, of each result of one call; None where it can't be made."""
-    if any(v is not None and v.dtype is None for v in operands):
+    if any(v is not None and not isinstance(v.type, ir.TensorType) for v in operands):
         return None
-    types = [None if v is None else (int(v.dtype or 0), None if v.shape is None else v.shape.rank()) for v in operands]
-    opset = view.opsets.get("", 1)
+    opset = max(view.opsets.get("", 1), version)
+    described = tuple(None if v is None else _described(v, view) for v in operands)
+    made = _made(name, version, tuple(sorted(attributes.items())), described, results, opset)
+    if made is None:
+        return None
+    formals, inner = made
+    numbering = Numbering(inner.constants, inner.schema, lambda value: inner.through(value)[0], beside=view.numbering)
+    for formal, value in zip(formals, operands, strict=False):
+        if value is not None:
+            numbering.assume(formal, view.numbering.of(value))
+    for node in inner.nodes:
+        numbering.add(node)
+    return [numbering.of(value) for value in inner.graph.outputs[:results]]
+
+
+def _described(value: ir.Value, view: View) -> _Operand:
+    assert value.dtype is not None
+    shape = None if value.shape is None else tuple(map(_dimension, value.shape))
+    held = content(value, view.constants, _FEW)
+    if held is not None:
+        return _Operand(value.dtype, shape, held, None, view.constants.array(value))
+    sizes = tuple(map(_dimension, value.meta[SHAPE_DATA])) if SHAPE_DATA in value.meta else None
+    return _Operand(value.dtype, shape, None, sizes, None)
+
+
+def _dimension(dim: int | ir.SymbolicDim) -> Dim:
+    if isinstance(dim, int):
+        return dim
+    return None if dim.value is None else _ANONYMOUS.sub("_known_", dim.value)
+
+
+@lru_cache(maxsize=256)
+def _made(
+    name: str,
+    version: int,
+    attributes: tuple[tuple[str, Any], ...],
+    operands: tuple[_Operand | None, ...],
+    results: int,
+    opset: int,
+) -> tuple[tuple[ir.Value, ...], View] | None:
+    """The formal inputs of the body of a call, and the body; None where there is none."""
+    types = [None if o is None else (int(o.dtype), None if o.shape is None else len(o.shape)) for o in operands]
     try:
-        proto = body(name, version, attributes, types, results, max(opset, version))
+        proto = body(name, version, dict(attributes), types, results, opset)
     except Exception:  # onnx refuses a call that can't be
         return None
     if proto is None:
         return None
-    function = ir.serde.deserialize_function(proto)
-    graph = function.graph
+    graph = ir.serde.deserialize_function(proto).graph
     formals = tuple(graph.inputs)
-    for formal, value in zip(formals, operands, strict=False):
-        if value is not None:
-            _stand_for(formal, value, view)
+    for formal, operand in zip(formals, operands, strict=False):
+        if operand is not None:
+            _stand_for(formal, operand)
     graph.inputs[:] = [f for f in formals if f.const_value is None]
     for formal in formals:
         if formal.const_value is not None:
             graph.register_initializer(formal)
     model = ir.Model(graph, ir_version=10)
     infer_shapes(model)
-    inner = View(graph, Constants(model), dict(graph.opset_imports), graph)
-    numbering = Numbering(inner.constants, inner.schema, lambda value: inner.through(value)[0], beside=view.numbering)
-    for formal, value in zip(formals, operands, strict=False):
-        if value is not None:
-            numbering.assume(formal, view.numbering.of(value))
-    for node in graph:
-        numbering.add(node)
-    return [numbering.of(value) for value in graph.outputs[:results]]
+    return formals, View(graph, Constants(model), dict(graph.opset_imports), graph)
 
 
-def _stand_for(formal: ir.Value, value: ir.Value, view: View) -> None:
+def _stand_for(formal: ir.Value, operand: _Operand) -> None:
     """Let an input of a body be what an operand is."""
-    formal.type = value.type
-    if value.shape is not None:
-        formal.shape = ir.Shape([_dimension(d) for d in value.shape])
-    array = view.constants.array(value)
-    if array is not None:
-        formal.const_value = ir.Tensor(array, name=formal.name)
-    elif SHAPE_DATA in value.meta:
-        data = [d if isinstance(d, int) else _dimension(d).value for d in value.meta[SHAPE_DATA]]  # type: ignore[union-attr]
-        formal.metadata_props[SYM_DATA_KEY] = json.dumps(data)
-
-
-def _dimension(dim: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
-    return dim if isinstance(dim, int) or dim.value is None else ir.SymbolicDim(_ANONYMOUS.sub("_known_", dim.value))
+    formal.type = ir.TensorType(operand.dtype)
+    formal.shape = None if operand.shape is None else ir.Shape(operand.shape)
+    if operand.array is not None:
+        formal.const_value = ir.Tensor(operand.array, name=formal.name)
+    elif operand.sizes is not None:
+        formal.metadata_props[SYM_DATA_KEY] = json.dumps(operand.sizes)

@@ -11,7 +11,6 @@ import onnx_ir as ir
 
 from onnx_subgraph import operators
 from onnx_subgraph.matching.body.calls import Call, Calls
-from onnx_subgraph.matching.body.frame import Frame
 from onnx_subgraph.matching.body.function import Body
 from onnx_subgraph.operators import Schema
 from onnx_subgraph.operators.bodies import body, body_version
@@ -48,7 +47,7 @@ class Defined:
         return _starts(self, dtype, rank)
 
     @cached_property
-    def _typical(self) -> tuple[Body, ...]:
+    def typical(self) -> tuple[Body, ...]:
         """The bodies of the plainest call and of those beside it."""
         calls = self.calls(*_TYPICAL)
         return tuple(known for call in (calls.plain, *calls.beside(calls.plain)) if (known := self.body(call)) is not None)
@@ -56,18 +55,8 @@ class Defined:
     @cached_property
     def core(self) -> frozenset[str]:
         """The operators that all bodies have; a graph that lacks one has no such body."""
-        each = [known.operators for known in self._typical]
+        each = [known.operators for known in self.typical]
         return frozenset.intersection(*each) if each else frozenset()
-
-    @cached_property
-    def ends(self) -> frozenset[str]:
-        """The operators that a body may end with."""
-        return frozenset(end for known in self._typical for end in known.ends)
-
-    @cached_property
-    def frame(self) -> Frame:
-        """What may stand near the end of a body."""
-        return Frame(self._typical)
 
 
 @lru_cache(maxsize=1024)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import onnx_ir as ir
@@ -18,6 +19,7 @@ from onnx_subgraph.language.term import Apply, Assignment, Block, Omitted, Opera
 from onnx_subgraph.matching.body.calls import MODES
 from onnx_subgraph.matching.body.congruent import result_numbers
 from onnx_subgraph.matching.body.defined import Defined, defined
+from onnx_subgraph.matching.body.frame import Frame
 from onnx_subgraph.matching.body.function import OF_SHAPES, is_static
 from onnx_subgraph.matching.body.guess import Guess, guesses
 from onnx_subgraph.matching.interior import live_reader
@@ -34,27 +36,32 @@ _STEPS = 4
 
 def bodies_of(view: View, pattern: Pattern) -> list[Match]:
     """The matches of `pattern` in one graph: for each operator those that are not inside another one of it."""
-    by_operator: dict[str, list[ir.Node]] = defaultdict(list)
-    for node in view.nodes:
-        if not node.domain:
-            by_operator[plain_operator(node)].append(node)
-    known = (defined(name, view.opsets.get("", 1)) for name in pattern.bodies)
-    return [
-        match
-        for operator in known
-        if operator is not None and by_operator.keys() >= operator.core
-        for match in _matches(view, pattern, operator, by_operator)
-    ]
-
-
-def _matches(view: View, pattern: Pattern, operator: Defined, by_operator: Mapping[str, Sequence[ir.Node]]) -> Iterator[Match]:
-    inside: set[ir.Node] = set()
-    candidates = (node for end in operator.ends for node in by_operator.get(end, ()))
-    for node in sorted(candidates, key=view.position.__getitem__, reverse=True):
+    present = frozenset(plain_operator(node) for node in view.nodes if not node.domain)
+    operators, frame = _defined(tuple(pattern.bodies), view.opsets.get("", 1))
+    likely = frozenset(name for name, operator in operators.items() if operator.core <= present)
+    ends: dict[str, list[ir.Value]] = defaultdict(list)
+    for node in reversed(view.nodes) if likely else ():
         value = node.outputs[0]
-        if node in inside or value.dtype is None:
-            continue
-        match = _match(view, pattern, operator, value, by_operator.keys())
+        if not node.domain and value.dtype is not None:
+            for name in frame.admitted(view, node, likely):
+                ends[name].append(value)
+    return [match for name, operator in operators.items() for match in _matches(view, pattern, operator, ends[name], present)]
+
+
+@lru_cache(maxsize=64)
+def _defined(names: tuple[str, ...], opset: int) -> tuple[Mapping[str, Defined], Frame]:
+    """Those of the operators that are defined by others, and what stands at the ends of their bodies."""
+    known = {name: operator for name in names if (operator := defined(name, opset)) is not None}
+    return known, Frame(known.values())
+
+
+def _matches(
+    view: View, pattern: Pattern, operator: Defined, ends: Iterable[ir.Value], present: Collection[str]
+) -> Iterator[Match]:
+    """The matches of one operator that end with one of these values, given last first."""
+    inside: set[ir.Node] = set()
+    for value in ends:
+        match = _match(view, pattern, operator, value, present) if value.producer() not in inside else None
         if match is not None:
             inside.update(match.nodes)
             yield match

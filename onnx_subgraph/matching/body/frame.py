@@ -1,12 +1,20 @@
-"""What the last nodes of all bodies of an operator may be: a quick no, for the many places that none of them fits."""
+"""What the last nodes of the bodies of operators may be: which operators a value may be the result of, asked of all at once.
+
+The bodies are laid into one tree of operators, from their ends back, so that a place in the graph is looked at once, however
+many operators are looked for, and nearly all are ruled out after a few nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import permutations
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.body.defined import Defined
 from onnx_subgraph.matching.body.function import NEUTRAL, Body, is_static
 from onnx_subgraph.matching.numbering import EXCHANGEABLE, plain_operator
 from onnx_subgraph.matching.view import View
@@ -16,49 +24,80 @@ _DEEPEST = 6
 _STATIC, _ANY = "static", "any"
 """What stands for a value that shapes decide, and for an input."""
 
-Path = tuple[tuple[str, int], ...]
-"""From the result back: operators, and which of their operands; neutral ones left out."""
+Names = frozenset[str]
+"""Operators that are looked for."""
+
+
+@dataclass(eq=False)
+class _Place:
+    """What may stand at one place near the end of the bodies.
+
+    allowed: an operator there → the operators that have a body with it. behind: what may stand at each operand of it.
+    """
+
+    allowed: dict[str, set[str]] = field(default_factory=dict)
+    behind: dict[tuple[str, int], _Place] = field(default_factory=dict)
+
+    @cached_property
+    def told(self) -> Names:
+        """The operators of whose bodies it is known what stands here."""
+        return frozenset().union(*self.allowed.values()) - self.allowed.get(_ANY, set())
+
+    def add(self, name: str, body: Body, value: ir.Value, depth: int = 0) -> None:
+        """Lay what computes `value` in a body of the operator `name` here."""
+        while (node := value.producer()) is not None and node.op_type in NEUTRAL and value not in body.statics:
+            source = node.inputs[0]
+            if source is None:
+                break
+            value = source
+        operator = _ANY if node is None else _STATIC if value in body.statics else plain_operator(node)
+        self.allowed.setdefault(operator, set()).add(name)
+        if node is None or operator == _STATIC or depth + 1 == _DEEPEST:
+            return
+        for index, operand in enumerate(node.inputs):
+            if operand is not None:
+                self.behind.setdefault((operator, index), _Place()).add(name, body, operand, depth + 1)
+
+    def admitted(self, view: View, value: ir.Value, names: Names) -> Names:
+        """Those of `names` that have a body with `value` here, as far as its last nodes tell."""
+        told = names & self.told
+        if not told:
+            return names
+        node, operator = _computing(view, value)
+        here = told & self.allowed.get(operator, set()) if node is not None else frozenset[str]()
+        found = names - told
+        static = (told - here) & self.allowed.get(_STATIC, set())
+        if static and is_static(view, value):
+            found |= static
+        if not here or node is None:
+            return found
+        exchangeable = len(node.inputs) == 2 and operator in EXCHANGEABLE
+        for operands in permutations(node.inputs) if exchangeable else (node.inputs,):
+            left = here
+            for index, operand in enumerate(operands):
+                place = self.behind.get((operator, index))
+                if operand is not None and place is not None and left:
+                    left = place.admitted(view, operand, left)
+            found |= left
+        return found
 
 
 class Frame:
-    """What stands at each place near the end of any of the bodies."""
+    """The ends of the bodies of some operators."""
 
-    def __init__(self, bodies: Iterable[Body]) -> None:
-        self._allowed: dict[Path, set[str]] = {}
-        for body in bodies:
-            for path, operator in _operators(body, body.outputs[0], ()):
-                self._allowed.setdefault(path, set()).add(operator)
+    def __init__(self, operators: Iterable[Defined]) -> None:
+        self._root = _Place()
+        self._ends: dict[str, set[str]] = defaultdict(set)
+        for operator in operators:
+            for body in operator.typical:
+                self._root.add(operator.name, body, body.outputs[0])
+                for end in body.ends:
+                    self._ends[end].add(operator.name)
 
-    def admits(self, view: View, value: ir.Value, path: Path = ()) -> bool:
-        """Whether `value` may be the result of one of the bodies, as far as its last nodes tell."""
-        allowed = self._allowed.get(path)
-        if allowed is None or _ANY in allowed or len(path) >= _DEEPEST:
-            return True
-        node, operator = _computing(view, value)
-        if node is None or operator not in allowed:
-            return _STATIC in allowed and is_static(view, value)
-        exchangeable = len(node.inputs) == 2 and operator in EXCHANGEABLE
-        return any(
-            all(v is None or self.admits(view, v, (*path, (operator, i))) for i, v in enumerate(order))
-            for order in (permutations(node.inputs) if exchangeable else (node.inputs,))
-        )
-
-
-def _operators(body: Body, value: ir.Value, path: Path) -> Iterator[tuple[Path, str]]:
-    while (node := value.producer()) is not None and node.op_type in NEUTRAL and value not in body.statics:
-        source = node.inputs[0]
-        if source is None:
-            break
-        value = source
-    if node is None:
-        yield path, _ANY
-    elif value in body.statics:
-        yield path, _STATIC
-    else:
-        yield path, plain_operator(node)
-        for index, operand in enumerate(node.inputs if len(path) < _DEEPEST else ()):
-            if operand is not None:
-                yield from _operators(body, operand, (*path, (plain_operator(node), index)))
+    def admitted(self, view: View, node: ir.Node, names: Names) -> Names:
+        """Those of the operators `names` of which a body may end with `node`, as far as its last nodes tell."""
+        ending = names & self._ends.get(plain_operator(node), set())
+        return self._root.admitted(view, node.outputs[0], ending) if ending else ending
 
 
 def _computing(view: View, value: ir.Value) -> tuple[ir.Node | None, str]:

@@ -45,8 +45,6 @@ def guesses(view: View, operator: Defined, value: ir.Value, present: Collection[
     node = value.producer()
     assert node is not None
     assert value.dtype is not None
-    if not operator.frame.admits(view, value):
-        return []
     search = _Search(view, operator, value, present)
     for start in operator.starts(value.dtype, search.rank).get(plain_operator(node), ()):
         search.climb(start)

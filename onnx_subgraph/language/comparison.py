@@ -1,0 +1,123 @@
+"""Whether what sentences compute is equal, in order, or in a list: True, False, or not known."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from onnx_subgraph.language.axis import Axis, same_axes
+from onnx_subgraph.language.vocabulary import RELATIVE_TOLERANCE
+
+
+class UnknownFact(Exception):  # noqa: N818  (an answer, not a mistake)
+    """A sentence hangs on a fact that is not known: "the rank of x is not known". The text is for people."""
+
+
+@lru_cache(maxsize=4096)
+def words_of(node: ast.AST) -> str:
+    """A part of a sentence in its words; sentences are few and asked often."""
+    return ast.unparse(node)
+
+
+class Words:
+    """Parts of a sentence in their words, for when somebody asks."""
+
+    def __init__(self, *nodes: ast.AST) -> None:
+        self._nodes = nodes
+
+    def __str__(self) -> str:
+        return " and ".join(map(words_of, self._nodes))
+
+
+def check_ranks(words: Words, values: Iterable[Any]) -> None:
+    """Raises UnknownFact where a number is an axis of a value whose rank is not known: from the front or from the back?"""
+    if any(isinstance(value, Axis) and value.rank is None for value in values):
+        raise UnknownFact(f"the rank that the axes of `{words}` count in is not known")
+
+
+def beside(a: int | float, b: int | float) -> int | float:
+    """An axis as it counts beside a number that is written out: from the front beside one that is not negative."""
+    if isinstance(a, Axis) and a.rank is not None and not isinstance(b, Axis) and b >= 0:
+        return a + a.rank
+    return a
+
+
+def _equal_axes(a: Any, b: Any, words: Words) -> bool:
+    same = same_axes(*((v if isinstance(v, tuple) else (v,)) for v in (a, b)))
+    if same is None:
+        raise UnknownFact(f"whether {words} are the same axes is not known: the rank that they count in is not")
+    return same
+
+
+def equal(a: Any, b: Any, words: Words) -> bool:
+    """Whether two plain values are equal. Raises UnknownFact. words: what they are."""
+    if type(a) is type(b) is str:
+        return bool(a == b)
+    if (_are_axes(a) and _are_numbers(b)) or (_are_numbers(a) and _are_axes(b)):
+        return _equal_axes(a, b, words)
+    a, b = _beside_number(a, b), _beside_number(b, a)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and _all_equal(a, b, words)
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        if isinstance(a, float) or isinstance(b, float):
+            return math.isclose(a, b, rel_tol=RELATIVE_TOLERANCE)
+        return a == b
+    known = (bool, int, float, str, tuple)
+    if isinstance(a, known) and isinstance(b, known):
+        return bool(a == b)
+    if not isinstance(a, known) and not isinstance(b, known) and _is_same_dimension(a, b):
+        return True
+    raise UnknownFact(f"whether {words} are equal is not known")
+
+
+def _beside_number(a: Any, b: Any) -> Any:
+    """A list of one number beside a number is that number."""
+    return a[0] if isinstance(a, tuple) and len(a) == 1 and isinstance(b, (int, float)) else a
+
+
+def _all_equal(a: tuple[Any, ...], b: tuple[Any, ...], words: Words) -> bool:
+    unknown = None
+    for one, other in zip(a, b, strict=True):
+        try:
+            if not equal(one, other, words):
+                return False
+        except UnknownFact as fact:
+            unknown = unknown or fact
+    if unknown is not None:
+        raise unknown
+    return True
+
+
+def _is_same_dimension(a: Any, b: Any) -> bool:
+    """Symbolic dimensions: the same name is the same size, another name may be."""
+    named = None not in (a, b) and None not in (getattr(a, "value", 0), getattr(b, "value", 0))
+    return bool(named and (a == b or str(a) == str(b)))
+
+
+def _are_axes(value: Any) -> bool:
+    return isinstance(value, Axis) or (isinstance(value, tuple) and any(isinstance(v, Axis) for v in value))
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, tuple) and all(isinstance(v, int) for v in value))
+
+
+def within(a: Any, b: Any, words: Words) -> bool:
+    """Whether a plain value is in a list, or a text in a text. Raises UnknownFact. words: what they are."""
+    if isinstance(a, str) and isinstance(b, str):
+        return a == b
+    if not isinstance(b, tuple):
+        raise UnknownFact(f"`{words}`: the second is not a list")
+    unknown = None
+    for item in b:
+        try:
+            if equal(a, item, words):
+                return True
+        except UnknownFact as fact:
+            unknown = unknown or fact
+    if unknown is not None:
+        raise unknown
+    return False
