@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.folding import evaluate
+from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
 from onnx_subgraph.operators.randomness import RANDOM
 
@@ -101,7 +101,7 @@ class Constants:
         if not self.is_constant(value):
             return None
         array = self.array(value) if value.const_value is None else None
-        return value.const_value if array is None else ir.tensor(array, dtype=value.dtype)
+        return value.const_value if array is None else ir.Tensor(array, dtype=value.dtype)
 
     def see_through(self, value: ir.Value) -> ir.Value:
         """The value behind operators that hand on their input unchanged (Identity, inference Dropout, a Cast to the same type).
@@ -193,7 +193,7 @@ class Constants:
             return None
         if size is not None and size > self._limit:
             return None
-        results = evaluate(node, operands, self._opset(node))
+        results = fold(node, operands, self._opset(node))
         result = results[value.index() or 0] if results is not None else None
         return result if isinstance(result, np.ndarray) and result.nbytes <= self._limit else None
 

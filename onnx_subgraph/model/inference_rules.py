@@ -17,7 +17,7 @@ import onnx_ir as ir
 import sympy
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, _symbolic_shapes, registry
 
-from onnx_subgraph.model.folding import evaluate
+from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.gaps import PROBLEM
 
 Dim = int | ir.SymbolicDim
@@ -209,7 +209,7 @@ def _fold(context: ShapeInferenceContext, node: ir.Node) -> None:
         return
     if any(tensor is not None and tensor.size > _LONGEST_SHAPE for tensor in operands):
         return
-    results = evaluate(node, [None if tensor is None else tensor.numpy() for tensor in operands], context.opset)
+    results = fold(node, [None if tensor is None else tensor.numpy() for tensor in operands], context.opset)
     if results is not None and isinstance(results[0], np.ndarray) and results[0].size <= _LONGEST_SHAPE:
         output.const_value = ir.Tensor(results[0], name=output.name)
 

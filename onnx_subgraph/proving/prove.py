@@ -22,7 +22,7 @@ from onnx_subgraph.language.pattern import Case, Pattern
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, difference
 from onnx_subgraph.proving.given import given
 from onnx_subgraph.proving.instance import Instance, build
@@ -183,8 +183,9 @@ class _Proof:
         self.count()
         exact = Exact(instance.proto, instance.feeds, truth)
         later: dict[str, int] = {}
+        inferred = _inferred(instance.proto)
         for target in targets:
-            fused = self.fuse(instance.proto, target, str(spelling))
+            fused = self.fuse(inferred, target, str(spelling))
             if fused is None:
                 continue
             if not fused.rewrites and fused.skips:
@@ -192,7 +193,7 @@ class _Proof:
                 if fused.skips[0].opset is not None:
                     later[target] = fused.skips[0].opset
             elif not fused.matches and not spelling.is_plain:
-                pass  # a pattern may hold for the types and ranks of its example only
+                break  # for every target: a pattern may hold for the types and ranks of its example only
             elif len(fused.rewrites) != 1 or (fused.left and spelling.is_plain):
                 found = f"{len(fused.rewrites)} rewrites, {fused.left} nodes left" if fused.rewrites else "it is not found"
                 nearly = "" if fused.matches else why_not_found(self.pattern, instance.proto)
@@ -219,8 +220,9 @@ class _Proof:
     def mutant(self, mutant: Mutant) -> None:
         self.count()
         exact: Exact | None = None
+        inferred = _inferred(mutant.proto)
         for target in self.pattern.targets:
-            fused = self.fuse(mutant.proto, target, mutant.change)
+            fused = self.fuse(inferred, target, mutant.change)
             if fused is None or not fused.matches:
                 return
             if not fused.rewrites:
@@ -235,18 +237,21 @@ class _Proof:
 
     def keeps(self, case: Case) -> None:
         self.count()
-        proto = onnx.parser.parse_model(case.model)
+        inferred = _inferred(onnx.parser.parse_model(case.model))
         for target in self.pattern.targets:
-            fused = self.fuse(proto, target, case.why)
-            if fused is not None and fused.rewrites:
+            fused = self.fuse(inferred, target, case.why)
+            if fused is None or not fused.matches:
+                return
+            if fused.rewrites:
                 self.failures.append(f"{_at(case.span)}a model to keep is fused for {target}: {case.why}")
 
     def fuses(self, case: Case) -> None:
         self.count()
         proto = onnx.parser.parse_model(case.model)
         exact: Exact | None = None
+        inferred = _inferred(proto)
         for target in self.pattern.targets:
-            fused = self.fuse(proto, target, case.why)
+            fused = self.fuse(inferred, target, case.why)
             if fused is None:
                 continue
             if not fused.matches:
@@ -266,14 +271,11 @@ class _Proof:
                 self.targets[target] += 1
                 self.proved.setdefault(target, set()).update(c for m in fused.matches for c in m.chosen.items())
 
-    def fuse(self, proto: onnx.ModelProto, target: str, place: str) -> _Fused | None:
-        """What this pattern alone does to the model for this target; None, and a failure, where the attempt raises."""
-        copy = onnx.ModelProto()
-        copy.CopyFrom(proto)
+    def fuse(self, inferred: ir.Model, target: str, place: str) -> _Fused | None:
+        """What this pattern alone does to a copy of the model for this target; None, and a failure, where the attempt raises."""
+        model = copied(inferred)
+        constants = Constants(model)
         try:
-            model = ir.from_proto(copy)
-            infer_shapes(model)
-            constants = Constants(model)
             found = find(model, [self.pattern], constants=constants)
             before = sum(1 for node in model.graph if node.op_type != "Constant")
             rewrites, skips = apply(model, found.matches, target=target, loadability=[_loadability()], constants=constants)
@@ -281,10 +283,16 @@ class _Proof:
             self.failures.append(f"fusing raises {type(error).__name__}: {error} ({place}, {target})")
             return None
         self.failures += [f"fusing raises {skip.bug.error} ({place}, {target})" for skip in skips if skip.bug is not None]
-        left = 0
-        if before:
-            left = sum(1 for node in model.graph if node.op_type != "Constant") - sum(r.added for r in rewrites)
+        after = sum(1 for node in model.graph if node.op_type != "Constant")
+        left = after - sum(r.added for r in rewrites) if before else 0
         return _Fused(model, found.matches, rewrites, skips, left)
+
+
+def _inferred(proto: onnx.ModelProto) -> ir.Model:
+    """The model with its shapes, as every target finds it."""
+    model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))  # it renames what it reads
+    infer_shapes(model)
+    return model
 
 
 def _at(span: Span | None) -> str:

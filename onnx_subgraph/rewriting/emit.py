@@ -75,8 +75,9 @@ class Emitter:
 
     def block(self, block: Block) -> None:
         """Emit every line whose results are needed. Raises Refused where the block can't be written for this match."""
+        read = [self._names(line.term) for line in block.assignments]
         for position, line in enumerate(block.assignments):
-            later = {n for other in block.assignments[position + 1 :] for n in self._names(other.term)}
+            later = set().union(*read[position + 1 :])
             needed = [n != "_" and (n in later or self.is_read(n)) for n in line.names]
             if any(needed):
                 try:
@@ -145,7 +146,7 @@ class Emitter:
         array = np.asarray(operand.value)
         if dtype is None:
             dtype = _plainest(array)
-        return self.fragment.constant(ir.tensor(array.astype(dtype.numpy()), dtype=dtype))
+        return self.fragment.constant(ir.Tensor(array.astype(dtype.numpy()), dtype=dtype))
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
         """The dtype of a value of the fragment, inferred when it is not known yet."""

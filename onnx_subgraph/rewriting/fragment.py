@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes, registry
 
 from onnx_subgraph.model import inference_rules
+from onnx_subgraph.model.folding import evaluate
 from onnx_subgraph.model.shapes import SHAPE_DATA
 
 SMALL_BYTES = 4096
@@ -24,6 +25,10 @@ SMALL_BYTES = 4096
 
 ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
 """The constant that a value of the graph holds, unread, or None."""
+
+
+_Note = tuple[str | None, "ir.TensorProtocol | None"]
+"""What inference knows of a value beside its shape: its elements as symbols, in JSON, and as numbers."""
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not an error
@@ -62,6 +67,8 @@ class Fragment:
     provides: dict[str, ir.Value] = field(default_factory=dict)
     functions: list[ir.Function] = field(default_factory=list)
     _stand_ins: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    _pending: list[ir.Node] = field(default_factory=list)  # nodes that are not inferred yet
+    _noted: dict[ir.Value, _Note] = field(default_factory=dict)  # result of a node that is inferred → what was noted of it
     _fresh: int = 0
 
     def stand_in(self, value: ir.Value) -> ir.Value:
@@ -85,7 +92,7 @@ class Fragment:
 
     def constant(self, array: np.ndarray | ir.TensorProtocol) -> ir.Value:
         """A new constant of this fragment."""
-        tensor = ir.tensor(array) if isinstance(array, np.ndarray) else array
+        tensor = ir.Tensor(array) if isinstance(array, np.ndarray) else array
         value = ir.Value(
             name=self._name("const"), type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor
         )
@@ -106,20 +113,24 @@ class Fragment:
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
-        self.nodes.append(ir.Node(domain, operator_name, given, attributes, outputs=values))
+        node = ir.Node(domain, operator_name, given, attributes, outputs=values)
+        self.nodes.append(node)
+        self._pending.append(node)
         return tuple(values)
 
     def infer(self) -> None:
         """Give every value of the fragment the dtype and shape that follow from the stand-ins', as far as they do.
 
-        Raises Refused where an operator can't be applied to these operands at all.
+        A node is inferred once. Raises Refused where an operator can't be applied to these operands at all.
         """
+        if not self._pending:
+            return
         _install_rules()
-        inputs = [v for v in self.read if v.const_value is None]
+        self._recall()
         graph = ir.Graph(
-            inputs,
-            [],
-            nodes=self.nodes,
+            [v for v in self.read if v.const_value is None],
+            [v for v in self._noted if v.shape is not None],  # so that no new symbol has the name of one of theirs
+            nodes=self._pending,
             initializers=[v for v in (*self.read, *self.constants) if v.const_value is not None],
             opset_imports=dict(self.opset_imports),
         )
@@ -129,8 +140,8 @@ class Fragment:
         except Exception as error:  # the library's own errors and whatever its operators raise on odd operands
             raise Refused(f"the replacement can't be applied to these operands: {error}") from error
         finally:
-            nodes = list(graph)
-            graph.remove(nodes)
+            graph.outputs.clear()
+            graph.remove(self._pending)
             graph.initializers.clear()
             graph.inputs.clear()
             for function in self.functions:
@@ -138,9 +149,23 @@ class Fragment:
                 for value in (*function.inputs, *(o for n in function for o in n.outputs)):
                     value.type = value.shape = None  # a definition serves every shape
                     _forget(value)
-            for value in (o for n in nodes for o in n.outputs):
+            self._note()
+            self._pending.clear()
+
+    def _recall(self) -> None:
+        """Give back what inference noted of the values that the pending nodes read."""
+        for value in {v for node in self._pending for v in node.inputs if v is not None and v in self._noted}:
+            elements, value.const_value = self._noted[value]
+            if elements is not None:
+                value.metadata_props[SYM_DATA_KEY] = elements
+
+    def _note(self) -> None:
+        """Keep what inference noted on values for its own use beside them, so that none of it is written into the model."""
+        for node in self._pending:
+            for value in node.outputs:
+                self._noted[value] = (value.metadata_props.get(SYM_DATA_KEY), value.const_value)
+            for value in (*node.outputs, *(v for v in node.inputs if v is not None and v in self._noted)):
                 _forget(value)
-            self.nodes[:] = nodes
 
     def foreign(self, dim: int | ir.SymbolicDim) -> bool:
         """Whether a dimension is a symbol that does not come from what the fragment reads, so says nothing."""
@@ -285,7 +310,7 @@ def _folded(
     def compute() -> ir.TensorProtocol:
         arrays = [None if t is None else t.numpy() for t in tensors]
         results = evaluate(operator_name, arrays, attributes, count, opset_imports.get("", 1))
-        return ir.tensor(np.asarray(results[index]), dtype=dtype)
+        return ir.Tensor(np.asarray(results[index]), dtype=dtype)
 
     size = int(np.prod(shape.numpy(), dtype=np.int64)) * dtype.itemsize
     if size <= SMALL_BYTES and all(t is None or t.nbytes <= SMALL_BYTES for t in tensors):
@@ -294,25 +319,3 @@ def _folded(
         except Exception:  # an operator that the reference does not know stays a node
             return None
     return ir.LazyTensor(compute, dtype=dtype, shape=shape)
-
-
-def evaluate(
-    operator_name: str, arrays: list[np.ndarray | None], attributes: Iterable[ir.Attr], outputs: int, opset: int
-) -> list[np.ndarray]:
-    """The results of one standard operator, by onnx's reference implementation."""
-    from onnx import TypeProto, helper
-    from onnx.reference import ReferenceEvaluator
-
-    names = ["" if a is None else f"i{i}" for i, a in enumerate(arrays)]
-    feeds = {n: a for n, a in zip(names, arrays, strict=True) if n}
-    node = helper.make_node(operator_name, names, [f"o{i}" for i in range(outputs)])
-    node.attribute.extend(ir.to_proto(a) for a in attributes)
-    graph = helper.make_graph(
-        [node],
-        "fold",
-        [helper.make_value_info(n, TypeProto()) for n in feeds],
-        [helper.make_value_info(f"o{i}", TypeProto()) for i in range(outputs)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    results: list[np.ndarray] = ReferenceEvaluator(model).run(None, feeds)  # type: ignore[assignment]
-    return results

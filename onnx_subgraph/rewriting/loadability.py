@@ -16,6 +16,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph.model.attributes import attribute_proto
 from onnx_subgraph.operators import schema
 from onnx_subgraph.operators.kernels import Kernel, kernel_table
 
@@ -215,7 +216,7 @@ def _probe(
     names = ["" if o is None else f"i{i}" for i, o in enumerate(inputs)]
     results = ["" if o is None else f"o{i}" for i, o in enumerate(outputs)]
     node = helper.make_node(operator_name, names, results, name="probe", domain=domain)
-    node.attribute.extend(ir.to_proto(a) for a in attributes)
+    node.attribute.extend(map(attribute_proto, attributes))
     feeds, initializers = [], []
     for name, operand in zip(names, inputs, strict=True):
         if operand is None:
@@ -281,4 +282,4 @@ def _sentence(message: str) -> str:
 
 
 def _signature(attributes: tuple[ir.Attr, ...]) -> tuple[tuple[str, bytes], ...]:
-    return tuple(sorted((a.name, ir.to_proto(a).SerializeToString(deterministic=True)) for a in attributes))
+    return tuple(sorted((a.name, attribute_proto(a).SerializeToString(deterministic=True)) for a in attributes))

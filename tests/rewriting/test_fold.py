@@ -10,7 +10,7 @@ import onnx_ir as ir
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnx_subgraph.rewriting.fragment import evaluate
+from onnx_subgraph.model.folding import evaluate
 from tests.rewriting.stage import applied, by_hand, pattern, read, rewritten, run
 
 SCALED = pattern(
