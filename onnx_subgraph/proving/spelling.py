@@ -1,15 +1,15 @@
 """The ways in which a formula can be spelled: which alternatives, which grouping, which opset, type and storage.
 
-A `Spelling` fixes every choice, so the same spelling builds the same model. `spellings` lists enough of them that each
-alternative, each storage, each opset in which the operators exist, and several groupings occur.
+A `Spelling` fixes every choice, so the same spelling builds the same model. `spellings` lists enough of them that each two
+alternatives that can occur together, each storage, each opset in which the operators exist, and several groupings occur.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import combinations, cycle
 
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Pattern
@@ -18,7 +18,6 @@ OPSETS = (18, 13, 11, 23, 17)
 LATEST = 24
 """Where an operator does not exist at the opset asked for: the latest that the current releases of onnxruntime run."""
 STORAGES = ("initializer", "constant node", "rank one")
-MOST_CHOICES = 24
 
 
 class UnbuildableError(Exception):
@@ -79,9 +78,10 @@ class Spelling:
 
 
 def spellings(pattern: Pattern) -> Iterator[Spelling]:
-    """Spellings of the pattern's formula, plain ones first."""
+    """Spellings of the pattern's formula, plain ones first; last those for alternatives that did not occur together before."""
     opsets, storages, dtypes = cycle(OPSETS), cycle(STORAGES), cycle(("float32", "float32", "float16", "float64"))
-    for number, chosen in enumerate(_choices(pattern)):
+    apart = covering(pattern, together=1)
+    for number, chosen in enumerate(apart):
         for seed in range(3):
             yield Spelling(chosen, seed, next(opsets), next(dtypes), next(storages), symbolic=seed == 1)
         yield Spelling(chosen, 3, symbolic=True)
@@ -94,11 +94,13 @@ def spellings(pattern: Pattern) -> Iterator[Spelling]:
             yield Spelling(chosen, other_axis=True)
             if pattern.mixed_precision:
                 yield Spelling(chosen, mixed=True, returned=False)
+    for number, chosen in enumerate(covering(pattern, together=2, made=apart)):
+        yield Spelling(chosen, number % 3, next(opsets), storage=next(storages), symbolic=number % 2 == 1)
 
 
 def base_spellings(pattern: Pattern) -> Iterator[Spelling]:
-    """One plain spelling for each choice of alternatives: what mutants are made from."""
-    for chosen in _choices(pattern, mixtures=0):
+    """Plain spellings in which each alternative occurs: what mutants are made from."""
+    for chosen in covering(pattern, together=1):
         yield Spelling(chosen)
 
 
@@ -116,53 +118,71 @@ def points(pattern: Pattern) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _choices(pattern: Pattern, mixtures: int = 2) -> list[Mapping[int, int]]:
-    """The first alternatives, then each other alternative once, then some mixtures.
+def covering(pattern: Pattern, together: int, made: Sequence[Mapping[int, int]] = ()) -> list[Mapping[int, int]]:
+    """Choices in which any `together` alternatives occur that can occur at once and do not in those `made`; plain ones first.
 
-    An alternative inside another one is reached by choosing that one, too.
+    A covering array, filled greedily: few models in place of the product of all alternatives, and a mistake that two alternatives
+    make together is found all the same. An alternative inside another one is reached by choosing that one, too.
     """
     counts = {point: len(alternatives) for point, alternatives in points(pattern).items()}
-    first = dict.fromkeys(counts, 0)
     outer = _outer(pattern)
-    made: list[Mapping[int, int]] = [first]
-    made += [{**first, **outer[point], point: index} for point, count in counts.items() for index in range(1, count)]
-    made += [{**first, **outer[point]} for point in counts]
-    draw = random.Random(7)
-    made += [{point: draw.randrange(count) for point, count in counts.items()} for _ in range(mixtures if len(counts) > 1 else 0)]
-    unique = {tuple(m.items()): m for m in (_agreeing(pattern, m) for m in made)}
-    return list(islice(unique.values(), MOST_CHOICES))
+    first = dict.fromkeys(counts, 0)
+    alike = _alike(pattern)
+    single = [
+        {**outer[point], **dict.fromkeys(alike.get(point, (point,)), index)}
+        for point, count in counts.items()
+        for index in range(count)
+    ]
+    several = map(_joined, combinations(single, together))
+    found: list[Mapping[int, int]] = [] if made else [first]
+    wanted = [w for w in several if w is not None and not any(w.items() <= row.items() for row in (*made, *found))]
+    while wanted:
+        chosen = wanted[0]
+        for more in wanted[1:]:
+            chosen = _joined((chosen, more)) or chosen
+        found.append({**first, **chosen})
+        wanted = [w for w in wanted if not w.items() <= chosen.items()]
+    return found
 
 
-def _agreeing(pattern: Pattern, chosen: Mapping[int, int]) -> Mapping[int, int]:
-    """The same choices, but that a name which is optional in several places is absent in all of them where it is in one."""
-    terms = (t for a in pattern.match for t in syntax.walk(a.term))
-    optional = [t for t in terms if isinstance(t, syntax.Variable) and t.optional]
-    absent = {t.name for t in optional if chosen[id(t)]}
-    return {**chosen, **{id(t): int(t.name in absent) for t in optional}}
+def _alike(pattern: Pattern) -> dict[int, tuple[int, ...]]:
+    """Where a name is optional → all places where it is: it is absent in all of them or in none."""
+    terms = [t for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable) and t.optional]
+    return {id(t): tuple(id(other) for other in terms if other.name == t.name) for t in terms}
+
+
+def _joined(choices: Iterable[Mapping[int, int]]) -> dict[int, int] | None:
+    """All of the choices at once; None where two of them differ."""
+    joined: dict[int, int] = {}
+    for choice in choices:
+        if any(joined.setdefault(point, index) != index for point, index in choice.items()):
+            return None
+    return joined
 
 
 def _outer(pattern: Pattern) -> dict[int, dict[int, int]]:
     """For each point, what must be chosen elsewhere so that the formula uses it at all."""
+    counts = {point: len(alternatives) for point, alternatives in points(pattern).items()}
     needed: dict[int, dict[int, int]] = {}
-    lines: dict[str, dict[int, int]] = {}
+    lines: dict[str, list[dict[int, int]]] = {}
 
     def visit(term: syntax.Term, so_far: dict[int, int]) -> None:
+        if id(term) in counts:
+            needed[id(term)] = so_far
         if isinstance(term, syntax.Variable):
-            if term.optional:
-                needed[id(term)] = so_far
-            if term.name not in lines or len(so_far) < len(lines[term.name]):
-                lines[term.name] = so_far
-        elif isinstance(term, syntax.Either):
-            needed[id(term)] = so_far
-            for index, alternative in enumerate(term.alternatives):
-                visit(alternative, {**so_far, id(term): index})
-            return
-        elif isinstance(term, syntax.Apply) and len(term.operators) > 1:
-            needed[id(term)] = so_far
-        for child in syntax.children(term):
-            visit(child, so_far)
+            lines.setdefault(term.name, []).append(so_far)
+        for index, child in enumerate(syntax.children(term)):
+            visit(child, {**so_far, id(term): index} if isinstance(term, syntax.Either) else so_far)
 
     for line in reversed(pattern.match.assignments):
-        reached = [lines[n] for n in line.names if n in lines]
-        visit(line.term, min(reached, key=len, default={}))
+        visit(line.term, _least([way for name in line.names for way in lines.get(name, ())], counts))
     return needed
+
+
+def _least(ways: list[dict[int, int]], counts: Mapping[int, int]) -> dict[int, int]:
+    """The least that must be chosen to reach a line in one of these ways: not what is reached whichever alternative is chosen."""
+    for point, count in counts.items():
+        for rest in [{p: i for p, i in way.items() if p != point} for way in ways if point in way]:
+            if all({**rest, point: index} in ways for index in range(count)):
+                ways = [*ways, rest]
+    return min(ways, key=len, default={})

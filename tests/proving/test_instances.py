@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import combinations, product
 
 import numpy as np
 import onnx
@@ -11,7 +12,7 @@ import pytest
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import mutants
-from onnx_subgraph.proving.spelling import Spelling, UnbuildableError, base_spellings, points, spellings
+from onnx_subgraph.proving.spelling import Spelling, UnbuildableError, base_spellings, covering, points, spellings
 from tests.proving.patterns import catalogue, written
 
 PATTERNS = catalogue().patterns
@@ -105,3 +106,26 @@ def test_mutants_change_one_thing_each() -> None:
 def test_free_values_are_the_same_in_every_spelling() -> None:
     first, second = (build(catalogue().get("gelu"), s).feeds["x"] for s in (Spelling(), Spelling(seed=2, dtype="float64")))
     assert np.allclose(first, second)
+
+
+CHOICES = """\
+a = Relu(x) | Tanh(x) | Exp(scale? * x)
+b = a * scale? | Sin(a) + shift? | a
+y = (Abs | Neg)(b)"""
+
+
+def test_every_pair_of_alternatives_that_can_occur_together_does() -> None:
+    """Held against all combinations."""
+    sizes = '{x: "float32[2, 3]", scale: "float32[3]", shift: "float32[3]"}'
+    pattern = written(CHOICES, "y = com.microsoft.Gelu(x + scale + shift)", sizes)
+    counts = {point: len(words) for point, words in points(pattern).items()}
+    every = [Spelling(dict(zip(counts, chosen, strict=True))) for chosen in product(*map(range, counts.values()))]
+    scales = [point for point, words in points(pattern).items() if "with scale" in words]
+    agreeing = [s for s in every if len({s.chosen[point] for point in scales}) == 1]
+
+    def pairs(spellings_: Iterable[Spelling]) -> set[frozenset[tuple[int, int]]]:
+        return {frozenset(pair) for s in spellings_ for pair in combinations(build(pattern, s).used, 2)}
+
+    few = covering(pattern, together=2)
+    assert pairs(map(Spelling, few)) == pairs(agreeing)
+    assert len(few) * 3 < len(agreeing)
