@@ -1,0 +1,334 @@
+"""Networks of transformers, small and with random weights, and what makes ONNX models of them.
+
+A kind of network says which class of transformers builds it and what it reads; `exported` makes the network, counts what one
+forward pass calls, and writes the model. Needs torch, transformers and onnxscript.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+EXPORTERS = ("TorchScript", "dynamo")
+TURNS = ("apply_rotary_pos_emb", "apply_rotary_position_embeddings", "apply_rotary_pos_emb_interleave")
+"""The functions of transformers that turn a query, a key, or both."""
+
+TEXT = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "max_position_embeddings": 64,
+}
+SHARED = {**TEXT, "num_key_value_heads": 2}
+OLD = {"vocab_size": 128, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}
+EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+T5 = {"vocab_size": 128, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
+IMAGE = {**TEXT, "image_size": 32, "patch_size": 8}
+
+DECODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "biogpt": ("BioGptConfig", TEXT),
+    "bloom": ("BloomConfig", {"vocab_size": 128, "hidden_size": 64, "n_layer": 2, "n_head": 4}),
+    "codegen": ("CodeGenConfig", {**OLD, "rotary_dim": 8}),
+    "cohere": ("CohereConfig", SHARED),
+    "cohere2": ("Cohere2Config", {**SHARED, "sliding_window": 4}),
+    "deepseek_v3": (
+        "DeepseekV3Config",
+        {**TEXT, "q_lora_rank": 32, "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16}
+        | {"num_key_value_heads": 4, "first_k_dense_replace": 2, "n_routed_experts": 4, "num_experts_per_tok": 2}
+        | {"n_group": 1, "topk_group": 1, "moe_intermediate_size": 64, **TOKENS},
+    ),
+    "falcon": ("FalconConfig", {k: v for k, v in TEXT.items() if "intermediate" not in k}),
+    "falcon_alibi": (
+        "FalconConfig",
+        {k: v for k, v in TEXT.items() if "intermediate" not in k} | {"alibi": True, "multi_query": False, "bias": True},
+    ),
+    "gemma2": ("Gemma2Config", {**SHARED, "head_dim": 16}),
+    "gemma3": ("Gemma3TextConfig", {**SHARED, "head_dim": 16}),
+    "glm": ("GlmConfig", {**SHARED, "head_dim": 16, "pad_token_id": 0}),
+    "glm4": ("Glm4Config", {**SHARED, "head_dim": 16, "pad_token_id": 0}),
+    "gpt_bigcode": ("GPTBigCodeConfig", OLD),
+    "gpt_neo": (
+        "GPTNeoConfig",
+        {"vocab_size": 128, "hidden_size": 64, "num_layers": 2, "num_heads": 4, "max_position_embeddings": 64, "window_size": 4}
+        | {"attention_types": [[["global", "local"], 1]]},
+    ),
+    "gpt_neox": ("GPTNeoXConfig", {**TEXT, "rotary_pct": 0.5}),
+    "gptj": ("GPTJConfig", {**OLD, "rotary_dim": 8}),
+    "gpt_oss": (
+        "GptOssConfig",
+        {**SHARED, "head_dim": 16, "sliding_window": 4, "num_local_experts": 2, "num_experts_per_tok": 1},
+    ),
+    "granite": ("GraniteConfig", SHARED),
+    "helium": ("HeliumConfig", {**SHARED, "head_dim": 16, **TOKENS}),
+    "mistral": ("MistralConfig", {**SHARED, "sliding_window": 4}),
+    "mpt": ("MptConfig", {"vocab_size": 128, "d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 64}),
+    "nemotron": ("NemotronConfig", {**SHARED, "head_dim": 16, **TOKENS}),
+    "olmo": ("OlmoConfig", {**TEXT, **TOKENS}),
+    "olmo2": ("Olmo2Config", {**TEXT, **TOKENS}),
+    "opt": (
+        "OPTConfig",
+        {**{k: v for k, v in TEXT.items() if "intermediate" not in k}, "ffn_dim": 128, "word_embed_proj_dim": 64},
+    ),
+    "phi": ("PhiConfig", TEXT),
+    "phi3": ("Phi3Config", {**TEXT, **TOKENS}),
+    "qwen3": ("Qwen3Config", {**SHARED, "head_dim": 16}),
+    "smollm3": ("SmolLM3Config", {**SHARED, **TOKENS}),
+    "stablelm": ("StableLmConfig", SHARED),
+    "starcoder2": ("Starcoder2Config", SHARED),
+    "xglm": ("XGLMConfig", {"vocab_size": 128, "d_model": 64, "num_layers": 2, "attention_heads": 4, "ffn_dim": 128}),
+}
+ENCODERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "albert": ("AlbertConfig", {**TEXT, "embedding_size": 32}),
+    "data2vec_text": ("Data2VecTextConfig", TEXT),
+    "deberta_v2": (
+        "DebertaV2Config",
+        {**TEXT, "relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"], "share_att_key": True},
+    ),
+    "electra": ("ElectraConfig", {**TEXT, "embedding_size": 32}),
+    "ernie": ("ErnieConfig", TEXT),
+    "mobilebert": ("MobileBertConfig", {**TEXT, "embedding_size": 32, "intra_bottleneck_size": 32}),
+    "modernbert": ("ModernBertConfig", {**TEXT, **TOKENS, "cls_token_id": 1, "sep_token_id": 2}),
+    "mpnet": ("MPNetConfig", TEXT),
+    "roformer": ("RoFormerConfig", {**TEXT, "embedding_size": 64}),
+    "squeezebert": ("SqueezeBertConfig", {**TEXT, "embedding_size": 64}),
+    "xlm_roberta": ("XLMRobertaConfig", TEXT),
+}
+VISION: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "beit": ("BeitConfig", {**IMAGE, "use_relative_position_bias": True}),
+    "deit": ("DeiTConfig", IMAGE),
+    "dinov2": ("Dinov2Config", {**IMAGE, "mlp_ratio": 2}),
+    "maxvit": ("GridAttention", {}),
+    "siglip_vision": ("SiglipVisionConfig", IMAGE),
+    "swinv2": (
+        "Swinv2Config",
+        {"image_size": 32, "patch_size": 2, "embed_dim": 32, "depths": [2], "num_heads": [2], "window_size": 4},
+    ),
+}
+SEQUENCE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "bart": (
+        "BartConfig",
+        {"vocab_size": 128, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4}
+        | {"decoder_attention_heads": 4, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "max_position_embeddings": 64},
+    ),
+    "longt5": ("LongT5Config", {**T5, "local_radius": 3, "global_block_size": 4}),
+    "longt5_global": (
+        "LongT5Config",
+        {**T5, "local_radius": 3, "global_block_size": 4, "encoder_attention_type": "transient-global"},
+    ),
+    "t5": ("T5Config", T5),
+    "umt5": ("UMT5Config", T5),
+}
+STEPS: Mapping[str, tuple[str, Mapping[str, Any]]] = {"bart_step": SEQUENCE["bart"], "t5_step": SEQUENCE["t5"]}
+"""Decoders whose cross attention reads keys and values that were computed before."""
+FEATURES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "perceiver": (
+        "PerceiverConfig",
+        {"num_latents": 8, "d_latents": 64, "d_model": 32, "num_blocks": 1, "num_self_attends_per_block": 2}
+        | {"num_self_attention_heads": 4, "num_cross_attention_heads": 4, "qk_channels": 64, "v_channels": 64},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Networks that read the same.
+
+    networks: name → class of the configuration and what it is made with. loader: the class of transformers that makes a network
+    of a configuration. inputs: name → its axes, of the sizes below where they have a name. options: what else it is called with.
+    """
+
+    networks: Mapping[str, tuple[str, Mapping[str, Any]]]
+    loader: str
+    inputs: Mapping[str, tuple[str | int, ...]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+SIZES = {"batch": 2, "length": 7, "target": 5, "past": 4}
+"""The axes with names, which are symbolic in the models."""
+PARTS = (("past", "past"), ("encoder", "length"))
+"""Whose keys and values a step reads, and the axis of their length."""
+
+MASKED = {"input_ids": ("batch", "length"), "attention_mask": ("batch", "length")}
+IMAGES = {"pixel_values": ("batch", 3, 32, 32)}
+KINDS: Mapping[str, Kind] = {
+    "decoder": Kind(DECODERS, "AutoModelForCausalLM", MASKED, {"use_cache": False}),
+    "encoder": Kind(ENCODERS, "AutoModel", MASKED),
+    "vision": Kind(VISION, "AutoModel", IMAGES),
+    "sequence": Kind(SEQUENCE, "AutoModel", {**MASKED, "decoder_input_ids": ("batch", "target")}, {"use_cache": False}),
+    "step": Kind(
+        STEPS,
+        "AutoModel",
+        {"decoder_input_ids": ("batch", 1), "attention_mask": ("batch", "length")}
+        | {
+            f"{part}.{layer}.{what}": ("batch", 4, size, 16)
+            for layer in range(2)
+            for part, size in PARTS
+            for what in ("key", "value")
+        },
+    ),
+    "features": Kind(FEATURES, "AutoModel", {"inputs": ("batch", "length", 32), "attention_mask": ("batch", "length")}),
+}
+
+
+def exported(kind: str, name: str, exporter: str, path: Path) -> Counter[str]:
+    """Export one network to a file, and count the attentions and rotary embeddings that one forward pass calls."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    import torch
+
+    network, axes = _network(kind, name), KINDS[kind].inputs
+    options = KINDS[kind].options
+
+    class Plain(torch.nn.Module):
+        """The network with tensors in and one tensor out."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+            named = dict(zip(axes, tensors, strict=True))
+            return self.network(**(_with_cache(named) if kind == "step" else named), **options)[0]
+
+    plain, inputs = Plain(), tuple(_drawn(name, shape) for name, shape in axes.items())
+    with counted(network) as calls, torch.no_grad():
+        plain(*inputs)
+    dynamic = {name: {i: axis for i, axis in enumerate(shape) if isinstance(axis, str)} for name, shape in axes.items()}
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        if exporter == "dynamo":
+            known = {"opset_version": 18, "dynamo": True, "external_data": False, "verbose": False}
+            known["dynamic_shapes"] = {"tensors": tuple(dynamic.values())}
+        else:
+            known = {"opset_version": 17, "dynamo": False, "dynamic_axes": dynamic}
+        torch.onnx.export(plain, inputs, str(path), input_names=list(axes), output_names=["result"], **known)
+    return calls
+
+
+def _network(kind: str, name: str) -> torch.nn.Module:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    made, config = KINDS[kind].networks[name]
+    if made == "GridAttention":
+        return _grid_attention().eval()
+    return getattr(transformers, KINDS[kind].loader).from_config(getattr(transformers, made)(**config)).eval()
+
+
+def _drawn(name: str, shape: tuple[str | int, ...]) -> torch.Tensor:
+    """An example of an input: token ids, a mask that masks nothing, or numbers."""
+    import torch
+
+    sizes = [axis if isinstance(axis, int) else SIZES[axis] for axis in shape]
+    if name.endswith("_ids"):
+        return torch.randint(3, 100, sizes)
+    return torch.ones(sizes, dtype=torch.long) if name.endswith("_mask") else torch.randn(sizes)
+
+
+def _with_cache(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """The arguments of one step of a decoder whose keys and values, its own and the encoder's, were computed before."""
+    import torch
+    from transformers import DynamicCache, EncoderDecoderCache
+    from transformers.modeling_outputs import BaseModelOutput
+
+    caches = {part: DynamicCache() for part, _ in PARTS}
+    for (part, _), layer in itertools.product(PARTS, range(2)):
+        caches[part].update(named.pop(f"{part}.{layer}.key"), named.pop(f"{part}.{layer}.value"), layer)
+    mask = named["attention_mask"]
+    states = torch.zeros((*mask.shape, 64))
+    return named | {
+        "past_key_values": EncoderDecoderCache(caches["past"], caches["encoder"]),
+        "encoder_outputs": BaseModelOutput(last_hidden_state=states),
+    }
+
+
+def _grid_attention() -> torch.nn.Module:
+    """Attention within the windows and along the grid of an image, as in MaxViT (Tu et al. 2022, arXiv 2204.01697)."""
+    import torch
+
+    class Attention(torch.nn.Module):
+        def __init__(self, *, grid: bool) -> None:
+            super().__init__()
+            self.grid = grid
+            self.norm = torch.nn.LayerNorm(32)
+            self.qkv, self.projection = torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
+            self.bias = torch.nn.Parameter(torch.randn(2, 16, 16) * 0.1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            batch = x.shape[0]
+            if self.grid:
+                windows = x.reshape(batch, 4, 2, 4, 2, 32).permute(0, 2, 4, 1, 3, 5)
+            else:
+                windows = x.reshape(batch, 2, 4, 2, 4, 32).permute(0, 1, 3, 2, 4, 5)
+            q, k, v = self.qkv(self.norm(windows)).reshape(-1, 16, 3, 2, 16).permute(2, 0, 3, 1, 4).unbind(0)
+            weights = torch.softmax(q @ k.transpose(-2, -1) * 0.25 + self.bias, dim=-1)
+            mixed = self.projection((weights @ v).transpose(1, 2).reshape(-1, 16, 32)).reshape(batch, 2, 2, 4, 4, 32)
+            order = (0, 3, 1, 4, 2, 5) if self.grid else (0, 1, 3, 2, 4, 5)
+            return x + mixed.permute(*order).reshape(batch, 8, 8, 32)
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = torch.nn.Conv2d(3, 32, 4, stride=4)
+            self.layers = torch.nn.Sequential(Attention(grid=False), Attention(grid=True))
+
+        def forward(self, pixel_values: torch.Tensor) -> tuple[torch.Tensor]:
+            return (self.layers(self.stem(pixel_values).permute(0, 2, 3, 1)),)
+
+    return Network()
+
+
+@contextmanager
+def counted(network: Any) -> Iterator[Counter[str]]:
+    """The attentions and rotary embeddings that are called inside."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    calls: Counter[str] = Counter()
+    attentions = {
+        torch.nn.functional.scaled_dot_product_attention,
+        torch.nn.functional.softmax,
+        torch.softmax,
+        torch.Tensor.softmax,
+    }
+
+    class Counting(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            calls["attention"] += function in attentions and args[0].dim() > 2
+            return function(*args, **(kwargs or {}))
+
+    def counting(turn: Callable[..., Any]) -> Callable[..., Any]:
+        def turned(*args: Any, **kwargs: Any) -> Any:
+            result = turn(*args, **kwargs)
+            calls["rotary"] += len(result) if isinstance(result, tuple) else 1
+            return result
+
+        return turned
+
+    module = sys.modules[type(network).__module__]
+    holders = [module, *(thing for thing in vars(module).values() if isinstance(thing, type))]
+    turns = [(holder, name, vars(holder)[name]) for holder in holders for name in TURNS if name in vars(holder)]
+    for holder, name, _ in turns:
+        setattr(holder, name, staticmethod(counting(getattr(holder, name))))
+    try:
+        with Counting():
+            yield calls
+    finally:
+        for holder, name, turn in turns:
+            setattr(holder, name, turn)
