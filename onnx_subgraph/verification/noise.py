@@ -47,7 +47,7 @@ _EXACT = _operators(
     "QuantizeLinear DequantizeLinear SequenceAt SequenceConstruct SplitToSequence ConcatFromSequence Optional NonZero "
     "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial Not And Or Equal Greater Less"
 )
-"""Operators that move, choose or cut values and round nothing."""
+"""Operators that move, choose or cut values and round nothing; but for a Cast to a narrower float type."""
 
 
 _AROUND_HALF = _operators("Sigmoid")
@@ -67,7 +67,7 @@ def add_noise(model: ir.Model, seed: int) -> int:
     for value in [value for value in graph.inputs if value in depends]:
         moved += _move(graph, value, seed + moved, value in outputs)
     for node in list(graph):
-        if node.op_type in _EXACT and not _looks_up(node):
+        if node.op_type in _EXACT and not _looks_up(node) and not _narrows(node):
             continue
         for value in node.outputs:
             if value in depends and value.dtype in _EPSILON:
@@ -91,6 +91,16 @@ def _looks_up(node: ir.Node) -> bool:
     if node.op_type != "Gather" or node.inputs[0] is None or node.inputs[1] is None:
         return False
     return node.inputs[0].is_initializer() and not node.inputs[1].is_initializer() and node.inputs[0].dtype in _EPSILON
+
+
+def _narrows(node: ir.Node) -> bool:
+    """Whether the node rounds to a narrower float type. A fused operator that computes in one precision may not round there."""
+    if node.op_type not in ("Cast", "CastLike"):
+        return False
+    (source, result), widths = (node.inputs[0], node.outputs[0]), _EPSILON
+    if source is None or source.dtype not in widths or result.dtype not in widths:
+        return False
+    return widths[result.dtype] > widths[source.dtype]
 
 
 def _read_by(node: ir.Node) -> Iterable[ir.Value]:

@@ -265,3 +265,24 @@ def test_probabilities_come_in_steps_of_half_an_ulp_of_one(tmp_path: Path) -> No
         exact = (1 / (1 + np.exp(26 - 4 * case.feeds["x"].astype(np.float64)))).astype(np.float32)
         assert compare(case.outputs["y"], exact, case.bounds["y"]).equal
         assert not compare(case.outputs["y"], exact + np.float32(2e-6), case.bounds["y"]).equal
+
+
+ROUNDED = """
+  <ir_version: 8, opset_import: ["" : 17]>
+  g (float[4, 32] x) => (float[4, 8] y) <float[32, 8] w> {
+    h = CAST
+    p = MatMul (h, w)
+    y = Relu (p)
+  }
+"""
+
+
+@pytest.mark.parametrize(("off", "verdict"), [(1.0, "equivalent"), (1.05, "different")])
+def test_a_fusion_may_leave_out_a_rounding_to_float16(off: float, verdict: str, tmp_path: Path) -> None:
+    """A Cast to float16 and back rounds, so what computes in float32 throughout differs by that much, and may."""
+    (w,) = weights((32, 8))
+    there_and_back = "Identity (x)  c = Cast <to = 10> (h)  back = Cast <to = 1> (c)"
+    rounded = ROUNDED.replace("CAST", there_and_back).replace("MatMul (h", "MatMul (back")
+    original = write(tmp_path / "original.onnx", rounded, w=w)
+    fused = write(tmp_path / "fused.onnx", ROUNDED.replace("CAST", "Identity (x)"), w=w * np.float32(off))
+    assert verify(original, fused).verdict == verdict
