@@ -10,6 +10,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -92,6 +93,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
 
+@cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
@@ -108,6 +110,23 @@ def test_imports_go_downwards(path: Path) -> None:
         if there == "" and parts[1] == "__version__":
             continue
         assert there == here or DEPTH[there] > DEPTH[here], f"{relative(path)}:{line}: {here} must not import {name}"
+
+
+def house() -> list[str]:
+    """The rooms that CONTRIBUTING.md lists, in its order: `name/` is a folder, `name.py` a module."""
+    listing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\nonnx_subgraph/\n")[2].partition("```")[0]
+    return [line.split()[0] for line in listing.splitlines()]
+
+
+def test_the_house_has_the_rooms_that_are_there() -> None:
+    there = {path.relative_to(PACKAGE).parts[0] for path in MODULES} - {"__init__.py", "__main__.py"}
+    assert sorted(house()) == sorted(name if name.endswith(".py") else f"{name}/" for name in there)
+
+
+def test_the_house_is_in_the_order_of_the_layers() -> None:
+    """From top to bottom; rooms side by side in any order."""
+    rooms = [name.removesuffix("/").removesuffix(".py") for name in house()]
+    assert rooms == sorted(rooms, key=DEPTH.__getitem__)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -179,7 +198,6 @@ LONG = {
     "report/text.py": (400, "the report's sections"),
     "rewriting/apply.py": (450, "the one door through which a graph is changed"),
     "rewriting/emit.py": (440, "one method for each kind of term"),
-    "rewriting/fragment.py": (320, "one method for each thing that a replacement writes"),
     "verification/definitions.py": (325, "one definition for each operator"),
     "verification/holding.py": (320, "the checks of one site"),
 }

@@ -1,4 +1,4 @@
-"""Whether two symbolic dimensions are equal for every size, without the minutes that a simplification can take.
+"""The symbols of dimensions, and whether two are equal for every size, without the minutes that a simplification can take.
 
 Two expressions that differ at one point are different; most pairs are told apart there. What agrees at every point tried is
 proved by expansion, or by sympy's simplification where the expressions are short.
@@ -15,6 +15,18 @@ _POINTS = (2, 3, 5, 7, 11, 17, 29, 64, 101, 255, 1024, 4099)
 _TRIED = 4
 _SIMPLIFIED = 60
 """The most operations of an expression that is simplified: time grows fast, and dimensions of real models are shorter."""
+
+
+def symbols(dim: int | ir.SymbolicDim) -> frozenset[str]:
+    """The names in a dimension; a name that is no expression is one symbol."""
+    if isinstance(dim, int) or dim.value is None:
+        return frozenset()
+    if dim.value.isidentifier():
+        return frozenset({dim.value})
+    try:
+        return frozenset(dim.free_symbols())
+    except Exception:  # sympy's parser raises what Python's does
+        return frozenset({dim.value})
 
 
 def same_expression(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:

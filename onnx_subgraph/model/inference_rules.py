@@ -17,6 +17,7 @@ import onnx_ir as ir
 import sympy
 from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, _symbolic_shapes, registry
 
+from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.gaps import PROBLEM
 
@@ -267,18 +268,7 @@ def _merged_dim(context: ShapeInferenceContext, inferred: Dim, declared: Dim) ->
 
 def _invented(context: ShapeInferenceContext, dim: ir.SymbolicDim) -> bool:
     """Whether a symbol of the expression stands for "unknown" (made by the library) and not for a dimension of the inputs."""
-    return any(context.is_generated_symbol(name) for name in _symbols(dim))
-
-
-def _symbols(dim: ir.SymbolicDim) -> frozenset[str]:
-    if dim.value is None:
-        return frozenset()
-    if dim.value.isidentifier():
-        return frozenset({dim.value})
-    try:
-        return frozenset(dim.free_symbols())
-    except Exception:  # A name that is no expression is one symbol.
-        return frozenset({dim.value})
+    return any(context.is_generated_symbol(name) for name in symbols(dim))
 
 
 # Broadcasting and slicing

@@ -10,10 +10,11 @@ import onnx_ir as ir
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.dimension_names import shown
 from onnx_subgraph.model.gaps import DECLARE
+from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.rewriting.copying import copying_nodes, is_of_shapes
 from onnx_subgraph.rewriting.costs import Costs, is_fused
-from onnx_subgraph.rewriting.fragment import Fragment, Refused, same_dimension
+from onnx_subgraph.rewriting.fragment import Fragment, Refused
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 
 PROBED_CONSTANT_BYTES = 256
@@ -45,7 +46,7 @@ def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
     dynamic = not all(isinstance(dim, int) for dim in (*old.shape, *new.shape))
     for was, would_be in zip(old.shape, new.shape, strict=True):
         unknown = not isinstance(was, int) and (was.value is None or _ANONYMOUS.search(was.value) is not None)
-        if not unknown and (fragment.foreign(would_be) or not same_dimension(was, would_be)):
+        if not unknown and (fragment.foreign(would_be) or not same_dim(was, would_be)):
             reason = (
                 f"the shape of the result {old.name} can't be shown to be the same: {shown(old.shape)} and {shown(new.shape)}"
             )

@@ -17,8 +17,9 @@ import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes, registry
 
 from onnx_subgraph.model import inference_rules
+from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import evaluate
-from onnx_subgraph.model.shapes import SHAPE_DATA
+from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
 
 SMALL_BYTES = 4096
 """Constants up to this size are computed at once and shared where their bytes are equal; larger ones wait for the writer."""
@@ -240,35 +241,6 @@ class Fragment:
             return dim
         self._fresh += 1
         return ir.SymbolicDim(f"anonymous_{self._fresh}")
-
-
-def symbols(dim: int | ir.SymbolicDim) -> frozenset[str]:
-    """The names in a symbolic dimension."""
-    if isinstance(dim, int) or dim.value is None:
-        return frozenset()
-    try:
-        return frozenset(dim.free_symbols())
-    except Exception:  # a name that is no expression is one symbol
-        return frozenset({dim.value})
-
-
-def same_dimension(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
-    """Whether two dimensions are provably the same number."""
-    if isinstance(a, int) or isinstance(b, int):
-        return isinstance(a, int) and isinstance(b, int) and a == b
-    if a.value is None or b.value is None:
-        return False
-    if a.value == b.value:
-        return True
-    try:
-        return (a - b).value == "0"
-    except Exception:  # names that are no expressions
-        return False
-
-
-def same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:
-    """Whether two shapes are provably the same."""
-    return a is not None and b is not None and len(a) == len(b) and all(map(same_dimension, a, b))
 
 
 def _forget(value: ir.Value) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies, operands
-from onnx_subgraph.rewriting.fragment import Refused, same_dimension, same_shape
+from onnx_subgraph.model.shapes import same_dim, same_shape
+from onnx_subgraph.rewriting.fragment import Refused
 from onnx_subgraph.rewriting.outline import Outline
 
 DYING_LIMIT = 256
@@ -148,7 +149,7 @@ def _redirect(
 
 def _source(dim: int | ir.SymbolicDim, values: Iterable[ir.Value]) -> tuple[ir.Value, int] | None:
     """A value that has the dimension, and the axis it has there."""
-    return next(((v, i) for v in values for i, d in enumerate(v.shape or ()) if same_dimension(d, dim)), None)
+    return next(((v, i) for v in values for i, d in enumerate(v.shape or ()) if same_dim(d, dim)), None)
 
 
 def _is_before(liveness: Liveness, value: ir.Value, reader: ir.Node) -> bool:
