@@ -8,11 +8,12 @@ import sys
 
 if __name__ == "__main__":
     try:
-        from onnx_subgraph.cli import main
+        from onnx_subgraph.__main__ import main
+
+        sys.exit(main())
     except ModuleNotFoundError as error:
         print(
             f"cli.py: {error.name} is not installed here; run `pip install -e .` (or `make demo`, then .venv/bin/python cli.py)",
             file=sys.stderr,
         )
         sys.exit(2)
-    sys.exit(main())

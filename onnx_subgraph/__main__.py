@@ -1,8 +1,20 @@
-"""`python -m onnx_subgraph`: the same command line as the console script `onnx-subgraph`."""
+"""The command line as a program: `python -m onnx_subgraph`, the console script `onnx-subgraph` and `cli.py` of a checkout.
+
+It imports the command line where ^C is answered already, because importing takes longer than many a command.
+"""
 
 import sys
 
-from onnx_subgraph.cli import main
+
+def main() -> int:
+    """Runs the command line on `sys.argv[1:]` and gives its exit code: 0, 1 or 2."""
+    try:
+        from onnx_subgraph.cli import main as run
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted: nothing was written.\n")
+        return 2
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -350,6 +350,15 @@ def test_an_interrupt_of_which_an_import_makes_another_error_is_one(
         assert (result.code, result.out, result.err.strip()) == (2, "", "Interrupted: nothing more was written.")
 
 
+@pytest.mark.parametrize("program", [["-m", "onnx_subgraph"], [str(ROOT / "cli.py")]], ids=["module", "checkout"])
+def test_an_interrupt_while_the_command_line_is_imported_is_one_message(program: list[str], tmp_path: Path) -> None:
+    interrupted = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nsignal.raise_signal(signal.SIGINT)\n"
+    (tmp_path / "click.py").write_text(interrupted, encoding="utf-8")
+    paths = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, *program, "--help"], cwd=ROOT, env=paths, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", "Interrupted: nothing was written.")
+
+
 @POSIX
 def test_an_interrupt_in_text_that_is_executed_leads_to_the_exit_code_all_the_same(tmp_path: Path) -> None:
     """`python -m` ends by SIGINT, where a KeyboardInterrupt once passed through `exec` of text and was caught."""

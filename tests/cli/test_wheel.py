@@ -50,4 +50,4 @@ def test_the_package_says_its_license_and_command(wheel: Path) -> None:
     (info,) = wheel.glob("*.dist-info")
     assert "License-Expression: Apache-2.0" in (info / "METADATA").read_text(encoding="utf-8")
     assert (info / "licenses" / "LICENSE").is_file()
-    assert "onnx-subgraph = onnx_subgraph.cli:main" in (info / "entry_points.txt").read_text(encoding="utf-8")
+    assert "onnx-subgraph = onnx_subgraph.__main__:main" in (info / "entry_points.txt").read_text(encoding="utf-8")
