@@ -9,6 +9,7 @@ import ast
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
@@ -76,6 +77,7 @@ def read_definitions(data: Data, what: str = "let") -> tuple[tuple[str, Expressi
     return tuple(found.items())
 
 
+@lru_cache(maxsize=4096)
 def asks_presence(expression: Expression) -> bool:
     """Whether a sentence asks nothing but which optional parts are there, so that where it is false another form is meant."""
     asked = [n.left for n in ast.walk(expression.tree) if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.Is | ast.IsNot)]

@@ -18,12 +18,12 @@ from onnx_subgraph.matching.rearrangement import (
     REPEATING,
     Mismatch,
     Outcome,
+    fitted,
     normal_form,
     parse_recipe,
-    recipe_form,
-    solve,
+    steps_of,
 )
-from onnx_subgraph.matching.sizes import as_dim, as_size, shape_words, sizes
+from onnx_subgraph.matching.sizes import as_dim, as_size, sizes
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
 
@@ -99,6 +99,7 @@ def _rearranged(
             rank, "unknown rank" if result is None else f"rank {len(result)}", f"let the result have {rank}", of_rank=True
         )
         return
+    known = tuple((name, as_size(size)) for name, size in given.items())
     tried = False
     ways = chains(view, value, PRODUCERS[term.word]) if isinstance(value, ir.Value) else unscaled(view, value)
     for source, nodes in ways:
@@ -109,18 +110,11 @@ def _rearranged(
             found = "unknown rank" if start is None else f"rank {len(start)}"
             yield Mismatch(f"a source of {rank}", found, f"let the source have {rank}", of_rank=True)
             continue
-        known = {name: as_size(size) for name, size in given.items()}
-        named = solve([*zip(recipe.left, start, strict=True), *zip(recipe.right, result, strict=True)], known)
+        named = fitted(term.word, term.recipe, start, steps_of(nodes), result, known)
         if isinstance(named, Mismatch):
-            yield replace(named, found=f"{named.found}, from {shape_words(start)} to {shape_words(result)}", reached=len(nodes))
-            continue
-        repeats = any(n.op_type not in OPERATORS and n.op_type in REPEATING for n in nodes)
-        if repeats != (term.word == "repeat") or normal_form(source, nodes) != recipe_form(recipe, named):
-            found = f"another one, from {shape_words(start)} to {shape_words(result)}"
-            wanted = f'{term.word} "{term.recipe}"'
-            yield Mismatch(wanted, found, f"let it be {wanted}", reached=len(nodes))
-            continue
-        yield source, {n: as_dim(s) for n, s in named.items() if not n.isdigit()}, nodes
+            yield replace(named, reached=len(nodes))
+        else:
+            yield source, {n: as_dim(s) for n, s in named.items() if not n.isdigit()}, nodes
     if not tried:
         yield Mismatch(f'{term.word} "{term.recipe}"', "")
 
@@ -133,7 +127,8 @@ def _match_unchanged(view: View, value: ir.Value | Virtual) -> Iterator[Outcome 
     ways = [(current, tuple(reversed(passed))), *chains(view, value)]
     found = False
     for source, nodes in reversed(ways):
-        form = normal_form(source, nodes) if sizes(source) == sizes(value) else None
+        start = sizes(source)
+        form = normal_form(start, nodes) if start is not None and start == sizes(value) else None
         if form is not None and form[1] == tuple(range(len(form[1]))) and any(n.op_type in OPERATORS for n in nodes):
             found = True
             yield source, {}, nodes

@@ -137,7 +137,7 @@ class NormalPattern:
     primary: the result that matching starts from. others: the results that it does not reach, in order.
     statics: the names that must stand for constants, because a replacement uses them as attributes.
     provided: the results that a replacement of some target stands for; all other matched values are inner ones.
-    first: the sentences that no `let` has a part in; they are cheaper and come before it.
+    first: the sentences that no `let` has a part in; they are cheaper and come before it. last: the others.
     twins: the classes of interchangeable items of sums and products, see `onnx_subgraph.matching.twins`.
     structures: of every term, by its `id`: what the prefilter looks for (`onnx_subgraph.matching.structure`).
     constant: name → whether it must be constant, where a sentence says so outright (`a.is_constant`, `not x.is_constant`).
@@ -150,6 +150,7 @@ class NormalPattern:
     provided: frozenset[str]
     constant: Mapping[str, bool]
     first: tuple[Expression, ...]
+    last: tuple[Expression, ...]
     twins: Mapping[int, int]
     structures: Mapping[int, Structure]
 

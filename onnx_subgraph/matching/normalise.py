@@ -89,6 +89,7 @@ class _Normaliser:
             frozenset(self.roots),
             constant,
             tuple(s for s in self.pattern.where if derived.isdisjoint(_words(s.text))),
+            tuple(s for s in self.pattern.where if not derived.isdisjoint(_words(s.text))),
             twins(results, self.spoken | self.statics),
             structures(results, constant),
         )

@@ -8,15 +8,15 @@ two chains are the same rearrangement exactly when their normal forms are equal,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.sizes import ONE, Size, as_size, sizes, word_of
+from onnx_subgraph.matching.sizes import ONE, Size, as_size, shape_words, sizes, word_of
 from onnx_subgraph.matching.view import Virtual
 
 OPERATORS = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
@@ -76,10 +76,35 @@ def parse_recipe(text: str) -> Recipe:
     return Recipe(left, right)
 
 
-def normal_form(source: ir.Value, nodes: Iterable[ir.Node]) -> NormalForm | None:
-    """The normal form of the chain `nodes` that starts at `source`; None where a shape can't be factored."""
-    start, steps = sizes(source), _steps(nodes)
-    return None if start is None or steps is None else _followed(start, steps)
+def normal_form(start: tuple[Size, ...], nodes: Iterable[ir.Node]) -> NormalForm | None:
+    """The normal form of the chain `nodes` that starts at a value of these sizes; None where a shape can't be factored."""
+    steps = steps_of(nodes)
+    return None if steps is None else _followed(start, steps)
+
+
+@lru_cache(maxsize=1 << 12)
+def fitted(
+    word: str,
+    written: str,
+    start: tuple[Size, ...],
+    steps: tuple[Step, ...] | None,
+    result: tuple[Size, ...],
+    given: tuple[tuple[str, Size], ...],
+) -> Mapping[str, Size] | Mismatch:
+    """The sizes of the axes that a recipe names, where it is what these steps do; the layers of a model do the same steps.
+
+    word, written: the word and its recipe. steps: from axes of the sizes `start` to `result`. given: what is known already.
+    """
+    recipe = parse_recipe(written)
+    named = solve([*zip(recipe.left, start, strict=True), *zip(recipe.right, result, strict=True)], dict(given))
+    if isinstance(named, Mismatch):
+        return replace(named, found=f"{named.found}, from {shape_words(start)} to {shape_words(result)}")
+    form = None if steps is None else _followed(start, steps)
+    repeats = any(isinstance(step, Repetition) for step in steps or ())
+    if repeats != (word == "repeat") or form != recipe_form(recipe, named):
+        wanted = f'{word} "{written}"'
+        return Mismatch(wanted, f"another one, from {shape_words(start)} to {shape_words(result)}", f"let it be {wanted}")
+    return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +128,8 @@ class Repetition:
 Step = Permutation | Repetition | tuple[Size, ...]
 
 
-def _steps(nodes: Iterable[ir.Node]) -> list[Step] | None:
+def steps_of(nodes: Iterable[ir.Node]) -> tuple[Step, ...] | None:
+    """What each node of a chain does; None where a shape is not known."""
     steps: list[Step] = []
     for node in nodes:
         result = sizes(node.outputs[0])
@@ -115,10 +141,12 @@ def _steps(nodes: Iterable[ir.Node]) -> list[Step] | None:
             steps.append(Repetition(result, node.op_type == "Expand"))
         else:
             steps.append(result)
-    return steps
+    return tuple(steps)
 
 
-def _followed(start: tuple[Size, ...], steps: Iterable[Step]) -> NormalForm | None:
+@lru_cache(maxsize=1 << 12)
+def _followed(start: tuple[Size, ...], steps: tuple[Step, ...]) -> NormalForm | None:
+    """The normal form of a chain; the layers of a model lay out the same shapes again."""
     atoms = [_Atom(size) for size in start]
     axes: list[list[_Atom]] = [[a] for a in atoms]
     for step in steps:
@@ -184,8 +212,8 @@ def rearrangements(
     nodes: list[ir.Node] = []
     source: ir.Value | None = value
     while source is not None and len(nodes) <= LONGEST:
-        start, steps = sizes(source), _steps(nodes)
-        form = None if start is None or steps is None else _followed(start, [*steps, *taken])
+        start, steps = sizes(source), steps_of(nodes)
+        form = None if start is None or steps is None else _followed(start, (*steps, *taken))
         if form is None:
             return
         yield Rearrangement(source, *form, result)

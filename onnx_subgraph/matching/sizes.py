@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import onnx_ir as ir
@@ -42,20 +42,18 @@ def sizes(value: ir.Value) -> tuple[Size, ...] | None:
     """The size of each axis of `value`, None where its rank is not known; an unknown size is equal to itself alone."""
     if value.shape is None:
         return None
-    return tuple(_size(d, f"?{id(value)}.{i}") for i, d in enumerate(value.shape))
+    dims = (d if isinstance(d, int) else d.value for d in value.shape)
+    return tuple([Size(1, (f"?{id(value)}.{i}",)) if d is None else _size(d) for i, d in enumerate(dims)])
 
 
-def _size(dim: Any, unknown: str) -> Size:
-    """The size that a dimension has; unknown: what stands for it where it has no name."""
+@lru_cache(maxsize=1 << 12)
+def _size(dim: int | str) -> Size:
+    """The size of an axis that has a number or a name."""
     if isinstance(dim, int):
         return Size(dim)
-    text = dim.value
-    if text is None:
-        return Size(1, (unknown,))
-    return Size(1, (text,)) if text.isidentifier() else _factored(text)
+    return Size(1, (dim,)) if dim.isidentifier() else _factored(dim)
 
 
-@cache
 def _factored(text: str) -> Size:
     """An expression as a monomial: `64*past + 64*seq` is 64 times the symbol `past + seq`."""
     import sympy
@@ -90,7 +88,9 @@ def word_of(size: Size) -> str:
 
 def as_size(bound: Any) -> Size:
     """What an axis is bound to, as a size."""
-    return Size(bound) if isinstance(bound, int) else _size(bound, "?")
+    if isinstance(bound, int):
+        return Size(bound)
+    return Size(1, ("?",)) if bound.value is None else _size(bound.value)
 
 
 def as_dim(size: Size) -> int | ir.SymbolicDim:

@@ -85,14 +85,13 @@ def _is_omitted(matcher: Matcher, name: Name, state: State) -> bool:
 def _accept(matcher: Matcher, state: State) -> Match | None:
     """The match, when every `let` can be worked out, every sentence of `where` is true, and its inside is its own."""
     bindings = _Bindings(matcher, state)
-    sentences = matcher.normal.pattern.where
-    if not all(map(bindings.holds, matcher.normal.first)) or not all(
-        bindings.define(name, expression) for name, expression in matcher.normal.pattern.let
-    ):
-        return None
-    if not all(bindings.holds(s) for s in sentences if s not in matcher.normal.first):
-        return None
-    return _with_own_inside(matcher, state, bindings.values)
+    normal = matcher.normal
+    true = (
+        all(map(bindings.holds, normal.first))
+        and all(bindings.define(name, expression) for name, expression in normal.pattern.let)
+        and all(map(bindings.holds, normal.last))
+    )
+    return _with_own_inside(matcher, state, bindings.values) if true else None
 
 
 class _Bindings:
@@ -103,9 +102,15 @@ class _Bindings:
         self._matcher = matcher
         self._state = state
         self._root = self.values.get(matcher.normal.primary.name)
+        self._facts: dict[str, object] = {}
 
     def __call__(self, name: str) -> object:
         """The facts of what a name stands for."""
+        if name not in self._facts:
+            self._facts[name] = self._facts_of(name)
+        return self._facts[name]
+
+    def _facts_of(self, name: str) -> object:
         value, view = self.values.get(name), self._matcher.view
         if isinstance(value, ir.Value):
             if ("axes", name) in self._state.bindings:
@@ -128,6 +133,7 @@ class _Bindings:
         """Let a name of `let` stand for its value; whether it has one."""
         try:
             self.values[name] = definition(expression, self)
+            self._facts.pop(name, None)
         except UnknownFact as unknown:
             text = str(unknown)
             self._fail(f"`{name} = {expression}`", expression, lambda: unknown_sentence(expression, text))
