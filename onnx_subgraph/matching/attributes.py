@@ -16,10 +16,11 @@ import onnx_ir as ir
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.axis import numbered, same_axes
+from onnx_subgraph.matching.numbering import axes_rank
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import ROUNDED, View, Virtual, close
 from onnx_subgraph.model.gaps import DECLARE
-from onnx_subgraph.operators import Schema, counts_in_result, history, is_axis, is_ordered
+from onnx_subgraph.operators import Schema, history, is_axis, is_ordered
 
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
 _PLAIN = (int, float, tuple)
@@ -55,7 +56,7 @@ def match_static(
             state = state.bind(wanted.name, actual)
             continue
         if is_axis(name):
-            actual = numbered(actual, axes_rank(inputs, node), ordered=is_ordered(identity[1]))
+            actual = numbered(actual, axes_rank(node), ordered=is_ordered(identity[1]))
         outcome = _match_keyword(name, wanted, actual, state)
         if isinstance(outcome, Mismatch):
             return outcome
@@ -130,7 +131,7 @@ class _Statics:
         if spec is None:
             return None
         if self.node.op_type == "Transpose" and name == "perm":
-            rank = axes_rank(tuple(self.node.inputs), self.node)
+            rank = axes_rank(self.node)
             return None if rank is None else tuple(reversed(range(rank)))
         return spec.default
 
@@ -143,7 +144,7 @@ class _Statics:
     def not_at_default(self, name: str) -> Mismatch | None:
         """None where an attribute says what its absence says."""
         attribute, default = self.given[name], self._default(name)
-        if _is_default(name, read_attribute(attribute), default, axes_rank(self.inputs, self.node)):
+        if _is_default(name, read_attribute(attribute), default, axes_rank(self.node)):
             return None
         spec = None if self.schema is None else self.schema.attributes.get(name)
         written = None if spec is None else spec.default
@@ -254,14 +255,6 @@ def _is_single(identity: tuple[str, str], name: str) -> bool:
     names = (name, _RENAMED.get((operator, name), name))
     kinds = (s.attributes[n].type for s in history(operator, domain) for n in names if n in s.attributes)
     return any(str(kind).rpartition(".")[2] in ("FLOAT", "INT") for kind in kinds)
-
-
-def axes_rank(inputs: Inputs, node: ir.Node) -> int | None:
-    """The rank that axes of `node` count in; None where it is not known."""
-    value = node.outputs[0] if counts_in_result(node.op_type) else (inputs[0] if inputs else None)
-    if isinstance(value, Virtual):
-        value = node.inputs[0]
-    return value.shape.rank() if value is not None and value.shape is not None else None
 
 
 def _equal(name: str, a: Any, b: Any) -> bool:

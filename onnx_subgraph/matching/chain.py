@@ -52,15 +52,8 @@ class Factorings:
         self._reach: dict[tuple[ir.Value, int, bool], int] = {}
         self._heads: dict[tuple[ir.Value, bool], Heads | None] = {}
 
-    def product(self, value: ir.Value, limit: int, least: int = 0) -> tuple[Factoring, ...]:
-        """The factorings of `value` as a product of `least` to `limit` items (counted with multiplicity), smallest first."""
-        return self._factorings(value, limit, least, product=True)
-
-    def sum(self, value: ir.Value, limit: int, least: int = 0) -> tuple[Factoring, ...]:
-        """The factorings of `value` as a sum of `least` to `limit` items, smallest first."""
-        return self._factorings(value, limit, least, product=False)
-
-    def _factorings(self, value: ir.Value, limit: int, least: int, *, product: bool) -> tuple[Factoring, ...]:
+    def __call__(self, value: ir.Value, limit: int, least: int = 0, *, product: bool) -> tuple[Factoring, ...]:
+        """The factorings of `value` as a product or sum of `least` to `limit` items (with multiplicity), smallest first."""
         key = (value, limit, least, product)
         known = self._known.get(key)
         if known is None:
@@ -72,7 +65,7 @@ class Factorings:
         if isinstance(item, Virtual):
             return None, ()
         source, passed, _ = self.look(item)
-        return (self.view.product(source) if product else self.view.sum(source)), passed
+        return self.view.expanded(source, product=product), passed
 
     def heads(self, value: ir.Value, *, product: bool) -> Heads | None:
         """The operators that compute what can be an item of `value`; None where they may be any."""
@@ -89,7 +82,7 @@ class Factorings:
             source, _, node = self.look(pending.pop())
             if node is not None:
                 found.add((node.domain, node.op_type))
-            step = self.view.product(source) if product else self.view.sum(source)
+            step = self.view.expanded(source, product=product)
             if step is None:
                 continue
             for item, _ in (*step.items, *step.scalars):

@@ -91,7 +91,7 @@ class Explorer(Matcher):
         """
         items, is_product = _items(term), isinstance(term, Product)
         limit = len(items) + 2
-        factorings = self.factorings.product(value, limit) if is_product else self.factorings.sum(value, limit)
+        factorings = self.factorings(value, limit, product=is_product)
         for factoring in factorings:
             for item, rest in _without_one(factoring):
                 for reached in assigned(self, items, rest, state.visit(factoring.nodes), is_product):

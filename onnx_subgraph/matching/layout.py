@@ -12,17 +12,8 @@ from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.recipe import UNCHANGED
 from onnx_subgraph.matching.normal import Layout
 from onnx_subgraph.matching.parts import match_split
-from onnx_subgraph.matching.rearrangement import (
-    LONGEST,
-    OPERATORS,
-    REPEATING,
-    Mismatch,
-    Outcome,
-    fitted,
-    normal_form,
-    parse_recipe,
-    steps_of,
-)
+from onnx_subgraph.matching.rearrangement import LONGEST, OPERATORS, REPEATING, Outcome, fitted, normal_form, steps_of
+from onnx_subgraph.matching.recipe import Mismatch, parse_recipe
 from onnx_subgraph.matching.sizes import as_dim, as_size, sizes
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual

@@ -35,8 +35,8 @@ from onnx_subgraph.matching.normal import (
     counts,
     structure_of,
 )
+from onnx_subgraph.matching.numbering import axes_rank
 from onnx_subgraph.matching.prefilter import Prefilter
-from onnx_subgraph.matching.rearrangement import Mismatch
 from onnx_subgraph.matching.reasons import (
     another_node,
     another_operator,
@@ -47,6 +47,7 @@ from onnx_subgraph.matching.reasons import (
     other_inputs,
     words,
 )
+from onnx_subgraph.matching.recipe import Mismatch
 from onnx_subgraph.matching.state import NODE, State
 from onnx_subgraph.matching.structure import Items, Structure
 from onnx_subgraph.matching.view import View, Virtual, close
@@ -208,7 +209,7 @@ class Matcher:
             return
         after, positional = outcome
         for name in term.axes:
-            after = after.bind(("axes", name), attributes.axes_rank(inputs, node))
+            after = after.bind(("axes", name), axes_rank(node))
         yield from self._operands(term, identity, positional, value, after)
 
     def _identified(self, term: Operation, node: ir.Node, identity: tuple[str, str], value: Target, state: State) -> State | None:

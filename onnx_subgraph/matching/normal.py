@@ -254,8 +254,6 @@ def structure_of(term: Normal, constant: Mapping[str, bool], known: Mapping[int,
 
 def structures(roots: Iterable[Normal], constant: Mapping[str, bool]) -> Mapping[int, Structure]:
     """The structure of every term in `roots`, by the `id` of the term."""
-    from onnx_subgraph.matching.normal import walk
-
     known: dict[int, Structure] = {}
     for root in roots:
         for term in reversed(list(walk(root))):  # what is inside comes first

@@ -10,7 +10,8 @@ import onnx_ir as ir
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.matching.normal import Layout
-from onnx_subgraph.matching.rearrangement import Mismatch, Outcome
+from onnx_subgraph.matching.rearrangement import Outcome
+from onnx_subgraph.matching.recipe import Mismatch
 from onnx_subgraph.matching.sizes import Size, shape_words, sizes, word_of
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View

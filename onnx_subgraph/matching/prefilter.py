@@ -24,7 +24,8 @@ from onnx_subgraph.matching.equalities import (
     SUM_OPERATORS,
     standing_for,
 )
-from onnx_subgraph.matching.rearrangement import OPERATORS, parse_recipe
+from onnx_subgraph.matching.rearrangement import OPERATORS
+from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.structure import Absent, Alternatives, Anything, Applied, Items, Structure, Word
 from onnx_subgraph.matching.view import View, Virtual
 
@@ -192,10 +193,10 @@ def variants(factorings: Factorings, wanted: Items, value: ir.Value) -> Iterator
     Where nothing is said of constants, a factoring's constants are ordinary items; a constant that has a name must be there.
     """
     view, source = factorings.view, factorings.look(value).value
-    if not wanted.is_empty and (view.product(source) if wanted.is_product else view.sum(source)) is None:
+    if not wanted.is_empty and view.expanded(source, product=wanted.is_product) is None:
         return
     count, neutral = len(wanted.items), 1.0 if wanted.is_product else 0.0
-    found = factorings.product(value, wanted.most, count) if wanted.is_product else factorings.sum(value, wanted.most, count)
+    found = factorings(value, wanted.most, count, product=wanted.is_product)
     if wanted.has_scalar:  # a scale takes all the scalars that there are, those inside the operands first
         found = tuple(sorted(found, key=lambda factoring: -len(factoring.nodes)))
     for factoring in found:

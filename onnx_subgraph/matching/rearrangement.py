@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.sizes import ONE, Size, as_size, shape_words, sizes, word_of
+from onnx_subgraph.matching.recipe import Mismatch, Recipe, parse_recipe, solve
+from onnx_subgraph.matching.sizes import ONE, Size, as_size, shape_words, sizes
 from onnx_subgraph.matching.view import Virtual
 
 OPERATORS = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
@@ -26,21 +27,6 @@ LONGEST = 12
 """A bound on the length of a chain; exporters write two or three."""
 Outcome = tuple["ir.Value | Virtual", Mapping[str, Any], tuple[ir.Node, ...]]
 """What a word of layout was made of, the axes that are then bound, and the nodes between."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """Why a chain is not the rearrangement that the pattern asks for.
-
-    change: what would make it one, where that is plain. reached: how many nodes of the chain there are, where it is of the right
-    ranks. of_rank: whether it is of how many axes a value is.
-    """
-
-    expected: str
-    found: str
-    change: str = ""
-    reached: int = 0
-    of_rank: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -57,23 +43,6 @@ class _Atom:
 
 NormalForm = tuple[tuple[Size, ...], tuple[int, ...]]
 """The sizes of the atoms in source order, and the order in which the result has them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """An einops recipe: the names that make up each axis, before and after; an axis of size 1 has none."""
-
-    left: tuple[tuple[str, ...], ...]
-    right: tuple[tuple[str, ...], ...]
-
-
-@cache
-def parse_recipe(text: str) -> Recipe:
-    """A checked recipe, `"b s (h d) -> b h s d"`, read by einops' own parser."""
-    from einops.parsing import ParsedExpression
-
-    left, right = (tuple(tuple(axis) for axis in ParsedExpression(side).composition) for side in text.split("->"))
-    return Recipe(left, right)
 
 
 def normal_form(start: tuple[Size, ...], nodes: Iterable[ir.Node]) -> NormalForm | None:
@@ -294,32 +263,3 @@ def recipe_form(recipe: Recipe, named: Mapping[str, Size]) -> NormalForm:
     """The normal form of an einops recipe whose axes have the sizes `named`."""
     atoms = {name: _Atom(named[name]) for axis in (*recipe.left, *recipe.right) for name in axis}
     return _canonical([atoms[n] for axis in recipe.left for n in axis], [atoms[n] for axis in recipe.right for n in axis])
-
-
-def solve(equations: Iterable[tuple[tuple[str, ...], Size]], known: Mapping[str, Size]) -> dict[str, Size] | Mismatch:
-    """The size of each named axis, from the sizes of the axes that they make up and what is known already."""
-    found = dict(known)
-    lines = list(equations)
-    for _ in range(len(lines) + 1):
-        for names, size in lines:
-            unknown = [n for n in names if n not in found]
-            rest: Size | None = size
-            for name in names:
-                if name in found and rest is not None:
-                    rest = rest.over(found[name])
-            if rest is None:
-                return _unsolved(names, size, found)
-            if len(unknown) == 1:
-                found[unknown[0]] = rest
-            elif not unknown and rest != ONE:
-                return _unsolved(names, size, found)
-    missing = [n for names, _ in lines for n in names if n not in found]
-    return Mismatch(f"a size for {', '.join(missing)}", "a shape that can't be factored") if missing else found
-
-
-def _unsolved(names: tuple[str, ...], size: Size, known: Mapping[str, Size]) -> Mismatch:
-    """An axis whose size is not what the sizes of its parts make."""
-    said = ", ".join(f"{name} is {word_of(known[name])}" for name in names if name in known)
-    axis = names[0] if len(names) == 1 else f"({' '.join(names)})"
-    change = "write the sizes of the Reshape as constants, or fix those of the inputs" if size.symbols else ""
-    return Mismatch(f"an axis {axis}, where {said}" if said else f"an axis {axis}", f"size {word_of(size)}", change)

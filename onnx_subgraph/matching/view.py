@@ -179,6 +179,10 @@ class View:
             self._sums[value] = self._expand_sum(value)
         return self._sums[value]
 
+    def expanded(self, value: ir.Value, *, product: bool) -> Expansion | None:
+        """`value` as one step of a product or of a sum, or None."""
+        return self.product(value) if product else self.sum(value)
+
     def _expand_product(self, value: ir.Value) -> Expansion | None:
         node = self.producer(value)
         if node is None or node.domain:

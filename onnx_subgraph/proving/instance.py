@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.pattern import Example, Pattern
-from onnx_subgraph.matching.rearrangement import parse_recipe
+from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.operators import Schema, schema
 from onnx_subgraph.proving import layout
 from onnx_subgraph.proving.draw import draw

@@ -15,7 +15,8 @@ import onnx_ir as ir
 
 from onnx_subgraph.language.term import Operator, Rearrange, Term
 from onnx_subgraph.matching.match import Binding
-from onnx_subgraph.matching.rearrangement import OPERATORS, Rearrangement, parse_recipe, rearrangements, source_sizes
+from onnx_subgraph.matching.rearrangement import OPERATORS, Rearrangement, rearrangements, source_sizes
+from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.sizes import Size
 from onnx_subgraph.operators import Schema
 from onnx_subgraph.rewriting.attribute import Lookup, plain, static

@@ -1,0 +1,70 @@
+"""A recipe of einops, and the sizes of the axes that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from onnx_subgraph.matching.sizes import ONE, Size, word_of
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why a chain is not the rearrangement that the pattern asks for.
+
+    change: what would make it one, where that is plain. reached: how many nodes of the chain there are, where it is of the right
+    ranks. of_rank: whether it is of how many axes a value is.
+    """
+
+    expected: str
+    found: str
+    change: str = ""
+    reached: int = 0
+    of_rank: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """An einops recipe: the names that make up each axis, before and after; an axis of size 1 has none."""
+
+    left: tuple[tuple[str, ...], ...]
+    right: tuple[tuple[str, ...], ...]
+
+
+@cache
+def parse_recipe(text: str) -> Recipe:
+    """A checked recipe, `"b s (h d) -> b h s d"`, read by einops' own parser."""
+    from einops.parsing import ParsedExpression
+
+    left, right = (tuple(tuple(axis) for axis in ParsedExpression(side).composition) for side in text.split("->"))
+    return Recipe(left, right)
+
+
+def solve(equations: Iterable[tuple[tuple[str, ...], Size]], known: Mapping[str, Size]) -> dict[str, Size] | Mismatch:
+    """The size of each named axis, from the sizes of the axes that they make up and what is known already."""
+    found = dict(known)
+    lines = list(equations)
+    for _ in range(len(lines) + 1):
+        for names, size in lines:
+            unknown = [n for n in names if n not in found]
+            rest: Size | None = size
+            for name in names:
+                if name in found and rest is not None:
+                    rest = rest.over(found[name])
+            if rest is None:
+                return _unsolved(names, size, found)
+            if len(unknown) == 1:
+                found[unknown[0]] = rest
+            elif not unknown and rest != ONE:
+                return _unsolved(names, size, found)
+    missing = [n for names, _ in lines for n in names if n not in found]
+    return Mismatch(f"a size for {', '.join(missing)}", "a shape that can't be factored") if missing else found
+
+
+def _unsolved(names: tuple[str, ...], size: Size, known: Mapping[str, Size]) -> Mismatch:
+    """An axis whose size is not what the sizes of its parts make."""
+    said = ", ".join(f"{name} is {word_of(known[name])}" for name in names if name in known)
+    axis = names[0] if len(names) == 1 else f"({' '.join(names)})"
+    change = "write the sizes of the Reshape as constants, or fix those of the inputs" if size.symbols else ""
+    return Mismatch(f"an axis {axis}, where {said}" if said else f"an axis {axis}", f"size {word_of(size)}", change)
