@@ -12,6 +12,7 @@ from pathlib import Path
 from onnx_subgraph.language.formulas import built_in_formulas, used_formulas
 from onnx_subgraph.language.library import Header, Library, headers, load_patterns
 from onnx_subgraph.language.operator import CanonicalOperator
+from onnx_subgraph.language.shared import source_of
 from onnx_subgraph.report.listing import formula, shared
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,7 +43,7 @@ OPERATORS_INTRODUCTION = """\
 What formulas raise to, and what stands for it on each target. [language.md](language.md#canonical-operators) says how to read
 them. With `--target function` a fused model holds these operators, in the domain `onnx_subgraph`, with their definitions.
 
-<!-- Written by `python docs/catalogue.py` from the files in patterns/operators/. -->
+<!-- Written by `python docs/catalogue.py` from their files in patterns/. -->
 """
 
 
@@ -81,10 +82,10 @@ def page() -> str:
 
 def _entry(header: Header) -> str:
     file = Path(header.file)
-    source = formula(file.read_text(encoding="utf-8"))
+    source = formula(source_of(file, header.id))
     shown = "\n".join(line for line in source.splitlines() if not line.startswith("summary:"))
     where = file.relative_to(ROOT).as_posix()
-    names = ", ".join(f"[{f}](#formulas)" for f in used_formulas(file))
+    names = ", ".join(f"[{f}](#formulas)" for f in used_formulas(file, header.id))
     uses = f" Uses {names}." if names else ""
     return f"### {header.id}\n\n{header.summary}. [{where}](../{where}){uses}\n\n```yaml\n{shown}\n```\n"
 

@@ -22,6 +22,7 @@ def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool
     from onnx_subgraph.cli.terminal import show_json, show_text, warn, width
     from onnx_subgraph.language.formulas import used_formulas
     from onnx_subgraph.language.library import headers, part_of, renamed, unknown_id
+    from onnx_subgraph.language.shared import source_of
 
     known = headers(patterns)
     if pattern is None:
@@ -40,14 +41,14 @@ def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool
     header = next((header for header in known if header.id == current), None)
     if header is None:
         raise unknown_id(pattern, (header.id for header in known))
-    source = Path(header.file).read_text(encoding="utf-8")
+    source, used = source_of(Path(header.file), header.id), used_formulas(Path(header.file), header.id)
     if as_json:
         from onnx_subgraph.report import json
 
-        formulas = {str(formula): formula.text for formula in used_formulas(Path(header.file))}
+        formulas = {str(formula): formula.text for formula in used}
         show_json({**json.header(header), "source": source, "formulas": formulas})
     else:
         from onnx_subgraph.report import listing
 
-        show_text(listing.pattern(header, source, used_formulas(Path(header.file))))
+        show_text(listing.pattern(header, source, used))
     return 0

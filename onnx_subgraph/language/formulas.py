@@ -14,6 +14,7 @@ from pathlib import Path
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.formula import Formula, Formulas, uses
+from onnx_subgraph.language.shared import fields_of
 from onnx_subgraph.language.source import Data, Fields, Kind, Scalar, read_file, read_text
 from onnx_subgraph.language.syntax import RESERVED, read_formula
 from onnx_subgraph.language.term import Apply, Variable, walk
@@ -40,10 +41,10 @@ def formulas_for(path: Path) -> Formulas:
     return found
 
 
-def used_formulas(path: Path) -> tuple[Formula, ...]:
-    """The formulas that the pattern file `path` uses, those that these use included, in the order of their definition."""
+def used_formulas(path: Path, identity: str) -> tuple[Formula, ...]:
+    """The formulas that a pattern of the file `path` uses, those that these use included, in the order of their definition."""
     known = formulas_for(path)
-    data = read_file(path).get("match")
+    data = fields_of(path, identity).get("match")
     found: dict[str, None] = {}
     pending = [data.text] if isinstance(data, Scalar) else []
     while pending:

@@ -21,6 +21,7 @@ from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.operator_reading import operator_of
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import check_keys, pattern_of, read_id, read_summary, read_targets
+from onnx_subgraph.language.shared import formulas_of
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
 from onnx_subgraph.paths import StrPath, several
 
@@ -129,11 +130,13 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
 
 
 def _told_apart(files: Iterable[tuple[Path, Fields]]) -> tuple[list[tuple[Path, Fields]], list[tuple[Path, Fields]]]:
-    """The files of patterns, and those of canonical operators."""
+    """The patterns, and the files of canonical operators, whose formulas are patterns, too."""
     formulas: list[tuple[Path, Fields]] = []
     operators: list[tuple[Path, Fields]] = []
     for path, fields in files:
-        (operators if fields.get("operator") is not None else formulas).append((path, fields))
+        is_operator = fields.get("operator") is not None
+        operators += [(path, fields)] if is_operator else []
+        formulas += [(path, one) for one in (formulas_of(fields) if is_operator else (fields,))]
     return formulas, operators
 
 
@@ -206,8 +209,8 @@ def _unique(files: Iterable[Path]) -> list[tuple[Path, Fields]]:
     read: list[tuple[Path, Fields]] = []
     for path in files:
         fields = read_file(path)
-        name = fields.get("id")
-        if isinstance(name, Scalar):
+        names = (one.get("id") for one in (fields, *formulas_of(fields)))
+        for name in (name for name in names if isinstance(name, Scalar)):
             if name.text in places:
                 hint = "rename one of the two, file and id"
                 raise PatternError(f"the id `{name.text}` is taken by {places[name.text]}", span=name.span, hint=hint)

@@ -34,7 +34,10 @@ Definitions = tuple[tuple[str, Expression], ...]
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """What stands for a canonical operator. without: the arguments that it can't take, of which none may be given."""
+    """What stands for a canonical operator. without: the arguments that it can't take.
+
+    Of a formula that gives such an input it is none; where it gives such an attribute, only where that is absent in the match.
+    """
 
     block: Block
     without: frozenset[str] = frozenset()
@@ -88,9 +91,10 @@ class Raised:
     def lowered(self, target: str) -> tuple[Block, ...]:
         """The replacements for a target: the formula's own lines, with what stands for the operator."""
         lowerings = self.operator.lowerings.get(target, ())
-        return tuple(self._expanded(one.block) for one in lowerings if one.without.isdisjoint(self.arguments))
+        inputs = frozenset(self.operator.inputs).intersection(self.arguments)
+        return tuple(self._expanded(one.block, one.without) for one in lowerings if one.without.isdisjoint(inputs))
 
-    def _expanded(self, block: Block) -> Block:
+    def _expanded(self, block: Block, without: frozenset[str]) -> Block:
         operator = self.operator
         results = dict(zip(_results(operator.definition), self.call.names, strict=True))
         names = {name: operator.prefix + name for name in (*operator.inputs, *operator.attributes, *dict(operator.let))}
@@ -105,7 +109,8 @@ class Raised:
             Assignment(tuple(names.get(n, n) for n in line.names), _renamed(line.term, names, operator.prefix), line.span)
             for line in block
         )
-        return Block((*self.before, *inputs, *lines, *self.after))
+        absent = frozenset(operator.prefix + name for name in without & operator.attributes.keys())
+        return Block((*self.before, *inputs, *lines, *self.after), absent)
 
 
 def read_raised(block: Block, known: Mapping[str, CanonicalOperator]) -> Raised:

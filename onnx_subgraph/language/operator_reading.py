@@ -21,7 +21,7 @@ from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
 
 LOWERED = tuple(target for target in TARGETS if target != "function")
-KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *LOWERED)
+KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *LOWERED, "formulas")
 """The keys of an operator's file, in the order they are usually written."""
 _NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 _PARAMETER = re.compile(r"([a-z][a-z0-9_]*)(\?)?")

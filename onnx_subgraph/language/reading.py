@@ -132,7 +132,7 @@ def read_id(fields: Fields, path: Path) -> str:
     if _ID.fullmatch(scalar.text) is None:
         hint = "write lower-case words joined by `-`, such as `layer-normalization`"
         raise PatternError(f"`{scalar.text}` is not an id", span=scalar.span, hint=hint)
-    if path.stem != scalar.text.replace("-", "_"):
+    if path.stem != scalar.text.replace("-", "_") and fields.span.line == 1:  # further down stand the formulas of an operator
         wanted = f"{scalar.text.replace('-', '_')}.yaml"
         hint = f"name the file `{wanted}`, or write `id: {path.stem.replace('_', '-')}`"
         raise PatternError(f"the id `{scalar.text}` does not fit the file's name", span=scalar.span, hint=hint)

@@ -177,9 +177,13 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The lines of a `match` or `replace`, in the order written; a name is assigned once, before it is used."""
+    """The lines of a `match` or `replace`, in the order written; a name is assigned once, before it is used.
+
+    without: the names that must be absent in a match for this replacement to stand for it.
+    """
 
     assignments: tuple[Assignment, ...]
+    without: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[Assignment]:
         return iter(self.assignments)

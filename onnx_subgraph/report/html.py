@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnx_subgraph.errors import UsageError
+from onnx_subgraph.errors import PatternError, UsageError
 from onnx_subgraph.expectation.check import bytes_text
+from onnx_subgraph.language.shared import source_of
 from onnx_subgraph.model.files import size_on_disk
 from onnx_subgraph.report import blame, grouping, listing, own
 from onnx_subgraph.report.alike import alike
@@ -28,6 +29,7 @@ from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
     from onnx_subgraph.language.library import Library
+    from onnx_subgraph.language.pattern import Pattern
     from onnx_subgraph.report.entry import Entry
     from onnx_subgraph.rewriting.excerpt import Excerpt
     from onnx_subgraph.rewriting.rewrite import Rewrite
@@ -232,7 +234,7 @@ def _size(path: Path | None) -> int | None:
 
 def _section(fusion: grouping.Fusion, library: Library) -> Section:
     pattern = next((pattern for pattern in library.patterns if pattern.id == fusion.pattern), None)
-    source = _source(pattern.file) if pattern is not None else ""
+    source = _source(pattern) if pattern is not None else ""
     looks = [_look(group.sites, drawn=number < MOST_DRAWN) for number, group in enumerate(alike(fusion.sites))]
     return Section(
         fusion=fusion,
@@ -255,10 +257,10 @@ def _own(work: OwnWork) -> tuple[OwnWork, str, list[own.ByOperator], list[own.By
     return work, own.summary(work), list(own.by_operator(work)), list(own.by_pattern(work))
 
 
-def _source(file: str) -> str:
+def _source(pattern: Pattern) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8")
-    except OSError:  # deleted since it was loaded
+        return source_of(Path(pattern.file), pattern.id)
+    except (OSError, PatternError):  # deleted or changed since it was loaded
         return ""
 
 

@@ -176,7 +176,8 @@ def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None],
     if target == "function" or isinstance(match.selector, Builder):
         return [((None,), False)]
     order = ("onnxruntime", "standard") if target == "onnxruntime" else (target,)
-    return [(blocks, t != target) for t in order if (blocks := pattern.blocks(t))]
+    taken = {t: [b for b in pattern.blocks(t) if all(match.bindings.get(n) is None for n in b.without)] for t in order}
+    return [(blocks, t != target) for t, blocks in taken.items() if blocks]
 
 
 def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -> Plan:

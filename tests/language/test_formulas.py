@@ -8,7 +8,7 @@ import pytest
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language.formulas import built_in_formulas, parse_formulas, used_formulas
-from onnx_subgraph.language.library import built_in_packs, load_patterns, pattern_files
+from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.language.source import Scalar
 from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.term import Block
@@ -161,6 +161,6 @@ def test_a_pattern_of_ones_own_uses_built_in_formulas(tmp_path: Path) -> None:
 
 
 def test_every_built_in_formula_is_used_by_several_patterns() -> None:
-    users = [used_formulas(file) for folder in built_in_packs() for file in pattern_files(folder)]
+    users = [used_formulas(Path(pattern.file), pattern.id) for pattern in load_patterns().patterns]
     for formula in built_in_formulas().values():
         assert sum(formula in used for used in users) > 1, formula

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from onnx_subgraph.errors import PatternError
-from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.language.library import headers, load_patterns
 from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.operator_reading import operator_of
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import parse_pattern
+from onnx_subgraph.language.shared import source_of
 from onnx_subgraph.language.source import read_text
 
 SWISH = """\
@@ -151,3 +152,88 @@ def test_a_pack_brings_an_operator_and_formulas_for_it(tmp_path: Path) -> None:
     (tmp_path / "pack.yaml").write_text("name: mine\n", encoding="utf-8")
     library = load_patterns(tmp_path, built_in=False)
     assert [p.id for p in library.patterns] == ["wide-swish"] and list(library.operators) == ["Swish"]
+
+
+SEVERAL = """\
+formulas:
+  match: |
+    inner = k * x
+    s = Sigmoid(inner)
+    y = x * s
+  where:
+    - k > 0
+  let: |
+    alpha = k
+    double = None if two is None else 1
+  raises: |
+    wide = onnx_subgraph.Swish(x, alpha=alpha, twice=double)
+    y = Identity(wide)
+  example: {x: "float32[2, 8]", k: 1.5, two: 2.0}
+  each:
+    - id: plain-swish
+      summary: x · σ(k · x)
+      raises: y = wide
+    - id: double-swish
+      summary: two · x · σ(k · x), computed from a quotient
+      match: |
+        inner = x / k
+        y = x * s * two
+      where: two == 2
+      let: alpha = 1 / k
+"""
+
+
+def several(tmp_path: Path, text: str = SEVERAL) -> tuple[Pattern, ...]:
+    (tmp_path / "swish.yaml").write_text(SWISH + text, encoding="utf-8")
+    return load_patterns([tmp_path], built_in=False).patterns
+
+
+def test_formulas_in_an_operators_file_share_what_they_do_not_say(tmp_path: Path) -> None:
+    """A line of a formula's own takes the place of the shared one; what only another formula has is absent."""
+    plain, double = several(tmp_path)
+    assert [str(p.match).splitlines() for p in (plain, double)] == [
+        ["inner = k * x", "s = Sigmoid(inner)", "y = x * s"],
+        ["inner = x / k", "s = Sigmoid(inner)", "y = x * s * two"],
+    ]
+    assert [[str(e) for e in p.where] for p in (plain, double)] == [["k > 0"], ["k > 0", "two == 2"]]
+    lets = [{name: str(e) for name, e in p.let} for p in (plain, double)]
+    assert (lets[0]["two"], lets[0]["alpha"], "two" in lets[1], lets[1]["alpha"]) == ("None", "k", False, "1 / k")
+    assert [set(p.example) for p in (plain, double)] == [{"x", "k"}, {"x", "k", "two"}]
+    assert [str(p.raised.after[-1]) for p in (plain, double) if p.raised] == ["y = wide", "y = Identity(wide)"]
+    assert [(p.id, p.group, p.name) for p in (plain, double)] == [
+        (i, tmp_path.name, "Swish") for i in ("plain-swish", "double-swish")
+    ]
+    assert [(h.id, h.targets) for h in headers([tmp_path], built_in=False)] == [(p.id, p.targets) for p in (plain, double)]
+
+
+def test_the_source_of_a_formula_is_a_pattern_file_of_its_own(tmp_path: Path) -> None:
+    known = {"Swish": operator()}
+    for pattern in several(tmp_path):
+        text = source_of(Path(pattern.file), pattern.id)
+        again = parse_pattern(text, f"patterns/group/{pattern.id.replace('-', '_')}.yaml", known)
+        assert (again.match, again.replace, again.example) == (pattern.match, pattern.replace, pattern.example)
+
+
+def test_a_mistake_in_a_shared_line_is_shown_at_its_place(tmp_path: Path) -> None:
+    with pytest.raises(PatternError, match="Sigmoide") as error:
+        several(tmp_path, SEVERAL.replace("Sigmoid(inner)", "Sigmoide(inner)"))
+    span = error.value.span
+    assert span is not None and (SWISH + SEVERAL).splitlines()[span.line - 1] == "    s = Sigmoid(inner)"
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "says"),
+    [
+        ("  match: |\n    inner", "  mash: |\n    inner", "`mash` is not shared by formulas"),
+        (
+            "  each:\n    - id: plain-swish\n      summary: x · σ(k · x)\n      raises: y = wide",
+            "  each: []\n  x:",
+            "not a list|not shared",
+        ),
+        ("double-swish", "plain-swish", "the id `plain-swish` is taken"),
+        ("two is None", "three is None", "`three` is not bound"),
+    ],
+)
+def test_a_mistake_in_shared_formulas_is_an_error(written: str, instead: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(PatternError, match=says):
+        several(tmp_path, SEVERAL.replace(written, instead))

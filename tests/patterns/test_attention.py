@@ -133,7 +133,7 @@ def test_each_pattern_keeps_rows_of_infinity_apart_from_rows_of_the_lowest_numbe
     model, tried = tmp_path / "model.onnx", 0
     for spelling in base_spellings(pattern):
         instance = build(pattern, replace(spelling, chosen={**spelling.chosen, id(guard[0]): 1}, opset=23))
-        added = {name: array.copy() for name, array in instance.feeds.items() if name in ("mask", "offset")}
+        added = {name: array.copy() for name, array in instance.feeds.items() if name in ("mask", "offset", "window")}
         if not added or target not in pattern.replace:
             continue
         for array in added.values():
