@@ -1,7 +1,8 @@
 """The equalities that hold in every pattern, each in one row; matcher, prefilter, anchors and the page of the language read them.
 
-An operator that is a product or a sum of its operands is a `Step`. To add one is to add its row to `PRODUCTS` or `SUMS`: how a
-graph is read, where matching starts, the table in docs/language.md and the test that holds both sides equal follow from it.
+An operator that is a product or a sum of its operands is a `Step`; an operator that graphs also write as a formula of others, or
+as another operator, is a `Synonym`. To add one is to add its row to `PRODUCTS`, `SUMS` or `SYNONYMS`: how a graph is read, where
+matching starts, the table in docs/language.md and the test that holds both sides equal follow from it.
 """
 
 from __future__ import annotations
@@ -64,6 +65,35 @@ COMMUTATIVE = frozenset(
 )
 """Operators whose operands can stand in any order."""
 
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A call, and other ways to write what it computes, in the language of patterns. What it is called with stands for anything.
+
+    where: a sentence about numbers among that, which must hold for the other ways.
+    """
+
+    call: str
+    formulas: tuple[str, ...]
+    where: str = ""
+
+
+SYNONYMS = (
+    Synonym("Sigmoid(a)", ("1 / (1 + Exp(-a))",)),
+    Synonym("Softplus(a)", ("Log(1 + Exp(a))",)),
+    Synonym("Relu(a)", ("Max(a, 0)",)),
+    Synonym("Clip(a, min=0, max=c)", ("Min(Relu(a), c)", "Max(Min(a, c), 0)", "Relu(Min(a, c))"), "c >= 0"),
+    Synonym("Clip(a, min=b, max=c)", ("Min(Max(a, b), c)", "Max(Min(a, c), b)"), "c >= b"),
+    Synonym("HardSigmoid(a, alpha=b, beta=c)", ("Clip(b * a + c, min=0, max=1)",)),
+    Synonym("ReduceL1(a, **rest)", ("ReduceSum(Abs(a), **rest)",)),
+    Synonym("ReduceL2(a, **rest)", ("Sqrt(ReduceSumSquare(a, **rest))",)),
+    Synonym("ReduceSumSquare(a, **rest)", ("ReduceSum(a ** 2, **rest)",)),
+    Synonym("com.microsoft.Gelu(a)", ('Gelu(a, approximate="none")',)),
+    Synonym("com.microsoft.FastGelu(a)", ('Gelu(a, approximate="tanh")',)),
+    Synonym("com.microsoft.QuickGelu(a, alpha=b)", ("a * Sigmoid(b * a)", "Swish(a, alpha=b)")),
+)
+"""Operators, as patterns call them, and what else graphs have in their place. The first row that fits a call holds."""
+
 # An affine map is a product of matrices, and a sum with one.
 
 GEMM, MATMUL = "Gemm", "MatMul"
@@ -90,13 +120,14 @@ def is_associative(operators: Iterable[Identity]) -> bool:
 class Equality:
     """Two graphs that compute the same, as text in onnx's notation from inputs `a`, `b`, `c` to `z`, and how patterns write both.
 
-    called: the operator as it is called. formula: what patterns say. where: what must hold, in words.
+    called: the operator as it is called. formula: what patterns say. where: what must hold, in words. The text of a synonym's
+    graphs is left out, since patterns can write both.
     """
 
     called: str
     formula: str
-    left: str
-    right: str
+    left: str = ""
+    right: str = ""
     where: str = ""
     constants: str = ""
 
@@ -110,7 +141,9 @@ def equalities() -> tuple[Equality, ...]:
     plain = f"no {', '.join(PLAIN)}"
     gemm = Equality("Gemm(a, b, c)", "a @ b + c", "z = Gemm(a, b, c)", "m = MatMul(a, b) z = Add(m, c)", plain)
     matmul = Equality("Gemm(a, b)", "a @ b", "z = Gemm(a, b)", "z = MatMul(a, b)", plain)
-    return (*steps, power, gemm, matmul, *map(_grouping, ("Max", "Min")))
+    groupings = map(_grouping, ("Max", "Min"))
+    synonyms = (Equality(formula, row.call, where=row.where) for row in SYNONYMS for formula in row.formulas)
+    return (*steps, power, gemm, matmul, *groupings, *synonyms)
 
 
 def _equality(step: Step, *, is_product: bool) -> Equality:

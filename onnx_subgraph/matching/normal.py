@@ -103,11 +103,12 @@ class Sum:
 class Choice:
     """Alternatives, tried in order. term: what they come from, for `Match.chosen`.
 
-    Of an optional item of a chain, a variable, they are the chain with it and the chain without it.
+    Of an optional item of a chain, a variable, they are the chain with it and the chain without it; of a call, the call and what
+    else it can be written as.
     """
 
     alternatives: tuple[Normal, ...]
-    term: syntax.Either | syntax.Variable
+    term: syntax.Either | syntax.Variable | syntax.Apply
     span: Span | None
 
     @property
@@ -140,6 +141,7 @@ class NormalPattern:
     first: the sentences that no `let` has a part in; they are cheaper and come before it. last: the others.
     twins: the classes of interchangeable items of sums and products, see `onnx_subgraph.matching.twins`.
     structures: of every term, by its `id`: what the prefilter looks for (`onnx_subgraph.matching.structure`).
+    written: what must hold where a call, by its `id`, is not there as the call but as what else it can be written as.
     constant: name → whether it must be constant, where a sentence says so outright (`a.is_constant`, `not x.is_constant`).
     """
 
@@ -153,6 +155,7 @@ class NormalPattern:
     last: tuple[Expression, ...]
     twins: Mapping[int, int]
     structures: Mapping[int, Structure]
+    written: Mapping[int, Expression]
 
 
 def children(normal: Normal) -> tuple[Normal, ...]:

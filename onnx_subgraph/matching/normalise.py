@@ -6,7 +6,6 @@ provides or a sentence speaks of stays a name.
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,9 @@ from onnx_subgraph import operators
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.check import static_names
+from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.matching.constancy import constancy
 from onnx_subgraph.matching.equalities import POWER, PRODUCT_OPERATORS, PRODUCTS, is_associative
 from onnx_subgraph.matching.normal import (
     Choice,
@@ -33,6 +34,7 @@ from onnx_subgraph.matching.normal import (
     structures,
     walk,
 )
+from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.matching.twins import twins
 
 
@@ -62,6 +64,8 @@ class _Normaliser:
         # A name that is optional in one of several places is present or absent in all of them: it stays a name.
         self.dissolved -= {v.name for v in _optional_variables(pattern) if uses[v.name] > 1}
         self.inlined = {n for n in self.dissolved if uses[n] == 1}
+        self.plain: dict[int, syntax.Term] = {}  # calls that are no others, by their `id`
+        self.written: dict[int, Expression] = {}
 
     def run(self) -> NormalPattern:
         for number, assignment in enumerate(self.pattern.match):
@@ -80,7 +84,7 @@ class _Normaliser:
                 others.append(self.names[name])
                 covered |= reached[name]
         derived = {name for name, _ in self.pattern.let}
-        results, constant = (self.names[primary], *reversed(others)), self.constancy()
+        results, constant = (self.names[primary], *reversed(others)), constancy(self.pattern, self.statics)
         return NormalPattern(
             self.pattern,
             self.names[primary],
@@ -92,26 +96,8 @@ class _Normaliser:
             tuple(s for s in self.pattern.where if not derived.isdisjoint(_words(s.text))),
             twins(results, self.spoken | self.statics),
             structures(results, constant),
+            self.written,
         )
-
-    def constancy(self) -> dict[str, bool]:
-        """What the sentences say outright of being constant; the matcher asks before it binds, not after all is matched."""
-        found = dict.fromkeys(self.statics, True)
-        pending = [sentence.tree for sentence in self.pattern.where]
-        while pending:
-            match pending.pop():
-                case ast.BoolOp(op=ast.And(), values=values):
-                    pending += values
-                case ast.Attribute(value=ast.Name(id=name), attr="is_constant"):
-                    found[name] = True
-                case ast.BoolOp(op=ast.Or(), values=[ast.Compare(ops=[ast.Is()]) as absent, other]):
-                    # `k is None or k.is_constant`: where it is there, it is constant.
-                    name = getattr(absent.left, "id", "")
-                    parts = other.values if isinstance(other, ast.BoolOp) and isinstance(other.op, ast.And) else [other]
-                    pending += [p for p in parts if isinstance(p, ast.Attribute) and getattr(p.value, "id", None) == name]
-                case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id=name), attr="is_constant")):
-                    found[name] = False
-        return found
 
     def normal(self, term: syntax.Term, index: int = 0, assignment: int = -1) -> Normal:
         match term:
@@ -132,6 +118,8 @@ class _Normaliser:
                 return self.sum(term, span)
             case syntax.Chain(span=span):
                 return self.product(term, span)
+            case syntax.Apply(span=span) if assignment < 0 and (calls := self.calls(term)):
+                return Choice(tuple(map(self.normal, calls)), term, span)
             case syntax.Apply(operators=called, span=span):
                 if self.is_product(term):
                     return self.product(term, span)
@@ -185,26 +173,36 @@ class _Normaliser:
                 present = list(expand(syntax.Variable(item.name, item.span), power))
                 forms = (self.distributed([*before, *p, *after], span, expand, join) for p in (present, ()))
                 return Choice(tuple(forms), item, span)
-            either = self.alternatives(item) if float(power).is_integer() else None
-            if either is None:
-                continue
-            expanded = [list(expand(a, power)) for a in either.alternatives]
+            origin, alternatives = self.alternatives(item) if float(power).is_integer() else (item, ())
+            expanded = [list(expand(a, power)) for a in alternatives]
             if any(len(e) > 1 for e in expanded):
                 before, after = items[:position], items[position + 1 :]
                 choices = (self.distributed([*before, *e, *after], span, expand, join) for e in expanded)
-                return Choice(tuple(choices), either, span)
+                assert isinstance(origin, syntax.Either | syntax.Apply)
+                return Choice(tuple(choices), origin, span)
         return join(items, span)
 
     def scalar_of(self, items: Items) -> syntax.Variable | None:
         """The item of a chain that takes whatever constant is left over: the first name that stands for a number."""
         return next((t for t, power in items if power == 1 and isinstance(t, syntax.Variable) and t.name in self.statics), None)
 
-    def alternatives(self, term: syntax.Term) -> syntax.Either | None:
-        """The alternatives that an item of a chain is, or is a name for."""
-        if isinstance(term, syntax.Variable) and term.name in self.dissolved:
-            found = self.pattern.match.definition(term.name)
-            return found[0] if found is not None and isinstance(found[0], syntax.Either) else None
-        return term if isinstance(term, syntax.Either) else None
+    def alternatives(self, item: syntax.Term) -> tuple[syntax.Term, Sequence[syntax.Term]]:
+        """The alternatives that an item of a chain is, or is a name for, and the term that has them."""
+        if isinstance(item, syntax.Variable) and item.name in self.dissolved:
+            found = self.pattern.match.definition(item.name)
+            item = found[0] if found is not None else item
+        return item, item.alternatives if isinstance(item, syntax.Either) else self.calls(item)
+
+    def calls(self, term: syntax.Term) -> Sequence[syntax.Term]:
+        """A call, then what else it can be written as; nothing where it is no call, or can be written as nothing else."""
+        found = None if id(term) in self.plain else written(term)
+        if found is None:
+            return ()
+        if found.where is not None:
+            self.written[id(term)] = found.where
+        plain = replace(term)
+        self.plain[id(plain)] = plain
+        return (plain, *found.formulas)
 
     def multiplied(self, items: Items, span: Span | None) -> Normal:
         coefficient, scalar, factors = 1.0, self.scalar_of(items), []

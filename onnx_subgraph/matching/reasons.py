@@ -14,6 +14,7 @@ from onnx_subgraph.language.evaluation import Names
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.sentence import free_names
+from onnx_subgraph.language.term import Apply
 from onnx_subgraph.matching.chain import Factoring
 from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN
 from onnx_subgraph.matching.failure import Failure, Kind, Said
@@ -43,6 +44,8 @@ def words(term: Normal) -> str:
         case Product(span=span) | Sum(span=span):
             kind = "a product" if isinstance(term, Product) else "a sum"
             return kind if span is None or not written(span) else f"{kind} `{written(span)}`"
+        case Choice(alternatives=alternatives, term=Apply()):
+            return words(alternatives[0])
         case Choice(alternatives=alternatives):
             return " or ".join(dict.fromkeys(map(words, alternatives)))
         case Layout(term=word):

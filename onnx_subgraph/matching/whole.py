@@ -86,8 +86,9 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
     """The match, when every `let` can be worked out, every sentence of `where` is true, and its inside is its own."""
     bindings = _Bindings(matcher, state)
     normal = matcher.normal
+    written = [sentence for key, sentence in normal.written.items() if state.chosen.get(key)]
     true = (
-        all(map(bindings.holds, normal.first))
+        all(map(bindings.holds, (*written, *normal.first)))
         and all(bindings.define(name, expression) for name, expression in normal.pattern.let)
         and all(map(bindings.holds, normal.last))
     )

@@ -21,6 +21,7 @@ from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.pattern import Example, Pattern
 from onnx_subgraph.matching.recipe import parse_recipe
+from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.operators import Schema, schema
 from onnx_subgraph.proving import layout
 from onnx_subgraph.proving.draw import draw
@@ -252,6 +253,8 @@ class Builder:
                 return layout.rearrange(self, term)
             case syntax.Rearrange(word="split"):
                 return layout.split(self, term, 1)[0]
+            case syntax.Apply() if (found := written(term)) is not None and (index := self.choice(term)):
+                return self.value(found.formulas[index - 1])
             case syntax.Apply():
                 return self.apply(term, 1)
             case _:

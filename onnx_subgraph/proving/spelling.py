@@ -13,6 +13,7 @@ from itertools import combinations, cycle
 
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.matching.synonyms import written
 
 OPSETS = (18, 13, 11, 23, 17)
 LATEST = 24
@@ -113,6 +114,8 @@ def points(pattern: Pattern) -> dict[int, tuple[str, ...]]:
                 found[id(term)] = tuple(str(a) for a in term.alternatives)
             elif isinstance(term, syntax.Apply) and len(term.operators) > 1:
                 found[id(term)] = tuple(f"{o} of {term}" for o in term.operators)
+            elif (other := written(term)) is not None:
+                found[id(term)] = (str(term), *map(str, other.formulas))
             elif isinstance(term, syntax.Variable) and term.optional:
                 found[id(term)] = (f"with {term.name}", f"without {term.name}")
     return found

@@ -32,6 +32,7 @@ from onnx_subgraph.language.term import (
     children,
 )
 from onnx_subgraph.matching.match import Binding
+from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.operators import Formal, Schema
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting import layout
@@ -180,6 +181,8 @@ class Emitter:
     def _chosen(self, term: Term) -> Term:
         while isinstance(term, Either) and id(term) in self.chosen:
             term = term.alternatives[self.chosen[id(term)]]
+        if isinstance(term, Apply) and self.chosen.get(id(term)) and (found := written(term)) is not None:
+            return self._chosen(found.formulas[self.chosen[id(term)] - 1])
         return term
 
     def _variable(self, name: str) -> Operand:

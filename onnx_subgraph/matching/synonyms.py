@@ -1,0 +1,90 @@
+"""What else a call of a pattern can stand for, by the table of synonyms: `Sigmoid(x)` is `1 / (1 + Exp(-x))` as well."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from onnx_subgraph.language.expression import Expression
+from onnx_subgraph.language.syntax import parse_term
+from onnx_subgraph.language.term import Apply, Chain, Literal, Operator, Term, Variable, mapped
+from onnx_subgraph.matching.equalities import SYNONYMS
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The formulas that a call stands for as well, in its own terms. where: what must hold for them, or None."""
+
+    formulas: tuple[Term, ...]
+    where: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    call: Apply
+    formulas: tuple[Term, ...]
+    where: str
+
+
+def written(call: Term) -> Written | None:
+    """What else `call` can be written as; None where the table has nothing for it.
+
+    The arguments are handed on as they are, so that alternatives among them keep their identity.
+    """
+    if not isinstance(call, Apply) or call.capture or call.rest or len(call.operators) != 1:
+        return None
+    for row in _rows().get(call.operators[0], ()):
+        values = _unified(row.call, call)
+        if values is not None:
+            formulas = tuple(_substituted(formula, values, call) for formula in row.formulas)
+            return Written(formulas, _sentence(row.where, values, call))
+    return None
+
+
+@cache
+def _rows() -> Mapping[Operator, tuple[_Row, ...]]:
+    found: dict[Operator, tuple[_Row, ...]] = {}
+    for row in SYNONYMS:
+        call = parse_term(row.call)
+        assert isinstance(call, Apply)
+        read = _Row(call, tuple(map(parse_term, row.formulas)), row.where)
+        found[call.operators[0]] = (*found.get(call.operators[0], ()), read)
+    return found
+
+
+def _unified(row: Apply, call: Apply) -> dict[str, Term] | None:
+    """What the names of a row stand for in a call; None where the call is another one."""
+    given = dict(call.keywords)
+    if len(row.arguments) != len(call.arguments) or not (row.rest or len(given) == len(row.keywords)):
+        return None
+    values: dict[str, Term] = {}
+    pairs = [*zip(row.arguments, call.arguments, strict=True), *((term, given.get(name)) for name, term in row.keywords)]
+    for wanted, there in pairs:
+        if there is None or (isinstance(there, Variable) and there.optional):
+            return None
+        if isinstance(wanted, Variable):
+            values[wanted.name] = there
+        elif wanted != there:
+            return None
+    return values
+
+
+def _substituted(term: Term, values: Mapping[str, Term], call: Apply) -> Term:
+    if isinstance(term, Variable):
+        return values[term.name]
+    made = replace(mapped(term, lambda inner: _substituted(inner, values, call)), span=call.span)
+    if isinstance(made, Apply) and made.rest:
+        return replace(made, keywords=(*made.keywords, *call.keywords), rest=None)
+    if isinstance(made, Chain) and made.operator == "*" and made.items[0] == (Literal(1.0), False) and not made.items[1][1]:
+        return made.items[1][0] if len(made.items) == 2 else replace(made, items=made.items[1:])  # nobody writes 1 * x
+    return made
+
+
+def _sentence(text: str, values: Mapping[str, Term], call: Apply) -> Expression | None:
+    """A sentence about the names of a row, as one about the terms of the call."""
+    if not text:
+        return None
+    words = " ".join(str(values[word]) if word in values else word for word in text.split())
+    return Expression(words, ast.parse(words, mode="eval").body, call.span)
