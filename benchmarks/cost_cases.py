@@ -192,7 +192,7 @@ CONVOLUTION = (
         for activation in ("Relu", "Sigmoid", "Tanh")
     ),
     Case(
-        ("conv-activation", "conv-residual"),
+        ("conv-activation",),
         """($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B, $T[$C,$C,3,3] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
             c = Conv <pads = [1, 1, 1, 1]> (x, W, B) r = Relu(c) d = Conv <pads = [1, 1, 1, 1]> (r, V, D) e = Add(d, x)
             y = Relu(e) }""",
@@ -200,13 +200,13 @@ CONVOLUTION = (
         dtypes=("float",),
     ),
     Case(
-        ("conv-residual",),
+        ("conv-activation",),
         """($T[$b,$C,$s,$s] x, $T[$C,$C,1,1] W, $T[$C] B) => ($T[$b,$C,$s,$s] y) { c = Conv(x, W, B) y = Add(c, x) }""",
         IMAGES,
         dtypes=("float",),
     ),
     Case(
-        ("conv-residual",),
+        ("conv-activation",),
         """($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B, $T[$C,$C,3,3] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
             c = Conv <pads = [1, 1, 1, 1]> (x, W, B) r = Relu(c) d = Conv <pads = [1, 1, 1, 1]> (r, V, D) e = Add(d, x)
             y = Relu(e) }""",

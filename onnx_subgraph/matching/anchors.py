@@ -77,6 +77,8 @@ NOWHERE = Start(sys.maxsize, (), 0)
 """No anchor: a part of a pattern that any value may be."""
 
 
+ABSENT = 1 << 32
+"""Anchor cost of an operator that is absent from the graph, where another one is wanted; larger than any real count."""
 MOST_NEEDS = 64
 """How many sets of operators are worth making of a choice's alternatives."""
 
@@ -129,6 +131,7 @@ def _choose(term: Normal, path: tuple[Level, ...], counts: Count) -> Start:
     below = path if level is None else (*path, level)
     if isinstance(term, Choice):
         starts = [_choose(a, path, counts) for a in term.alternatives]
+        starts = [s for s in starts if s.cost < ABSENT] or starts  # what the graph can't have is no place to look at
         anchors = tuple(a for s in starts for a in s.anchors)
         return Start(sum(s.cost for s in starts), anchors, min(s.structure for s in starts))
     candidates = [] if isinstance(term, Name | Constant | Nothing) or is_empty(term) else [_own(term, path, level, counts)]

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.matching.anchors import Start, choose, needs
+from onnx_subgraph.matching.anchors import ABSENT, Start, choose, needs
 from onnx_subgraph.matching.body.found import bodies_of
 from onnx_subgraph.matching.candidates import RawMiss, anchored, candidates, explored, once
 from onnx_subgraph.matching.chain import MOST_FACTORINGS
@@ -32,10 +32,6 @@ from onnx_subgraph.matching.whole import first_match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.operators.names import OWN_DOMAIN
-
-ABSENT = 1 << 32
-"""What an operator that the graph does not have costs as an anchor, where another one is wanted."""
-
 
 MOST_GIVEN_UP = 4
 """How many roots of one graph a pattern may give up before it is not searched for there any further."""
