@@ -28,10 +28,6 @@ ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
 """The constant that a value of the graph holds, unread, or None."""
 
 
-_Note = tuple[str | None, "ir.TensorProtocol | None"]
-"""What inference knows of a value beside its shape: its elements as symbols, in JSON, and as numbers."""
-
-
 class Refused(Exception):  # noqa: N818 - a verdict, not an error
     """Why a replacement can't be made here. opset: of the default domain, which has the `operator` that is wanted, or None.
 
@@ -69,7 +65,8 @@ class Fragment:
     functions: list[ir.Function] = field(default_factory=list)
     _stand_ins: dict[ir.Value, ir.Value] = field(default_factory=dict)
     _pending: list[ir.Node] = field(default_factory=list)  # nodes that are not inferred yet
-    _noted: dict[ir.Value, _Note] = field(default_factory=dict)  # result of a node that is inferred → what was noted of it
+    _sizes: set[ir.Value] = field(default_factory=set)  # results whose elements inference knows, if only as symbols
+    _numbers: dict[ir.Value, ir.TensorProtocol] = field(default_factory=dict)  # other results that it knows whole
     _fresh: int = 0
 
     def stand_in(self, value: ir.Value) -> ir.Value:
@@ -122,16 +119,21 @@ class Fragment:
     def infer(self) -> None:
         """Give every value of the fragment the dtype and shape that follow from the stand-ins', as far as they do.
 
-        A node is inferred once. Raises Refused where an operator can't be applied to these operands at all.
+        A node is inferred once; one that computes sizes again with those that read it, since inference follows sizes from node to
+        node and takes none that it is given. Raises Refused where an operator can't be applied to these operands at all.
         """
         if not self._pending:
             return
         _install_rules()
-        self._recall()
+        pending = set(self._pending)
+        nodes = [n for n in self.nodes if n in pending or any(o in self._sizes for o in n.outputs)]
+        inferred = {o for n in self.nodes if n not in pending for o in n.outputs}
+        for value, tensor in self._numbers.items():
+            value.const_value = tensor
         graph = ir.Graph(
             [v for v in self.read if v.const_value is None],
-            [v for v in self._noted if v.shape is not None],  # so that no new symbol has the name of one of theirs
-            nodes=self._pending,
+            [v for v in inferred if v.shape is not None],  # so that no new symbol has the name of one of theirs
+            nodes=nodes,
             initializers=[v for v in (*self.read, *self.constants) if v.const_value is not None],
             opset_imports=dict(self.opset_imports),
         )
@@ -142,7 +144,7 @@ class Fragment:
             raise Refused(f"the replacement can't be applied to these operands: {error}") from error
         finally:
             graph.outputs.clear()
-            graph.remove(self._pending)
+            graph.remove(nodes)
             graph.initializers.clear()
             graph.inputs.clear()
             for function in self.functions:
@@ -150,23 +152,14 @@ class Fragment:
                 for value in (*function.inputs, *(o for n in function for o in n.outputs)):
                     value.type = value.shape = None  # a definition serves every shape
                     _forget(value)
-            self._note()
-            self._pending.clear()
-
-    def _recall(self) -> None:
-        """Give back what inference noted of the values that the pending nodes read."""
-        for value in {v for node in self._pending for v in node.inputs if v is not None and v in self._noted}:
-            elements, value.const_value = self._noted[value]
-            if elements is not None:
-                value.metadata_props[SYM_DATA_KEY] = elements
-
-    def _note(self) -> None:
-        """Keep what inference noted on values for its own use beside them, so that none of it is written into the model."""
-        for node in self._pending:
-            for value in node.outputs:
-                self._noted[value] = (value.metadata_props.get(SYM_DATA_KEY), value.const_value)
-            for value in (*node.outputs, *(v for v in node.inputs if v is not None and v in self._noted)):
+            for value in (o for n in nodes for o in n.outputs):
+                if SYM_DATA_KEY in value.metadata_props:
+                    self._sizes.add(value)
+                elif value.const_value is not None:
+                    self._numbers[value] = value.const_value
+            for value in (*(o for n in nodes for o in n.outputs), *self._numbers):
                 _forget(value)
+            self._pending.clear()
 
     def foreign(self, dim: int | ir.SymbolicDim) -> bool:
         """Whether a dimension is a symbol that does not come from what the fragment reads, so says nothing."""
