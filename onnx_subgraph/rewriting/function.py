@@ -62,8 +62,8 @@ def call(
 ) -> None:
     """Write the fused node into `fragment`, with its definition: the one of `definitions` that is equal, or a new one.
 
-    check_loads: raises Refused where an operator of a body does not load; asked where the body computes in another precision
-    than the match. Raises Refused where the match has no canonical spelling.
+    check_loads: raises Refused where an operator of a body does not load; asked where the body may hold operators or types that
+    the match has not. Raises Refused where the match has no canonical spelling.
     """
     names = provided_names(match)
     if not names:
@@ -102,6 +102,8 @@ def _call_raised(
 ) -> None:
     """Write what a formula raises to: its own lines, and the call of the canonical operator with that operator's definition."""
     names, operator = provided_names(match), raised.operator
+    called = zip(operator.definition.assignments[-1].names, raised.call.names, strict=True)
+    wanted = {name: match.roots[root].dtype for name, root in called if root in match.roots}
 
     def own(emitter: Emitter) -> tuple[ir.Value, ...]:
         given = {name: emitter.operand(term) for name, term in raised.arguments.items() if name in operator.inputs}
@@ -122,11 +124,9 @@ def _call_raised(
         )
         inside.block(operator.definition)
         check_body(inner.nodes)
-        if any(d != precision for d in floats):
-            inner.infer()
-            check_loads(inner)
-        wanted = _data_type(statics.get("type"))
-        made = [_narrowed(inside, inside.value_of(name), wanted) for name in results]
+        inner.infer()
+        check_loads(inner)
+        made = [_narrowed(inside, inside.value_of(n), wanted.get(n) or _data_type(statics.get("type"))) for n in results]
         inputs = [v for v in inner.read if v.uses() or v in made]
         spelled = {value: name for name, value in values.items()}
         words = f"{operator.summary}\n\n{operator.definition}"
