@@ -8,14 +8,16 @@ built-in formulas; of two that have a name, a pattern takes the nearer one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.formula import Formula, Formulas, uses
 from onnx_subgraph.language.shared import fields_of
-from onnx_subgraph.language.source import Data, Fields, Kind, Scalar, read_file, read_text
+from onnx_subgraph.language.source import Data, Fields, Kind, Scalar, content_of, read_file, read_text
 from onnx_subgraph.language.syntax import RESERVED, read_formula
 from onnx_subgraph.language.term import Apply, Variable, walk
 
@@ -33,12 +35,23 @@ _KIND = Kind(
 
 def formulas_for(path: Path) -> Formulas:
     """The formulas that the pattern file `path` may use. Raises PatternError, with the place."""
-    folder = path.absolute().parent
     found: dict[str, Formula] = dict(built_in_formulas())
-    for near in (folder.parent, folder):
-        if near != built_in_folder() and (near / FORMULA_FILE).is_file():
-            found |= read_formulas(near / FORMULA_FILE, found)
+    for file in formula_files(path):
+        found |= read_formulas(file, found)
     return found
+
+
+def formula_files(path: Path) -> tuple[Path, ...]:
+    """The files whose formulas the pattern file `path` may use beside the built-in ones; the nearest last."""
+    folder = path.absolute().parent
+    near = (place / FORMULA_FILE for place in (folder.parent, folder) if place != built_in_folder())
+    return tuple(file for file in near if file.is_file())
+
+
+def formula_contents(files: Iterable[Path]) -> tuple[tuple[Path, bytes], ...]:
+    """What the files hold that `formula_files` gives for each of the pattern files."""
+    near = {file.absolute().parent: formula_files(file) for file in files}
+    return tuple((file, content_of(file, _KIND)) for file in dict.fromkeys(chain.from_iterable(near.values())))
 
 
 def used_formulas(path: Path, identity: str) -> tuple[Formula, ...]:

@@ -9,23 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 from onnx_subgraph.errors import PatternError, Span, UsageError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.example import read_scalar
 from onnx_subgraph.language.formerly import read_formerly
-from onnx_subgraph.language.formulas import FORMULA_FILE, built_in_folder
+from onnx_subgraph.language.formulas import FORMULA_FILE, built_in_folder, formula_contents
 from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.operator_reading import operator_of
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import check_keys, pattern_of, read_id, read_summary, read_targets
 from onnx_subgraph.language.shared import formulas_of
-from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
+from onnx_subgraph.language.source import Data, Fields, Items, Scalar, content_of, read_content, read_file
 from onnx_subgraph.paths import StrPath, several
 
 PACK_FILE = "pack.yaml"
+Contents = tuple[tuple[Path, bytes], ...]
+"""Files, each with the bytes that it holds."""
 PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "libraries")
 
 
@@ -91,20 +93,37 @@ class Library:
 def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> Library:
     """The patterns of the built-in packs, then those of `paths` (files, groups or packs), read and checked.
 
+    Files that hold what they held when they were last loaded are not parsed again, and give the same patterns.
     Raises PatternError, with the place, at the first mistake in a file.
+    """
+    packs, files = _collect(paths, built_in)
+    domains = frozenset(pack.domain for pack in packs if pack.domain)
+    patterns, operators = _parsed(_contents(files), formula_contents(files), Path.cwd(), domains)
+    return Library(patterns, packs, operators)
+
+
+@lru_cache(maxsize=8)
+def _parsed(
+    files: Contents,
+    beside: Contents,
+    folder: Path,
+    domains: frozenset[str],
+) -> tuple[tuple[Pattern, ...], Mapping[str, CanonicalOperator]]:
+    """The patterns and the canonical operators in `files`, checked.
+
+    beside, folder: the files of formulas beside them, and the folder that relative paths start from; both are read where they
+    lie, and are asked for because what was parsed is kept by them. domains: those that packs bring.
     """
     from onnx_subgraph.language.check import check, check_operator
 
-    packs, files = _collect(paths, built_in)
     formulas, operators = _told_apart(_unique(files))
     known = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
     patterns = tuple(pattern_of(fields, path, order, known) for order, (path, fields) in enumerate(formulas))
-    domains = frozenset(pack.domain for pack in packs if pack.domain)
     for operator in known.values():
         check_operator(operator, domains)
     for pattern in patterns:
         check(pattern, domains)
-    return Library(patterns, packs, known)
+    return patterns, known
 
 
 def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> tuple[Header, ...]:
@@ -113,7 +132,7 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
     Raises PatternError, with the place, for a file whose envelope has a mistake.
     """
     _, files = _collect(paths, built_in)
-    formulas, operators = _told_apart(_unique(files))
+    formulas, operators = _told_apart(_unique(_contents(files)))
     lowered = {name.text: fields.keys for _, fields in operators if isinstance(name := fields.get("operator"), Scalar)}
     return tuple(
         Header(
@@ -203,12 +222,16 @@ def pattern_files(path: Path, *, empty: bool = False) -> list[Path]:
     return found
 
 
-def _unique(files: Iterable[Path]) -> list[tuple[Path, Fields]]:
-    """The files with what they hold. Raises PatternError where two have the same id."""
+def _contents(files: Iterable[Path]) -> Contents:
+    return tuple((file, content_of(file)) for file in files)
+
+
+def _unique(files: Contents) -> list[tuple[Path, Fields]]:
+    """The files with what they say. Raises PatternError where two have the same id."""
     places: dict[str, Span] = {}
     read: list[tuple[Path, Fields]] = []
-    for path in files:
-        fields = read_file(path)
+    for path, content in files:
+        fields = read_content(content, str(path))
         names = (one.get("id") for one in (fields, *formulas_of(fields)))
         for name in (name for name in names if isinstance(name, Scalar)):
             if name.text in places:

@@ -105,15 +105,23 @@ Data = Scalar | Items | Fields
 
 def read_file(path: Path, kind: Kind = PATTERN) -> Fields:
     """The mapping that the YAML file `path` holds. Raises the error of its `kind`, with the place."""
-    file = str(path)
-    start = Span(file, 1, 1)
+    return read_content(content_of(path, kind), str(path), kind)
+
+
+def content_of(path: Path, kind: Kind = PATTERN) -> bytes:
+    """What the file `path` holds. Raises the error of its `kind` where it can't be read, or is too large."""
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise kind.error(f"cannot read {file}: {error.strerror or error}", hint=kind.give) from None
+        raise kind.error(f"cannot read {path}: {error.strerror or error}", hint=kind.give) from None
     if len(content) > MAX_BYTES:
-        raise kind.error(f"the file is larger than {MAX_BYTES // 1024} KB", span=start, hint=kind.one)
+        raise kind.error(f"the file is larger than {MAX_BYTES // 1024} KB", span=Span(str(path), 1, 1), hint=kind.one)
+    return content
+
+
+def read_content(content: bytes, file: str, kind: Kind = PATTERN) -> Fields:
+    """The mapping that `content` holds; `file` is the name used in errors. Raises the error of its `kind`, with the place."""
     try:
         return read_text(content.decode("utf-8-sig"), file, kind)
     except UnicodeDecodeError as error:

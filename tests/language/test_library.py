@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,36 @@ replace:
 example: {x: "float32[2, 8]", v: "float32[2, 1]", scale: "float32[8]", shift: "float32[8]", axes: [-1], eps: 1e-5, c: 2.0}
 """
     assert static_names(parse_pattern(text)) == {"eps", "c"}
+
+
+def test_files_are_parsed_again_where_they_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The patterns file, the formulas beside it and the folder of a relative path each count; sizes and times do not."""
+    text = 'id: gate\nsummary: A gate\nmatch: y = z * half(x)\nexample: {x: "float32[2]", z: "float32[2]"}\n'
+    for name, function in (("here", "Relu"), ("there", "Sinh")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "gate.yaml").write_text(text, encoding="utf-8")
+        (tmp_path / name / "formulas.yaml").write_text(f"half(x): {function}(x)\n", encoding="utf-8")
+    gate, formulas = tmp_path / "here" / "gate.yaml", tmp_path / "here" / "formulas.yaml"
+
+    def match() -> str:
+        return str(load_patterns(["gate.yaml"], built_in=False).get("gate").match)
+
+    monkeypatch.chdir(gate.parent)
+    assert match() == "y = z * Relu(x)"
+    before = gate.stat()
+    gate.write_text(text.replace("z *", "z +"), encoding="utf-8")
+    os.utime(gate, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert match() == "y = z + Relu(x)"
+    formulas.write_text("half(x): Tanh(x)\n", encoding="utf-8")
+    assert match() == "y = z + Tanh(x)"
+    monkeypatch.chdir(tmp_path / "there")
+    assert match() == "y = z * Sinh(x)"
+    for name in ("here", "there"):
+        (tmp_path / name / "formulas.yaml").unlink()
+        (tmp_path / name / "gate.yaml").write_text(text.replace("half", "Relu"), encoding="utf-8")
+        monkeypatch.chdir(tmp_path / name)
+        assert load_patterns(["gate.yaml"], built_in=False).get("gate").group == name
+
+
+def test_files_that_stay_are_parsed_once() -> None:
+    assert all(a is b for a, b in zip(load_patterns().patterns, load_patterns().patterns, strict=True))
