@@ -266,12 +266,12 @@ def test_a_dry_run_writes_nothing(run: Run, gelu: Path) -> None:
     assert list(gelu.parent.iterdir()) == [gelu]
 
 
-def test_processes_give_what_one_process_gives(run: Run, run_process: Run, tmp_path: Path) -> None:
+def test_processes_give_what_one_process_gives(run: Run, tmp_path: Path) -> None:
     """Also the order, and a model that can't be read stops none of them."""
     models = [save(GELU, tmp_path / f"{name}.onnx") for name in "ab"]
     models.insert(1, tmp_path / "missing.onnx")
     one = run("fuse", *models, "--output-dir", tmp_path / "1", "-j", "1", "--json")
-    two = run_process("fuse", *models, "--output-dir", tmp_path / "2", "-j", "2", "--json")
+    two = run("fuse", *models, "--output-dir", tmp_path / "2", "-j", "2", "--json")
     assert one.code == two.code == 2
     assert [m["model"] for m in two.json["models"]] == list(map(str, models))
     assert ["error" in m for m in two.json["models"]] == [False, True, False]

@@ -78,17 +78,18 @@ def test_an_input_of_such_a_name_is_the_reason_why_nothing_was_compared(run: Run
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file names are bytes on POSIX")
-@pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_file_of_such_a_name_is_fused_and_named(run_process: Run, model: Path, tmp_path: Path, options: list[str]) -> None:
+def test_a_file_of_such_a_name_is_fused_and_named(run: Run, run_process: Run, model: Path, tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(LATIN + b".onnx")
     try:
         path.write_bytes(model.read_bytes())
     except OSError:
         pytest.skip("this file system takes UTF-8 names only")
-    result = run_process("fuse", path, *options)
-    assert result.code == 0, result.err
-    assert (tmp_path / os.fsdecode(LATIN + b".fused.onnx")).is_file()
-    assert f"{os.sep}\\udce9.fused.onnx" in result.out
-    missing = run_process("explain", tmp_path / os.fsdecode(LATIN))
+    fused = tmp_path / os.fsdecode(LATIN + b".fused.onnx")
+    for command, options in ((run_process, []), (run, []), (run, ["--json"])):
+        result = command("fuse", path, *options)
+        assert result.code == 0, result.err
+        assert f"{os.sep}\\udce9.fused.onnx" in result.out
+        fused.unlink()
+    missing = run("explain", tmp_path / os.fsdecode(LATIN))
     assert missing.code == 2
     assert "there is no such file" in missing.err and "bug" not in missing.err

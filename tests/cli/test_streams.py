@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
+from onnx_subgraph.cli import main
 from tests.cli.conftest import ROOT, Run
 
 
@@ -23,10 +26,31 @@ class Piped:
     err: str
 
 
-def piped(*arguments: object, given: bytes = b"") -> Piped:
-    command = [sys.executable, "-m", "onnx_subgraph", *map(str, arguments)]
-    done = subprocess.run(command, input=given, capture_output=True, cwd=ROOT)
-    return Piped(done.returncode, done.stdout, done.stderr.decode())
+@pytest.fixture
+def piped(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Piped]:
+    """Runs the command line here, with a pipe for standard input."""
+
+    def here(*arguments: object, given: bytes = b"") -> Piped:
+        reading, writing = os.pipe()
+        with os.fdopen(writing, "wb") as end:
+            end.write(given)
+        with os.fdopen(reading) as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            capfdbinary.readouterr()
+            code = main([str(argument) for argument in arguments])
+        captured = capfdbinary.readouterr()
+        return Piped(code, captured.out, captured.err.decode())
+
+    return here
+
+
+def test_a_shell_pipes_a_model_through(gelu: Path) -> None:
+    """In a process of its own, whose streams are nothing but pipes."""
+    command = [sys.executable, "-m", "onnx_subgraph", "fuse", "-", "-o", "-"]
+    done = subprocess.run(command, input=gelu.read_bytes(), capture_output=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert [node.op_type for node in onnx.load_from_string(done.stdout).graph.node] == ["Gelu"]
+    assert done.stderr.startswith(b"- \xe2\x86\x92 -")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +63,7 @@ def piped(*arguments: object, given: bytes = b"") -> Piped:
     ],
     ids=lambda value: value[0],
 )
-def test_a_model_goes_through_a_pipe(gelu: Path, command: list[str], operators: list[str]) -> None:
+def test_a_model_goes_through_a_pipe(piped: Callable[..., Piped], gelu: Path, command: list[str], operators: list[str]) -> None:
     done = piped(*command, "-o", "-", given=gelu.read_bytes())
     assert done.code == 0, done.err
     assert [node.op_type for node in onnx.load_from_string(done.out).graph.node] == operators
@@ -47,7 +71,7 @@ def test_a_model_goes_through_a_pipe(gelu: Path, command: list[str], operators: 
     assert "stdin" not in done.err and "stdout" not in done.err
 
 
-def test_the_report_of_a_model_from_a_pipe_calls_it_by_a_dash(gelu: Path, tmp_path: Path) -> None:
+def test_the_report_of_a_model_from_a_pipe_calls_it_by_a_dash(piped: Callable[..., Piped], gelu: Path, tmp_path: Path) -> None:
     done = piped("fuse", "-", "-o", tmp_path / "out.onnx", "--json", given=gelu.read_bytes())
     assert done.code == 0
     assert b'"model": "-"' in done.out
@@ -55,7 +79,7 @@ def test_the_report_of_a_model_from_a_pipe_calls_it_by_a_dash(gelu: Path, tmp_pa
     assert piped("explain", "-", given=gelu.read_bytes()).out.startswith(b"-\n")
 
 
-def test_what_is_no_model_is_one_message(gelu: Path) -> None:
+def test_what_is_no_model_is_one_message(piped: Callable[..., Piped], gelu: Path) -> None:
     assert piped("fuse", "-", "-o", "-", given=b"").err == "Error: -: is empty\nhint: export or download the model again\n"
     assert piped("explain", "-", given=b"no model").err.startswith("Error: -: is a text file, not an ONNX model\n")
     done = piped("fuse", "-", given=gelu.read_bytes())
@@ -64,7 +88,7 @@ def test_what_is_no_model_is_one_message(gelu: Path) -> None:
     assert piped("fuse", "-", "--dry-run", given=gelu.read_bytes()).code == 0
 
 
-def test_what_is_not_written_is_not_sent() -> None:
+def test_what_is_not_written_is_not_sent(piped: Callable[..., Piped]) -> None:
     data = ROOT / "tests" / "cli" / "data"
     done = piped("fuse", data / "rounded_gelu.onnx", "-o", "-", "--expect", data / "rounded_gelu.yaml")
     assert (done.code, done.out) == (1, b"")
@@ -72,7 +96,7 @@ def test_what_is_not_written_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("activation", ["HardSwish", "Abs"], ids=["fused", "copied"])
-def test_a_model_of_several_files_is_not_sent(tmp_path: Path, activation: str) -> None:
+def test_a_model_of_several_files_is_not_sent(piped: Callable[..., Piped], tmp_path: Path, activation: str) -> None:
     text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N, 2] x) => (float[N, 2] y)
         <float three = {{3.0}}> {{ m = MatMul(x, w) y = {activation} (m) }}"""
     model = onnx.parser.parse_model(text)
