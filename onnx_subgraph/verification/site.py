@@ -161,7 +161,7 @@ class _Sites:
             found = [_held(holding, values) for values in (captured if self.thorough else _few(captured, cutting))]
             worst = max(found, key=lambda held: held.gravity)
             checks[cutting] = self._check(cutting, worst)
-            if not worst.shows or (worst.accuracy is not None and worst.accuracy.holds and all(map(_is_tiny, captured))):
+            if not worst.shows or (worst.accuracy is not None and worst.accuracy.holds and _shows_little(captured)):
                 drawn = self._on_drawn(cutting, worst)
                 checks[cutting] = drawn if drawn.accuracy is not None or not worst.shows else checks[cutting]
         arrays = (a for values in flowing if not isinstance(values, Failure) for a in values.values())
@@ -202,12 +202,14 @@ def _few(captured: Sequence[Captured], cutting: Cutting) -> Sequence[Captured]:
     return captured if sum(sizes) <= LARGE else [captured[sizes.index(min(sizes))]]
 
 
-def _is_tiny(captured: Captured) -> bool:
-    """Whether numbers flow there, but so small ones that any formula is linear in them."""
-    values = () if isinstance(captured, Failure) else captured.values()
-    floats = [a for a in values if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
+def _shows_little(captured: Sequence[Captured]) -> bool:
+    """Whether numbers flow there, but so small ones that any formula is linear in them, or one number alone in each value."""
+    flowing = [values for values in captured if not isinstance(values, Failure)]
+    names = {n for values in flowing for n, a in values.items() if isinstance(a, np.ndarray) and a.dtype.kind == "f"}
+    each = [np.concatenate([np.ravel(values[n]) for values in flowing if n in values]) for n in names]
     with np.errstate(invalid="ignore"):
-        return bool(floats) and all(not (np.abs(a) > TINY).any() for a in floats)
+        tiny = all(not (np.abs(array) > TINY).any() for array in each)
+    return bool(each) and (tiny or all(array.size > 0 and bool((array == array[0]).all()) for array in each))
 
 
 def _small(cutting: Cutting, captured: Sequence[Captured]) -> ir.Model | None:

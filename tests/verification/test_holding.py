@@ -168,9 +168,13 @@ TINY = """
 """
 
 
-def test_where_only_tiny_numbers_flow_others_are_drawn(tmp_path: Path) -> None:
-    """There a GELU is half of its argument, and so is its approximation."""
-    model = write(tmp_path / "m.onnx", TINY)
+ONE_NUMBER = TINY.replace("s = Mul (x, tiny)", "e = IsNaN (x)  s = Where (e, x, number)").replace("float tiny", "float number")
+
+
+@pytest.mark.parametrize("text", [TINY, ONE_NUMBER.replace("1e-8", "0.06")], ids=["tiny", "one number"])
+def test_where_only_tiny_numbers_or_one_alone_flow_others_are_drawn(tmp_path: Path, text: str) -> None:
+    """There a GELU is half of its argument, and so is its approximation; or the one number is where they meet."""
+    model = write(tmp_path / "m.onnx", text)
     result = fuse(model, None, load_patterns([patterns(tmp_path, GELU)]), Options(only=("sloppy-gelu",), dry_run=True))
     assert [one.rewrite.pattern for one in result.undone] == ["sloppy-gelu"]
     right = fuse(model, None, load_patterns(), Options(only=("gelu",), dry_run=True))
