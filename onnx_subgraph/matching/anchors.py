@@ -131,7 +131,8 @@ def _choose(term: Normal, path: tuple[Level, ...], counts: Count) -> Start:
     below = path if level is None else (*path, level)
     if isinstance(term, Choice):
         starts = [_choose(a, path, counts) for a in term.alternatives]
-        starts = [s for s in starts if s.cost < ABSENT] or starts  # what the graph can't have is no place to look at
+        possible = [s for s in starts if s.cost < ABSENT or s.cost >= NOWHERE.cost]
+        starts = possible or starts  # what the graph can't have is no place to look at; what any value may be is
         anchors = tuple(a for s in starts for a in s.anchors)
         return Start(sum(s.cost for s in starts), anchors, min(s.structure for s in starts))
     candidates = [] if isinstance(term, Name | Constant | Nothing) or is_empty(term) else [_own(term, path, level, counts)]
