@@ -144,7 +144,7 @@ def pack(tmp_path: Path) -> Path:
     group = tmp_path / "pack" / "gates"
     group.mkdir(parents=True)
     (group.parent / "pack.yaml").write_text("name: gates\n", encoding="utf-8")
-    (group.parent / "formulas.yaml").write_text("silu(x): x * Relu(x)\nsoft(x): Tanh(silu(x))\n", encoding="utf-8")
+    (group.parent / "formulas.yaml").write_text("moments(x): x * Relu(x)\nsoft(x): Tanh(moments(x))\n", encoding="utf-8")
     (group / "gate.yaml").write_text(PATTERN.format(use="soft(x)"), encoding="utf-8")
     return group.parent
 
@@ -156,8 +156,10 @@ def test_a_pack_brings_formulas_which_come_before_built_in_ones(pack: Path, give
 
 
 def test_a_pattern_of_ones_own_uses_built_in_formulas(tmp_path: Path) -> None:
-    (tmp_path / "gate.yaml").write_text(PATTERN.format(use="silu(x)"), encoding="utf-8")
-    assert str(load_patterns([tmp_path], built_in=False).get("gate").match) == "y = z * (x * Sigmoid(x))"
+    text = PATTERN.format(use="d / Sqrt(var)").replace("  y =", "  _, d, var = moments(x, axes=[-1])\n  y =")
+    (tmp_path / "gate.yaml").write_text(text, encoding="utf-8")
+    match = load_patterns([tmp_path], built_in=False).get("gate").match
+    assert "ReduceMean(x, axes=[-1])" in str(match) and str(match).endswith("y = z * d / Sqrt(var)")
 
 
 def test_every_built_in_formula_is_used_by_several_patterns() -> None:
