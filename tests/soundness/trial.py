@@ -166,7 +166,7 @@ class _Attempt:
         trial = replace(trial, digest=hashlib.sha256(result.output.read_bytes()).hexdigest()[:16])
         held = judge.Judge(self.case.model, self.case.feeds)
         doubted = doubts(result, names)
-        if doubted and not held.breaks_when_optimised():
+        if doubted and not held.breaks_when_optimised() and not self.spoiled():
             return replace(trial, finding=Finding("doubted", doubted))
         if result.unchanged:
             return trial
@@ -208,11 +208,18 @@ class _Attempt:
         alarm = verdict.verdict == "different" or bool(doubted)
         if alarm and judge.Judge(self.case.model, self.case.feeds).breaks_when_optimised():
             return replace(trial, verified="different, as onnxruntime's optimisation makes of the original")
+        if alarm and self.spoiled():
+            return replace(trial, verified="different, as onnxruntime's optimisation makes of the fused model")
         if verdict.verdict == "different" and trial.finding is None:
             return replace(trial, verified=verdict.verdict, finding=Finding("false alarm", str(verdict)[:600]))
         if doubted and trial.finding is None:
             return replace(trial, verified=verdict.verdict, finding=Finding("doubted", doubted))
         return replace(trial, verified=verdict.verdict)
+
+    def spoiled(self) -> bool:
+        """Whether onnxruntime's own optimisation makes another model of the fused one, as it is without verification."""
+        fused = _fuse(self.case, self.folder, "unverified").output
+        return fused is not None and judge.Judge(onnx.load(fused), self.case.feeds).breaks_when_optimised()
 
 
 def doubts(result: FuseResult, names: Collection[str] = ()) -> str:
