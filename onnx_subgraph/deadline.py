@@ -35,6 +35,8 @@ _STACK = 64 << 20
 _ENDS: ContextVar[float] = ContextVar("ends", default=math.inf)
 """When the time is up, by `time.monotonic`."""
 _abandoned: list[threading.Event] = []
+_births = threading.Lock()
+"""Held while a thread starts: until it runs, Python knows it by the identity of the one that started it."""
 
 
 class TimeIsUp(BaseException):
@@ -55,6 +57,12 @@ def check() -> None:
 def abandoned() -> bool:
     """Whether native code that was given up still runs: the process has to be ended without waiting for it."""
     return not all(done.is_set() for done in _abandoned)
+
+
+def start(thread: threading.Thread) -> None:
+    """Starts a thread from work that may be broken off, so that what breaks it off does not reach the new one instead."""
+    with _births:
+        thread.start()
 
 
 def within(seconds: float, work: Callable[[Progress], T], progress: Progress, hint: str = "") -> T:
@@ -138,7 +146,8 @@ class _Work(threading.Thread, Generic[T]):
             if self.done.is_set():
                 return
             _abandoned.append(self.done)
-            _raise_in(self, TimeIsUp)
+            with _births:
+                _raise_in(self, TimeIsUp)
         try:
             self.wait(time.monotonic() + GRACE)
         finally:

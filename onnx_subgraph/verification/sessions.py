@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnx_subgraph.deadline import check, remaining
+from onnx_subgraph.deadline import check, remaining, start
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.verification.verdict import PlacedNode, Placement
@@ -243,7 +243,7 @@ def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
     exotic = any(argument.type in _EXOTIC for argument in (*handle.get_inputs(), *handle.get_outputs()))
     watch = threading.Timer(min(LONGEST_RUN, remaining()), setattr, (options, "terminate", True))
     watch.daemon = True
-    watch.start()
+    start(watch)
     try:
         if exotic:
             return _run_as_values(handle, feeds, options)
