@@ -291,11 +291,20 @@ class Emitter:
         if len(operands) < schema.min_inputs:
             raise Absent(f"{operator} needs {_formal(schema.inputs, len(operands)).name}, which is absent here")
         inputs = [self._settle(o, i, operands, schema) for i, o in enumerate(operands)]
+        if operator == Operator("Cast") and (source := inputs[0]) is not None and self._has_type(source, attributes):
+            return (source,)
         emitted = [n or not _formal(schema.outputs, i).optional for i, n in enumerate(needed)]
         while len(emitted) > 1 and not emitted[-1]:
             emitted.pop()
         values = self.fragment.node(operator.name, inputs, attributes, domain=operator.domain, outputs=emitted)
         return values + tuple(ir.Value(name="") for _ in needed[len(values) :])
+
+    def _has_type(self, value: ir.Value, attributes: list[ir.Attr]) -> bool:
+        """Whether a value that is computed here has the type that a Cast with these attributes would give it."""
+        if not self.fragment.fold_constants or value.producer() is None:
+            return False
+        to = next((a.as_int() for a in attributes if a.name == "to"), None)
+        return to is not None and self.dtype(value) == to
 
     def _settle(self, operand: Operand, index: int, operands: list[Operand], schema: Schema) -> ir.Value | None:
         if operand is None or isinstance(operand, ir.Value):
