@@ -18,8 +18,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnx_subgraph.language import term as syntax
+from onnx_subgraph.language.evaluation import evaluate
 from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.pattern import Example, Pattern
+from onnx_subgraph.language.sentence import asks_presence
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.operators import Schema, schema
@@ -73,6 +75,7 @@ class Builder:
         """Build it. Raises UnbuildableError."""
         self.order = self.spelling.random()
         outputs = [self.named(n) for n in self.results_wanted()]
+        self.check_presence()
         if (
             self.spelling.seed != 2 or self.gives_out()
         ):  # results that others of them are made of are read outside, too, but not in every spelling
@@ -101,6 +104,16 @@ class Builder:
             output.type.CopyFrom(known.type)
             output.type.tensor_type.elem_type = types[output.name]
         return Instance(model, self.feeds, tuple(v for v in produced if v not in outputs), types, frozenset(self.used))
+
+    def check_presence(self) -> None:
+        """Raises UnbuildableError where a sentence excludes what is absent here, as `a is not None or d is not None` does."""
+        built = (a.term for a in self.pattern.match if not self.values.keys().isdisjoint(a.names))
+        keywords = (k for term in built for t in syntax.walk(term) if isinstance(t, syntax.Apply) for _, k in t.keywords)
+        captured = (k.name for k in keywords if isinstance(k, syntax.Variable))
+        present = dict.fromkeys((*self.values, *captured), True)
+        for sentence in self.pattern.where:
+            if asks_presence(sentence) and evaluate(sentence, present.get) is False:
+                raise UnbuildableError(f"`{sentence}` leaves it out")
 
     def gives_out(self) -> bool:
         """Whether a sentence asks that a value be an output of the graph."""

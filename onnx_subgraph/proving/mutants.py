@@ -5,6 +5,7 @@ Each is left alone by a sound pattern, or, where it does fuse, still computes wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from onnx_subgraph.proving.instance import Instance
 
 _ORDERED = frozenset({"Sub", "Div", "Pow", "MatMul", "Gemm", "PRelu", "Less", "Greater", "Concat"})
 _WORDS = {"approximate": ("none", "tanh"), "mode": ("DCR", "CRD", "constant", "reflect"), "auto_pad": ("NOTSET", "SAME_UPPER")}
+_NUMBER = re.compile(r"_\d+\b")
 _LARGE = 4096
 """Integers above it say "to the end", and one more says the same."""
 
@@ -28,6 +30,11 @@ class Mutant:
     change: str
     proto: onnx.ModelProto
     feeds: dict[str, np.ndarray]
+
+    @property
+    def kind(self) -> str:
+        """The change without the number of the node: what need not be tried again in another alternative."""
+        return _NUMBER.sub("", self.change)
 
 
 def mutants(instance: Instance) -> Iterator[Mutant]:

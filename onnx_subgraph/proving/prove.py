@@ -111,10 +111,13 @@ class _Proof:
             for target, opset in self.instance(spelling, self.pattern.targets).items():
                 if opset > spelling.opset:  # the replacement needs a later opset than this one
                     self.instance(replace(spelling, opset=opset), (target,))
+        tried: set[str] = set()
         for spelling in base_spellings(self.pattern):
             instance = self.build(spelling)
-            for mutant in mutants(instance) if instance is not None else ():
+            new = [m for m in (mutants(instance) if instance is not None else ()) if m.kind not in tried]
+            for mutant in new:
                 self.mutant(mutant)
+            tried.update(m.kind for m in new)
 
     def count(self) -> None:
         """One more model is tried."""
