@@ -36,7 +36,7 @@ types: $(INSTALLED_DEV)
 	$(BIN)/mypy
 
 tests: $(INSTALLED_DEV)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3 --dist worksteal
 
 format: $(INSTALLED_DEV)
 	$(BIN)/ruff check --fix .
