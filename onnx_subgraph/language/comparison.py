@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 from typing import Any
 
 from onnx_subgraph.language.axis import Axis, same_axes
@@ -60,7 +60,7 @@ def equal(a: Any, b: Any, words: Words) -> bool:
         return _equal_axes(a, b, words)
     a, b = _beside_number(a, b), _beside_number(b, a)
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and _all_equal(a, b, words)
+        return len(a) == len(b) and every(partial(equal, one, other, words) for one, other in zip(a, b, strict=True))
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         if isinstance(a, float) or isinstance(b, float):
             return math.isclose(a, b, rel_tol=RELATIVE_TOLERANCE)
@@ -78,11 +78,12 @@ def _beside_number(a: Any, b: Any) -> Any:
     return a[0] if isinstance(a, tuple) and len(a) == 1 and isinstance(b, (int, float)) else a
 
 
-def _all_equal(a: tuple[Any, ...], b: tuple[Any, ...], words: Words) -> bool:
+def every(holds: Iterable[Callable[[], bool]]) -> bool:
+    """Whether all hold; where one does not, the others may be unknown. Raises UnknownFact."""
     unknown = None
-    for one, other in zip(a, b, strict=True):
+    for one in holds:
         try:
-            if not equal(one, other, words):
+            if not one():
                 return False
         except UnknownFact as fact:
             unknown = unknown or fact

@@ -10,11 +10,11 @@ import ast
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 from onnx_subgraph.language.axis import AxisSet
-from onnx_subgraph.language.comparison import UnknownFact, Words, beside, check_ranks, equal, within, words_of
+from onnx_subgraph.language.comparison import UnknownFact, Words, beside, check_ranks, equal, every, within, words_of
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.vocabulary import ARITHMETIC, CONSTANTS, DTYPES, FUNCTIONS, MAX_INTEGER
 
@@ -177,21 +177,13 @@ def _sequence(node: ast.List | ast.Tuple) -> Compute:
 
 
 def _logic(node: ast.BoolOp) -> Compute:
-    parts, decided_by = [_truth(v) for v in node.values], isinstance(node.op, ast.Or)
+    """Of `or` none may hold for it to be false, as of `and` all must for it to be true."""
+    parts, is_or = [_truth(v) for v in node.values], isinstance(node.op, ast.Or)
+    return lambda names: every(partial(_is, part, names, not is_or) for part in parts) is not is_or
 
-    def compute(names: Names) -> bool:
-        unknown: UnknownFact | None = None
-        for part in parts:
-            try:
-                if bool(part(names)) is decided_by:
-                    return decided_by
-            except UnknownFact as fact:
-                unknown = unknown or fact
-        if unknown is not None:
-            raise unknown
-        return not decided_by
 
-    return compute
+def _is(part: Compute, names: Names, wanted: bool) -> bool:
+    return bool(part(names)) is wanted
 
 
 def _unary_op(node: ast.UnaryOp) -> Compute:
@@ -211,22 +203,7 @@ def _comparison(node: ast.Compare) -> Compute:
     """`a < b < c` as Python reads it; every part must hold."""
     lefts = (node.left, *node.comparators)
     parts = [_compare(left, op, right) for left, op, right in zip(lefts, node.ops, node.comparators, strict=False)]
-    if len(parts) == 1:
-        return parts[0]
-
-    def compute(names: Names) -> bool:
-        unknown: UnknownFact | None = None
-        for part in parts:
-            try:
-                if not part(names):
-                    return False
-            except UnknownFact as fact:
-                unknown = unknown or fact
-        if unknown is not None:
-            raise unknown
-        return True
-
-    return compute
+    return parts[0] if len(parts) == 1 else lambda names: every(partial(part, names) for part in parts)
 
 
 def _compare(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Compute:

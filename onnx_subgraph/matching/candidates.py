@@ -98,7 +98,7 @@ def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Valu
         above = level.term if level is not None else anchor.term
         found = next((s for v in reversed(reached) for s in explorer.match(above, v, EMPTY)), None)
         failure = record.take()
-        record.failure = before
+        record.put_back(before)
         if found is not None:
             rank, matched, values = found.rank, found.matched(), list(reached)
             continue

@@ -51,7 +51,7 @@ class Explorer(Matcher):
             hopeless = False
             yield found
         failure = self.furthest.take()
-        self.furthest.failure = before
+        self.furthest.put_back(before)
         if hopeless and self._names(term).isdisjoint(state.bindings):
             self._hopeless[key] = failure and failure.at(failure.rank - state.rank)
         if failure is not None:

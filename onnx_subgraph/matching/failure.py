@@ -5,6 +5,7 @@ How far a candidate got is its rank, a whole number: `NODE` for each node that m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -75,6 +76,9 @@ class Failure:
 class Recorder:
     """Is told of everything that fails, and forgets it: most matching is done without a question."""
 
+    furthest: float = math.inf
+    """The rank that a failure must be above to be kept."""
+
     def fail(
         self,
         kind: Kind,
@@ -88,6 +92,12 @@ class Recorder:
         nodes: Callable[[], Collection[ir.Node]] | None = None,
     ) -> None:
         """`value` is not what the pattern says, this far into a match."""
+        if state.rank > self.furthest:
+            said = said() if callable(said) else said
+            self.keep(Failure(kind, state.rank, span, value, term, said, numbers, nodes() if nodes is not None else ()))
+
+    def keep(self, failure: Failure) -> None:
+        """Remember a failure that got further than any before."""
 
     def visit(self, nodes: Iterable[ir.Node], span: Span | None) -> None:
         """These nodes are what stands there in the pattern."""
@@ -104,25 +114,13 @@ class Furthest(Recorder):
     """Keeps the failure of the highest rank, and where the pattern says what a node is."""
 
     def __init__(self) -> None:
+        self.furthest = -math.inf
         self.failure: Failure | None = None
         self.spans: dict[ir.Node | None, Span | None] = {}
 
-    def fail(
-        self,
-        kind: Kind,
-        state: State,
-        span: Span | None,
-        value: ir.Value | Virtual | None,
-        term: Normal | None = None,
-        said: Said | Callable[[], Said] | None = None,
-        *,
-        numbers: tuple[float, float | None] | None = None,
-        nodes: Callable[[], Collection[ir.Node]] | None = None,
-    ) -> None:
-        """Remember this failure when no other got further."""
-        if self.failure is None or state.rank > self.failure.rank:
-            said = said() if callable(said) else said
-            self.failure = Failure(kind, state.rank, span, value, term, said, numbers, nodes() if nodes is not None else ())
+    def keep(self, failure: Failure) -> None:
+        """Remember a failure in place of the one before."""
+        self.failure, self.furthest = failure, failure.rank
 
     def visit(self, nodes: Iterable[ir.Node], span: Span | None) -> None:
         """Remember where the pattern says what these nodes are."""
@@ -134,10 +132,15 @@ class Furthest(Recorder):
 
     def take(self) -> Failure | None:
         """The failure that came furthest; it is forgotten."""
-        failure, self.failure = self.failure, None
+        failure = self.failure
+        self.put_back(None)
         return failure
+
+    def put_back(self, failure: Failure | None) -> None:
+        """Remember what was taken, and nothing else."""
+        self.failure, self.furthest = failure, -math.inf if failure is None else failure.rank
 
     def again(self, failure: Failure, above: int) -> None:
         """Remember a failure that was met before, its rank counted from `above`."""
-        if self.failure is None or failure.rank + above > self.failure.rank:
-            self.failure = failure.at(failure.rank + above)
+        if failure.rank + above > self.furthest:
+            self.keep(failure.at(failure.rank + above))
