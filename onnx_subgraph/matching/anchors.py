@@ -8,7 +8,7 @@ are absent costs nothing.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -30,7 +30,6 @@ from onnx_subgraph.matching.normal import (
     Sum,
     children,
     is_empty,
-    walk,
 )
 from onnx_subgraph.matching.rearrangement import LONGEST
 
@@ -88,7 +87,9 @@ Count = Callable[[frozenset[Identity]], int]
 
 def choose(root: Normal, counts: Count) -> Start:
     """The cheapest set of anchors of a pattern for a graph with these operator counts."""
-    return _choose(root, (), counts)
+    known: dict[int, _Best] = {}
+    best = _best(root, counts, known)
+    return Start(best.cost, tuple(_anchors(root, (), known)), best.structure)
 
 
 def needs(root: Normal) -> tuple[frozenset[Identity], ...]:
@@ -126,32 +127,64 @@ def paths_to(root: Normal, name: str) -> Iterator[tuple[Level, ...]]:
     yield from ways(root, ())
 
 
-def _choose(term: Normal, path: tuple[Level, ...], counts: Count) -> Start:
-    level = _level(term)
-    below = path if level is None else (*path, level)
-    if isinstance(term, Choice):
-        starts = [_choose(a, path, counts) for a in term.alternatives]
-        possible = [s for s in starts if s.cost < ABSENT or s.cost >= NOWHERE.cost]
-        starts = possible or starts  # what the graph can't have is no place to look at; what any value may be is
-        anchors = tuple(a for s in starts for a in s.anchors)
-        return Start(sum(s.cost for s in starts), anchors, min(s.structure for s in starts))
-    candidates = [] if isinstance(term, Name | Constant | Nothing) or is_empty(term) else [_own(term, path, level, counts)]
-    candidates += [_choose(child, below, counts) for child in children(term) if not _is_free(child)]
-    return min(candidates, key=lambda s: (s.cost, -s.structure), default=NOWHERE)
+@dataclass(slots=True)
+class _Best:
+    """The cheapest start of a term, wherever the term stands. below: the terms inside that it starts from; none: from itself."""
+
+    cost: int
+    structure: int
+    below: tuple[Normal, ...] = ()
 
 
-def _own(term: Normal, path: tuple[Level, ...], level: Level | None, counts: Count) -> Start:
-    assert level is not None
-    cost = counts(level.operators)
-    structure = _structure(term)
-    # Any link of a chain may be its end, so a chain is a weaker anchor than an operator of the same number.
-    return Start(cost if isinstance(term, Operation) else cost * 2 + 1, (Anchor(term, level.operators, path),), structure)
+_NO_START = _Best(NOWHERE.cost, NOWHERE.structure)
+
+
+def _best(term: Normal, counts: Count, known: dict[int, _Best]) -> _Best:
+    """The cheapest start of a term. known: of terms that were asked about before, by their `id`: formulas share their parts."""
+    best = known.get(id(term))
+    if best is None:
+        best = known[id(term)] = _alternatives(term, counts, known) if isinstance(term, Choice) else _part(term, counts, known)
+    return best
+
+
+def _alternatives(choice: Choice, counts: Count, known: dict[int, _Best]) -> _Best:
+    each = [(a, _best(a, counts, known)) for a in choice.alternatives]
+    possible = [(a, s) for a, s in each if s.cost < ABSENT or s.cost >= NOWHERE.cost]
+    each = possible or each  # what the graph can't have is no place to look at; what any value may be is
+    return _Best(sum(s.cost for _, s in each), min(s.structure for _, s in each), tuple(a for a, _ in each))
+
+
+def _part(term: Normal, counts: Count, known: dict[int, _Best]) -> _Best:
+    best = _NO_START
+    if not (isinstance(term, Name | Constant | Nothing) or is_empty(term)):
+        level = _level(term)
+        assert level is not None
+        cost = counts(level.operators)
+        # Any link of a chain may be its end, so a chain is a weaker anchor than an operator of the same number.
+        best = _Best(cost if isinstance(term, Operation) else cost * 2 + 1, _structure(term))
+    for child in children(term):
+        if not _is_free(child):
+            inner = _best(child, counts, known)
+            if (inner.cost, -inner.structure) < (best.cost, -best.structure):
+                best = _Best(inner.cost, inner.structure, (child,))
+    return best
+
+
+def _anchors(term: Normal, path: tuple[Level, ...], known: Mapping[int, _Best]) -> Iterator[Anchor]:
+    """The anchors of the cheapest start of a term that stands at the end of a path."""
+    best, level = known[id(term)], _level(term)
+    if best.below:
+        path = path if level is None else (*path, level)
+        for inner in best.below:
+            yield from _anchors(inner, path, known)
+    elif level is not None and best.cost < NOWHERE.cost:
+        yield Anchor(term, level.operators, path)
 
 
 @lru_cache(maxsize=1 << 14)
 def _structure(term: Normal) -> int:
     """How many operators a term holds."""
-    return sum(isinstance(t, Operation | Product | Sum) for t in walk(term))
+    return isinstance(term, Operation | Product | Sum) + sum(_structure(child) for child in children(term))
 
 
 @lru_cache(maxsize=1 << 14)
