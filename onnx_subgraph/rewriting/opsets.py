@@ -31,7 +31,8 @@ class Attempt:
 def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, notes: dict[int, str]) -> Iterator[Attempt]:
     """The models to fuse and verify, best first: at the opsets that replacements want, highest first, then at the model's own.
 
-    An opset is only tried where a replacement that wants it is really made there. notes: opset → why it can't be had.
+    An opset is tried only once all higher ones have failed, and where a replacement that wants it is really made there.
+    notes: opset → why it can't be had.
     """
     own = original.opset_imports.get("", 0)
     if opset == "keep" or not own:
@@ -44,21 +45,22 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
         yield Attempt(base, rewriter(base))
         return
     made = {own: Attempt(original, rewriter(original))}
-    wishes = _wishes(made[own].fused)
-    while tried := max(wishes.keys() - made.keys() - notes.keys(), default=None):
-        try:
-            base = _at_opset(original, tried, rewriter, clock)
-            made[tried] = Attempt(base, rewriter(base))
-        except ModelError as error:
-            notes[tried] = error.message
+    wishes = {own: frozenset[str](), **_wishes(made[own].fused)}
+    while left := wishes.keys() - notes.keys():
+        highest = max(left)
+        if highest in made:
+            wanting = wishes.pop(highest) & {r.pattern for r in made[highest].fused.rewrites}
+            if wanting or highest == own:
+                yield replace(made[highest], raised_for=wanting)
             continue
-        for wanted, patterns in _wishes(made[tried].fused).items():  # at this opset more is within reach of another one
+        try:
+            base = _at_opset(original, highest, rewriter, clock)
+            made[highest] = Attempt(base, rewriter(base))
+        except ModelError as error:
+            notes[highest] = error.message
+            continue
+        for wanted, patterns in _wishes(made[highest].fused).items():  # at this opset more is within reach of another one
             wishes[wanted] = wishes.get(wanted, frozenset()) | patterns
-    for opset_tried in sorted(made, reverse=True):
-        attempt = made[opset_tried]
-        wanting = wishes.get(opset_tried, frozenset()) & {r.pattern for r in attempt.fused.rewrites}
-        if wanting or opset_tried == own:
-            yield replace(attempt, raised_for=wanting)
 
 
 def _wishes(fused: Fused) -> dict[int, frozenset[str]]:
