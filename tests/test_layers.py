@@ -184,7 +184,7 @@ LONG = {
     "report/html.py": (310, "the page's parts"),
     "report/text.py": (400, "the report's sections"),
     "rewriting/apply.py": (450, "the one door through which a graph is changed"),
-    "rewriting/emit.py": (440, "one method for each kind of term"),
+    "rewriting/emit.py": (420, "one method for each kind of term"),
     "verification/definitions.py": (325, "one definition for each operator"),
     "verification/holding.py": (320, "the checks of one site"),
 }

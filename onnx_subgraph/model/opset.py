@@ -68,7 +68,7 @@ def _converted(proto: onnx.ModelProto, current: int, opset: int) -> onnx.ModelPr
 def _skeleton(model: ir.Model) -> onnx.ModelProto:
     """The model as a protobuf without large weights and functions, and with everything hidden that cannot be converted."""
     weights = [(value, value.const_value) for graph in model.graphs() for value in graph.initializers.values()]
-    unique = _by_name((value.name, value) for value in shapes.values(model))
+    unique = _by_name((value.name, value) for owner, inside in shapes.scopes(model) if owner is None for value in inside)
     agreeing = {node.outputs[0].name for node in model.graph.all_nodes() if node.op_type in _FLATTENING and _agrees(node)}
     try:
         for value, tensor in weights:
@@ -196,18 +196,22 @@ def _ir_version(opset: int) -> int:
 
 
 def _put_back_values(model: ir.Model, raised: ir.Model) -> None:
-    old = _by_name((value.name, value) for value in shapes.values(model))
-    for value in shapes.values(raised):
-        before = old.get(value.name)
-        if before is None:
-            value.type = value.shape = None
-            value.meta[shapes.DECLARED] = (None, None)
-            continue
-        value.type, value.shape, value.doc_string = before.type, before.shape, before.doc_string
-        value.metadata_props.update(before.metadata_props)
-        value.meta.update(before.meta)
-        if value.is_initializer() and before.is_initializer():
-            value.const_value = before.const_value
+    old = {owner: _by_name((value.name, value) for value in inside) for owner, inside in shapes.scopes(model)}
+    for owner, inside in shapes.scopes(raised):
+        for value in inside:
+            _put_back_value(old[owner].get(value.name), value)
+
+
+def _put_back_value(before: ir.Value | None, value: ir.Value) -> None:
+    if before is None:
+        value.type = value.shape = None
+        value.meta[shapes.DECLARED] = (None, None)
+        return
+    value.type, value.shape, value.doc_string = before.type, before.shape, before.doc_string
+    value.metadata_props.update(before.metadata_props)
+    value.meta.update(before.meta)
+    if value.is_initializer() and before.is_initializer():
+        value.const_value = before.const_value
 
 
 def _put_back_nodes(model: ir.Model, raised: ir.Model) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import onnx_ir as ir
@@ -135,17 +135,16 @@ def declared_only(model: ir.Model) -> Iterator[None]:
 
 def values(model: ir.Model) -> Iterator[ir.Value]:
     """Every value of the main graph, nested bodies and functions, each once."""
-    seen: set[int] = set()
-    for graph in (*model.graphs(), *(subgraph for function in model.functions.values() for subgraph in _graphs(function))):
-        for value in _values(graph):
-            if id(value) not in seen:
-                seen.add(id(value))
-                yield value
+    for _, inside in scopes(model):
+        yield from inside
 
 
-def _graphs(function: ir.Function) -> Iterator[ir.Graph]:
-    yield function.graph
-    yield from function.subgraphs()
+def scopes(model: ir.Model) -> Iterator[tuple[ir.OperatorIdentifier | None, Collection[ir.Value]]]:
+    """The values of the main graph and its nested bodies (None), then of each function: a name means one thing in each."""
+    owners: dict[ir.OperatorIdentifier | None, ir.Graph] = {None: model.graph}
+    owners |= {identifier: function.graph for identifier, function in model.functions.items()}
+    for owner, graph in owners.items():
+        yield owner, dict.fromkeys(value for one in (graph, *graph.subgraphs()) for value in _values(one))
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -24,12 +24,16 @@ _NO_MAXIMUM = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Formal:
-    """A formal input or output. `types`: what it accepts, as `tensor(float)`; a variadic one stands for any number."""
+    """A formal input or output. A variadic one stands for any number.
+
+    types: what it accepts, as `tensor(float)`. variable: what those share that have one type, `T`; "" where that is not known.
+    """
 
     name: str
     optional: bool
     variadic: bool
     types: frozenset[str]
+    variable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,11 @@ class Schema:
     def input(self, name: str) -> int | None:
         """The position of the formal input `name`, or None."""
         return next((i for i, formal in enumerate(self.inputs) if formal.name == name), None)
+
+
+def formal_at(formals: tuple[Formal, ...], position: int) -> Formal:
+    """The formal of the operand at a position; the last one stands for all behind it, too."""
+    return formals[min(position, len(formals) - 1)]
 
 
 def schema(name: str, domain: str = "", opset: int | None = None) -> Schema | None:
@@ -166,7 +175,8 @@ def _from_onnx(version: int, source: onnx.defs.OpSchema) -> Schema:
 
 def _formal(source: onnx.defs.OpSchema.FormalParameter) -> Formal:
     option = _word(source.option)
-    return Formal(source.name, option == "Optional", option == "Variadic", frozenset(source.types))
+    variable = source.type_str if source.is_homogeneous else ""
+    return Formal(source.name, option == "Optional", option == "Variadic", frozenset(source.types), variable)
 
 
 def _attribute(source: onnx.defs.OpSchema.Attribute) -> AttributeSpec:

@@ -33,10 +33,11 @@ from onnx_subgraph.language.term import (
 )
 from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.matching.synonyms import written
-from onnx_subgraph.operators import Formal, Schema
+from onnx_subgraph.operators import Formal, Schema, formal_at
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting import layout
 from onnx_subgraph.rewriting.attribute import Lookup, attribute, plain, static
+from onnx_subgraph.rewriting.dtypes import declared, is_narrower, plainest, tensor_type
 from onnx_subgraph.rewriting.fragment import Absent, Fragment, Refused
 
 _REARRANGING = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
@@ -146,12 +147,15 @@ class Emitter:
             raise Absent("an operand of the replacement is absent here")
         array = np.asarray(operand.value)
         if dtype is None:
-            dtype = _plainest(array)
+            dtype = plainest(array)
         return self.fragment.constant(ir.Tensor(array.astype(dtype.numpy()), dtype=dtype))
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
-        """The dtype of a value of the fragment, inferred when it is not known yet."""
-        if value.dtype is None and value.producer() is not None:
+        """The dtype of a value of the fragment, inferred when it is neither known yet nor said by its operator's schema."""
+        if value.dtype is None and (node := value.producer()) is not None:
+            known = declared(node, value, self.fragment.opset_imports, self.dtype)
+            if known is not None:
+                return known
             self.fragment.infer()
         return value.dtype
 
@@ -289,11 +293,11 @@ class Emitter:
             if operand is None and not formal.optional and not formal.variadic:
                 raise Absent(f"{operator} needs {formal.name}, which is absent here")
         if len(operands) < schema.min_inputs:
-            raise Absent(f"{operator} needs {_formal(schema.inputs, len(operands)).name}, which is absent here")
+            raise Absent(f"{operator} needs {formal_at(schema.inputs, len(operands)).name}, which is absent here")
         inputs = [self._settle(o, i, operands, schema) for i, o in enumerate(operands)]
         if operator == Operator("Cast") and (source := inputs[0]) is not None and self._has_type(source, attributes):
             return (source,)
-        emitted = [n or not _formal(schema.outputs, i).optional for i, n in enumerate(needed)]
+        emitted = [n or not formal_at(schema.outputs, i).optional for i, n in enumerate(needed)]
         while len(emitted) > 1 and not emitted[-1]:
             emitted.pop()
         values = self.fragment.node(operator.name, inputs, attributes, domain=operator.domain, outputs=emitted)
@@ -309,7 +313,7 @@ class Emitter:
     def _settle(self, operand: Operand, index: int, operands: list[Operand], schema: Schema) -> ir.Value | None:
         if operand is None or isinstance(operand, ir.Value):
             return operand
-        formal = _formal(schema.inputs, index)
+        formal = formal_at(schema.inputs, index)
         return self.settled(operand, self._neighbour(operand, formal, index, operands, schema))
 
     def _neighbour(
@@ -318,7 +322,7 @@ class Emitter:
         """The dtype that a weak constant takes: of an operand of the same type variable, or of one of its own kind."""
         kind = np.asarray(operand.value).dtype.kind
         others = [
-            (_formal(schema.inputs, i), dtype)
+            (formal_at(schema.inputs, i), dtype)
             for i, o in enumerate(operands)
             if i != index and isinstance(o, ir.Value) and (dtype := self.dtype(o)) is not None
         ]
@@ -328,9 +332,9 @@ class Emitter:
         for _, dtype in others:
             if kind == "f" and dtype.is_floating_point() and tensor_type(dtype) in formal.types:
                 return dtype
-        plainest = _plainest(np.asarray(operand.value))
-        if not formal.types or tensor_type(plainest) in formal.types:
-            return plainest
+        usual = plainest(np.asarray(operand.value))
+        if not formal.types or tensor_type(usual) in formal.types:
+            return usual
         return next((d for d in ir.DataType if d and tensor_type(d) in formal.types), None)
 
     def _names(self, term: Term) -> set[str]:
@@ -383,17 +387,6 @@ class Emitter:
         raise Refused(f"which operator of `{term}` matched is not known")
 
 
-def is_narrower(dtype: ir.DataType | None, than: ir.DataType) -> bool:
-    """Whether both are floating, and `dtype` has fewer bits."""
-    return dtype is not None and dtype.is_floating_point() and than.is_floating_point() and dtype.itemsize < than.itemsize
-
-
-def tensor_type(dtype: ir.DataType) -> str:
-    """The name of a tensor's type in schemas: `tensor(float)`."""
-    names = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16"}
-    return f"tensor({names.get(dtype.name, dtype.name.lower())})"
-
-
 def _takes(schema: Schema, keywords: tuple[str, ...], arguments: int) -> bool:
     if arguments > schema.max_inputs:
         return False
@@ -401,26 +394,9 @@ def _takes(schema: Schema, keywords: tuple[str, ...], arguments: int) -> bool:
     return all(k in schema.attributes or k in formals for k in keywords)
 
 
-def _formal(formals: tuple[Formal, ...], index: int) -> Formal:
-    return formals[min(index, len(formals) - 1)]
-
-
 def _kind(kind: object) -> str:
     """The name of an attribute's type, "FLOAT" or "INTS"."""
     return str(kind).rpartition(".")[2].upper()
-
-
-def _plainest(array: np.ndarray) -> ir.DataType:
-    if array.dtype.kind == "b":
-        return ir.DataType.BOOL
-    if array.dtype.kind in "iu":
-        return ir.DataType.INT64
-    if array.dtype.kind == "f":
-        return ir.DataType.FLOAT if array.dtype == np.float64 else ir.DataType.from_numpy(array.dtype)
-    try:
-        return ir.DataType.from_numpy(array.dtype)
-    except TypeError as error:
-        raise Refused(f"{array!r} can't be a constant of the model") from error
 
 
 def _arithmetic(operator: str, inverse: bool, a: Static | np.ndarray, b: Static | np.ndarray) -> np.ndarray:

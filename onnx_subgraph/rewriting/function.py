@@ -20,7 +20,8 @@ from onnx_subgraph.matching.match import Match
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting.attribute import LONG_NAMES, Lookup
 from onnx_subgraph.rewriting.definitions import Definitions
-from onnx_subgraph.rewriting.emit import Emitter, is_narrower
+from onnx_subgraph.rewriting.dtypes import is_narrower
+from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment, Refused
 
 IR_VERSION = 8
@@ -108,7 +109,8 @@ def _call_raised(
     def own(emitter: Emitter) -> tuple[ir.Value, ...]:
         given = {name: emitter.operand(term) for name, term in raised.arguments.items() if name in operator.inputs}
         values = {name: emitter.settled(operand, None) for name, operand in given.items() if operand is not None}
-        floats = [d for v in values.values() if (d := emitter.dtype(v)) is not None and d.is_floating_point()]
+        fragment.infer()
+        floats = [v.dtype for v in values.values() if v.dtype is not None and v.dtype.is_floating_point()]
         precision = max((*floats, *filter(None, [_precision(match)])), key=lambda d: d.itemsize, default=None)
         opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != OWN_DOMAIN}
         inner = Fragment(opset_imports, lambda _: None, fold_constants=False)

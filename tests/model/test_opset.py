@@ -120,6 +120,18 @@ def test_an_attribute_of_the_caller_is_kept_or_the_reason(opset: int, kept: bool
             raise_opset(model, opset)
 
 
+def test_a_function_may_have_the_names_of_the_graph() -> None:
+    """A name means one thing in a graph and another one in a function: neither hides the other's type."""
+    model = model_of(
+        """<ir_version: 8, opset_import: ["" : 11, "local" : 1]>
+        g (float[2, 4] x) => (float[2, 4] y, float[4, 2] z) <int64[2] shape = {4, 2}> { y = local.f (x) z = Reshape (x, shape) }
+        <domain: "local", opset_import: ["" : 11]>
+        f (x) => (y) { z = Exp (x) y = Neg (z) }"""
+    )
+    raised = raise_opset(model, 18)
+    assert [(v.name, v.dtype, v.shape) for v in raised.graph.outputs] == [(v.name, v.dtype, v.shape) for v in model.graph.outputs]
+
+
 def test_weights_are_shared_and_not_copied() -> None:
     model = model_of(TEXT)
     weight = ir.tensor(np.ones((512, 512), np.float32), name="large")

@@ -16,3 +16,5 @@ def test_a_pattern_is_proved(pattern: Pattern) -> None:
     proof = prove(pattern)
     assert not proof.failures, "\n".join(proof.failures)
     assert proof.cases > 0 and any(proof.targets.values())
+    if pattern.raised is not None:
+        assert proof.targets["function"], "its operator was never proved by itself"

@@ -1,0 +1,51 @@
+"""Element types of what a replacement holds: what a schema says of them, and what a constant without one takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.operators import formal_at, schema
+from onnx_subgraph.rewriting.fragment import Refused
+
+
+def declared(
+    node: ir.Node, output: ir.Value, opset_imports: Mapping[str, int], dtype_of: Callable[[ir.Value], ir.DataType | None]
+) -> ir.DataType | None:
+    """The dtype that the schema gives a result: that of an input with the same type variable, or a Cast's; else None."""
+    if node.op_type == "Cast" and not node.domain:
+        return ir.DataType(node.attributes["to"].as_int())
+    known = schema(node.op_type, node.domain, opset_imports.get(node.domain, 1))
+    if known is None:
+        return None
+    variable = formal_at(known.outputs, node.outputs.index(output)).variable
+    alike = (v for i, v in enumerate(node.inputs) if v is not None and formal_at(known.inputs, i).variable == variable)
+    source = next(alike, None) if variable else None
+    return None if source is None else dtype_of(source)
+
+
+def is_narrower(dtype: ir.DataType | None, than: ir.DataType) -> bool:
+    """Whether both are floating, and `dtype` has fewer bits."""
+    return dtype is not None and dtype.is_floating_point() and than.is_floating_point() and dtype.itemsize < than.itemsize
+
+
+def tensor_type(dtype: ir.DataType) -> str:
+    """The name of a tensor's type in schemas: `tensor(float)`."""
+    names = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16"}
+    return f"tensor({names.get(dtype.name, dtype.name.lower())})"
+
+
+def plainest(array: np.ndarray) -> ir.DataType:
+    """The dtype of a constant of which only the numbers are given. Raises Refused where no tensor holds them."""
+    if array.dtype.kind == "b":
+        return ir.DataType.BOOL
+    if array.dtype.kind in "iu":
+        return ir.DataType.INT64
+    if array.dtype.kind == "f":
+        return ir.DataType.FLOAT if array.dtype == np.float64 else ir.DataType.from_numpy(array.dtype)
+    try:
+        return ir.DataType.from_numpy(array.dtype)
+    except TypeError as error:
+        raise Refused(f"{array!r} can't be a constant of the model") from error
