@@ -16,10 +16,12 @@ them would push exact values (log(16) / log(128) * 8) across the integer they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
+
+from onnx_subgraph.model.nested import bodies, operands
 
 _EPSILON = {
     ir.DataType.FLOAT: 2.0**-23,
@@ -61,7 +63,7 @@ def add_noise(model: ir.Model, seed: int) -> int:
     bodies of If, Loop, Scan and of functions are left alone, what comes out of them is moved.
     """
     graph = model.graph
-    depends = _dependent(graph)
+    depends = _dependent(model)
     outputs = set(graph.outputs)
     moved = 0
     for value in [value for value in graph.inputs if value in depends]:
@@ -75,13 +77,14 @@ def add_noise(model: ir.Model, seed: int) -> int:
     return moved
 
 
-def _dependent(graph: ir.Graph) -> set[ir.Value]:
-    """The float values that come from a float input, from a lookup in a table, or from a sum of products."""
+def _dependent(model: ir.Model) -> set[ir.Value]:
+    """The float values of the main graph that come from a float input, from a lookup in a table, or from a sum of products."""
+    graph = model.graph
     depends = {value for value in graph.inputs if value.dtype in _EPSILON and not value.is_initializer()}
     tainted: set[ir.Value] = set(depends)
     for node in graph:
-        starts = node.op_type in _PRODUCTS or _looks_up(node)
-        if starts or any(value in tainted for value in _read_by(node)):
+        starts = any(held.op_type in _PRODUCTS or _looks_up(held) for held in _held(node, model))
+        if starts or any(value in tainted for value in operands(node)):
             tainted.update(node.outputs)
     return {value for value in tainted if value.dtype in _EPSILON}
 
@@ -103,17 +106,13 @@ def _narrows(node: ir.Node) -> bool:
     return widths[result.dtype] > widths[source.dtype]
 
 
-def _read_by(node: ir.Node) -> Iterable[ir.Value]:
-    yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        bodies: Iterable[ir.Graph] = ()
-        if attribute.type is ir.AttributeType.GRAPH:
-            bodies = (attribute.as_graph(),)
-        elif attribute.type is ir.AttributeType.GRAPHS:
-            bodies = attribute.as_graphs()
-        for body in bodies:
-            for inner in body:
-                yield from _read_by(inner)
+def _held(node: ir.Node, model: ir.Model) -> Iterator[ir.Node]:
+    """The node, and every node in its bodies or in the function that it calls."""
+    yield node
+    function = model.functions.get(node.op_identifier())
+    for inside in bodies(node) if function is None else (function,):
+        for inner in inside:
+            yield from _held(inner, model)
 
 
 def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:

@@ -118,6 +118,26 @@ def test_noise_is_measured_with_large_weights_too(tmp_path: Path) -> None:
     assert verify(kept, other).verdict == "different"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        """<ir_version: 8, opset_import: ["" : 17]> g (int64[n] i, bool c) => (float[n, 8] y) {
+          z = If (c) <then_branch = a () => (float[n, 8] t) { t = Gather (w, i) },
+                      else_branch = b () => (float[n, 8] e) { u = Gather (w, i) e = Neg (u) }>
+          y = Exp (z) }""",
+        """<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (int64[n] i) => (float[n, 8] y) {
+          t = Identity (w) z = local.f (t, i) y = Exp (z) }
+        <domain: "local", opset_import: ["" : 17]> f (w, i) => (m) { v = Transpose <perm = [1, 0]> (w) u = Gather (w, i)
+          p = MatMul (u, v) m = MatMul (p, w) }""",
+    ],
+    ids=["a branch", "a function"],
+)
+def test_noise_is_measured_where_only_inner_bodies_look_numbers_up(tmp_path: Path, text: str) -> None:
+    model = write(tmp_path / "m.onnx", text, w=weights((8, 8))[0])
+    verdict = verify(model, model)
+    assert (verdict.verdict, verdict.reason) == ("equivalent", "")
+
+
 ADD = '<ir_version: 8, opset_import: ["" : 17]> g ({type}[{dims}] {x}) => ({type}[{dims}] {y}) {{ {y} = {op}({x}, {x}) }}'
 
 
