@@ -6,7 +6,7 @@ groups and files by name. `headers` reads only what a list shows, without onnx.
 
 from __future__ import annotations
 
-import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
@@ -14,38 +14,20 @@ from pathlib import Path
 
 from onnx_subgraph.errors import PatternError, Span, UsageError
 from onnx_subgraph.language import spelling
-from onnx_subgraph.language.example import read_scalar
 from onnx_subgraph.language.formerly import read_formerly
 from onnx_subgraph.language.formulas import FORMULA_FILE, built_in_folder, formula_contents
 from onnx_subgraph.language.operator import CanonicalOperator
-from onnx_subgraph.language.operator_reading import operator_of
+from onnx_subgraph.language.operator_reading import lowered_by, operator_of
+from onnx_subgraph.language.pack import PACK_FILE, Pack, read_pack
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.reading import check_keys, pattern_of, read_id, read_summary, read_targets
+from onnx_subgraph.language.reading import pattern_of, read_id, read_summary, read_targets
 from onnx_subgraph.language.shared import formulas_of
-from onnx_subgraph.language.source import Data, Fields, Items, Scalar, content_of, read_content, read_file
+from onnx_subgraph.language.source import Fields, Scalar, content_of, read_content
 from onnx_subgraph.paths import StrPath, several
 
-PACK_FILE = "pack.yaml"
 Contents = tuple[tuple[Path, bytes], ...]
 """Files, each with the bytes that it holds."""
-PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "libraries")
-
-
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """What a `pack.yaml` says.
-
-    domain: of the operators that the pack brings, "" where it brings none. onnxruntime: a version specifier, `>=1.22`.
-    opsets: domain → the least opset it needs. libraries: the custom-op libraries it brings.
-    """
-
-    name: str
-    path: Path
-    version: str = ""
-    domain: str = ""
-    onnxruntime: str = ""
-    opsets: dict[str, int] = field(default_factory=dict)
-    libraries: tuple[Path, ...] = ()
+_File = tuple[Path, Fields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +98,11 @@ def _parsed(
     """
     from onnx_subgraph.language.check import check, check_operator
 
-    formulas, operators = _told_apart(_unique(files))
+    formulas, operators, lowerings = _told_apart(_unique(files))
     known = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
+    for path, fields in reversed(lowerings):  # so that what the first file has comes first
+        operator = lowered_by(fields, path, known)
+        known[operator.name] = operator
     patterns = tuple(pattern_of(fields, path, order, known) for order, (path, fields) in enumerate(formulas))
     for operator in known.values():
         check_operator(operator, domains)
@@ -132,8 +117,12 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
     Raises PatternError, with the place, for a file whose envelope has a mistake.
     """
     _, files = _collect(paths, built_in)
-    formulas, operators = _told_apart(_unique(_contents(files)))
-    lowered = {name.text: fields.keys for _, fields in operators if isinstance(name := fields.get("operator"), Scalar)}
+    formulas, operators, lowerings = _told_apart(_unique(_contents(files)))
+    lowered: dict[str, list[str]] = defaultdict(list)
+    for _, fields in (*operators, *lowerings):
+        name = fields.get("operator") or fields.get("lowers")
+        if isinstance(name, Scalar):
+            lowered[name.text] += fields.keys
     return tuple(
         Header(
             identity := read_id(fields, path),
@@ -148,15 +137,18 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
     )
 
 
-def _told_apart(files: Iterable[tuple[Path, Fields]]) -> tuple[list[tuple[Path, Fields]], list[tuple[Path, Fields]]]:
-    """The patterns, and the files of canonical operators, whose formulas are patterns, too."""
-    formulas: list[tuple[Path, Fields]] = []
-    operators: list[tuple[Path, Fields]] = []
+def _told_apart(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[_File]]:
+    """The patterns, the files of canonical operators, whose formulas are patterns, too, and those of lowerings."""
+    formulas: list[_File] = []
+    operators: list[_File] = []
+    lowerings: list[_File] = []
     for path, fields in files:
-        is_operator = fields.get("operator") is not None
-        operators += [(path, fields)] if is_operator else []
-        formulas += [(path, one) for one in (formulas_of(fields) if is_operator else (fields,))]
-    return formulas, operators
+        if fields.get("operator") is not None:
+            operators.append((path, fields))
+            formulas += [(path, one) for one in formulas_of(fields)]
+        else:
+            (formulas if fields.get("lowers") is None else lowerings).append((path, fields))
+    return formulas, operators, lowerings
 
 
 def renamed(patterns: Iterable[Pattern | Header]) -> dict[str, str]:
@@ -240,56 +232,3 @@ def _unique(files: Contents) -> list[tuple[Path, Fields]]:
             places[name.text] = name.span
         read.append((path, fields))
     return read
-
-
-# Packs
-
-
-def read_pack(path: Path) -> Pack:
-    """What the `pack.yaml` of the folder `path` says. Raises PatternError, with the place."""
-    fields = read_file(path / PACK_FILE)
-    check_keys(fields, PACK_KEYS, "a pack")
-    texts = {key: _text(fields, key) for key in ("name", "version", "domain", "onnxruntime")}
-    name = texts["name"]
-    if name is None or not name.text:
-        raise PatternError("`name` is missing", span=fields.span, hint=f"add `name: {path.absolute().name}`")
-    specifier = texts["onnxruntime"]
-    if specifier is not None and re.fullmatch(r"\s*(([<>]=?|[=!]=|~=)\s*\d+(\.\d+)*\s*(,\s*|$))+", specifier.text) is None:
-        raise PatternError("not a version specifier", span=specifier.span, hint='write `onnxruntime: ">=1.22"`')
-    return Pack(
-        name=name.text,
-        path=path,
-        opsets=_opsets(fields.get("opsets")),
-        libraries=_libraries(fields.get("libraries"), path),
-        **{key: scalar.text for key, scalar in texts.items() if scalar is not None and key != "name"},
-    )
-
-
-def _text(fields: Fields, key: str) -> Scalar | None:
-    data = fields.get(key)
-    if data is not None and not isinstance(data, Scalar):
-        raise PatternError(f"`{key}` is not text", span=data.span, hint=f"write `{key}: …` in one line")
-    return data
-
-
-def _opsets(data: Data | None) -> dict[str, int]:
-    if data is None:
-        return {}
-    if not isinstance(data, Fields):
-        raise PatternError("`opsets` is not a mapping", span=data.span, hint='write `opsets: {"": 17}`')
-    opsets: dict[str, int] = {}
-    for key, value in data.entries:
-        number = read_scalar(value) if isinstance(value, Scalar) else None
-        if not isinstance(number, int) or number < 1:
-            raise PatternError("an opset is a number", span=value.span, hint='write `opsets: {"": 17}`')
-        opsets["" if key.text == "ai.onnx" else key.text] = number
-    return opsets
-
-
-def _libraries(data: Data | None, folder: Path) -> tuple[Path, ...]:
-    if data is None:
-        return ()
-    items = data.items if isinstance(data, Items) else ()
-    if not isinstance(data, Items) or not all(isinstance(item, Scalar) for item in items):
-        raise PatternError("`libraries` is not a list of files", span=data.span, hint="write `libraries: [libmy_ops.so]`")
-    return tuple(folder / item.text for item in items if isinstance(item, Scalar))

@@ -34,13 +34,14 @@ Definitions = tuple[tuple[str, Expression], ...]
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """What stands for a canonical operator. without: the arguments that it can't take.
+    """What stands for a canonical operator. without: the arguments that it can't take. file: where it is not the operator's own.
 
     Of a formula that gives such an input it is none; where it gives such an attribute, only where that is absent in the match.
     """
 
     block: Block
     without: frozenset[str] = frozenset()
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class CanonicalOperator:
 
     name: in CamelCase. source: where the formula comes from. inputs, attributes: name → what it is; those in `optional` may be
     left out. let: numbers that the lines need, computed from the attributes. definition: what the operator computes, in
-    operators of the standard. lowerings: target → what stands for it there; of several the one that moves less data.
+    operators of the standard. lowerings: target → what stands for it there; of several of one file the one that moves less
+    data.
     """
 
     name: str
@@ -92,10 +94,10 @@ class Raised:
         """The replacements for a target: the formula's own lines, with what stands for the operator."""
         lowerings = self.operator.lowerings.get(target, ())
         inputs = frozenset(self.operator.inputs).intersection(self.arguments)
-        return tuple(self._expanded(one.block, one.without) for one in lowerings if one.without.isdisjoint(inputs))
+        return tuple(map(self._expanded, (one for one in lowerings if one.without.isdisjoint(inputs))))
 
-    def _expanded(self, block: Block, without: frozenset[str]) -> Block:
-        operator = self.operator
+    def _expanded(self, lowering: Lowering) -> Block:
+        operator, block = self.operator, lowering.block
         results = dict(zip(_results(operator.definition), self.call.names, strict=True))
         names = {name: operator.prefix + name for name in (*operator.inputs, *operator.attributes, *dict(operator.let))}
         names |= {name: operator.prefix + name for name in block.names} | results
@@ -109,8 +111,8 @@ class Raised:
             Assignment(tuple(names.get(n, n) for n in line.names), _renamed(line.term, names, operator.prefix), line.span)
             for line in block
         )
-        absent = frozenset(operator.prefix + name for name in without & operator.attributes.keys())
-        return Block((*self.before, *inputs, *lines, *self.after), absent)
+        absent = frozenset(operator.prefix + name for name in lowering.without & operator.attributes.keys())
+        return Block((*self.before, *inputs, *lines, *self.after), absent, lowering.file)
 
 
 def read_raised(block: Block, known: Mapping[str, CanonicalOperator]) -> Raised:

@@ -1,4 +1,4 @@
-"""The file of a canonical operator → `CanonicalOperator`.
+"""The file of a canonical operator → `CanonicalOperator`; the file of a lowering → the operator with it.
 
 What is held here: known keys, one definition, and that every name of the lines is an input, an attribute, derived, or assigned.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from onnx_subgraph.errors import PatternError
@@ -23,6 +24,8 @@ from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
 LOWERED = tuple(target for target in TARGETS if target != "function")
 KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *LOWERED, "formulas")
 """The keys of an operator's file, in the order they are usually written."""
+LOWERING_KEYS = ("lowers", "summary", "let", *LOWERED)
+"""The keys of a lowering's file."""
 _NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 _PARAMETER = re.compile(r"([a-z][a-z0-9_]*)(\?)?")
 
@@ -44,15 +47,41 @@ def operator_of(fields: Fields, path: Path) -> CanonicalOperator:
         optional=optional | left_out,
         let=() if fields.get("let") is None else read_definitions(required(fields, "let")),
         definition=read_block(required(fields, "definition"), "definition"),
-        lowerings={
-            target: _lowerings(data, target, (*inputs, *attributes))
-            for target in LOWERED
-            if (data := fields.get(target)) is not None
-        },
+        lowerings=_by_target(fields, (*inputs, *attributes)),
         file=str(path),
     )
     _check(operator)
     return operator
+
+
+def lowered_by(fields: Fields, path: Path, operators: Mapping[str, CanonicalOperator]) -> CanonicalOperator:
+    """The operator that a file lowers, with what the file has for it before what it had. Raises PatternError, with the place."""
+    check_keys(fields, LOWERING_KEYS, "a lowering")
+    name = read_text_of(required(fields, "lowers"), "lowers")
+    operator = operators.get(name.text)
+    if operator is None:
+        known = spelling.hint(name.text, operators, f"the canonical operators are {', '.join(sorted(operators)) or 'none'}")
+        raise PatternError(f"`{name.text}` is not a canonical operator", span=name.span, hint=known)
+    read_summary(fields)
+    added = _by_target(fields, (*operator.inputs, *operator.attributes), str(path))
+    if not added:
+        hint = f"write `{' or `'.join(f'{target}:`' for target in LOWERED)} and the lines that stand for it there"
+        raise PatternError(f"there is nothing for `{operator.name}`", span=fields.span, hint=hint)
+    more = () if fields.get("let") is None else read_definitions(required(fields, "let"))
+    lowerings = {t: (*added.get(t, ()), *operator.lowerings.get(t, ())) for t in LOWERED if t in added or t in operator.lowerings}
+    with_it = replace(operator, let=(*operator.let, *more), lowerings=lowerings)
+    _check(with_it)
+    return with_it
+
+
+def _by_target(fields: Fields, arguments: Collection[str], file: str = "") -> Mapping[str, tuple[Lowering, ...]]:
+    """Target → what stands for the operator there. file: of a lowering that is not in the operator's own file."""
+    given = ((target, fields.get(target)) for target in LOWERED)
+    return {
+        target: tuple(replace(one, file=file) for one in _lowerings(data, target, arguments))
+        for target, data in given
+        if data is not None
+    }
 
 
 def _parameters(data: Data | None, what: str) -> tuple[Mapping[str, str], frozenset[str]]:

@@ -179,11 +179,13 @@ class Assignment:
 class Block:
     """The lines of a `match` or `replace`, in the order written; a name is assigned once, before it is used.
 
-    without: the names that must be absent in a match for this replacement to stand for it.
+    without: the names that must be absent in a match for this replacement to stand for it. lowering: the file that has it for a
+    canonical operator, and comes before that operator's own; "" where it is not from such a file.
     """
 
     assignments: tuple[Assignment, ...]
     without: frozenset[str] = frozenset()
+    lowering: str = ""
 
     def __iter__(self) -> Iterator[Assignment]:
         return iter(self.assignments)

@@ -8,7 +8,7 @@ Every alternative of the formula and every target must have been proved at least
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -86,6 +86,8 @@ class _Proof:
     skipped: dict[str, Counter[str]] = field(default_factory=dict)
     unproved: dict[str, str] = field(default_factory=dict)
     proved: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    lowered: Counter[str] = field(default_factory=Counter)  # by the file of a lowering
+    not_lowered: dict[str, str] = field(default_factory=dict)  # the file of a lowering → why another one was taken
     mixed: bool = False
 
     def run(self) -> Proof:
@@ -142,6 +144,8 @@ class _Proof:
             else:
                 said = "; ".join(list(reasons)[:2]) or "no instance of it runs"
                 self.failures.append(f"the target {target} was never proved: {said}")
+        for target in self.pattern.replace:
+            self.check_lowerings(target, [block.lowering for block in self.pattern.blocks(target) if block.lowering])
         if self.pattern.mixed_precision and not self.mixed:
             self.failures.append("it says mixed-precision, and no spelling with casts was proved")
         written = [t for t in self.pattern.replace if self.targets[t]] or [t for t, count in self.targets.items() if count]
@@ -150,6 +154,17 @@ class _Proof:
                 for index, text in enumerate(alternatives):
                     if (point, index) not in self.proved[target]:
                         self.failures.append(f"the alternative `{text}` was never proved for {target}{self.why_not(target)}")
+
+    def check_lowerings(self, target: str, files: Iterable[str]) -> None:
+        """Every lowering that somebody gave was proved, or its operators do not load here."""
+        for file in files:
+            if self.lowered[file]:
+                continue
+            reason = self.not_lowered.get(file, "no instance of it runs")
+            if "does not load" in reason:
+                self.unproved[f"{target}, as in {file}"] = reason
+            else:
+                self.failures.append(f"the lowering {file} was never proved for {target}: {reason}")
 
     def why_not(self, target: str) -> str:
         """The most frequent reason for which instances were left out that no missing kernel explains."""
@@ -191,6 +206,9 @@ class _Proof:
             fused = self.fuse(inferred, target, str(spelling))
             if fused is None:
                 continue
+            for skip in (skip for skip in fused.skips if skip.lowering):
+                self.not_lowered[skip.lowering] = skip.reason
+                later |= {} if skip.opset is None else {target: skip.opset}
             if not fused.rewrites and fused.skips:
                 self.skipped.setdefault(target, Counter())[fused.skips[0].reason] += 1
                 if fused.skips[0].opset is not None:
@@ -205,6 +223,7 @@ class _Proof:
                 self.targets[target] += 1
                 self.proved.setdefault(target, set()).update(instance.used)
                 self.mixed |= spelling.mixed
+                self.lowered.update(r.lowering for r in fused.rewrites)
         return later
 
     def agrees(self, what: str, exact: Exact, model: ir.Model, place: str) -> bool:

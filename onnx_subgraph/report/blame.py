@@ -15,7 +15,12 @@ def sentence(undone: Undone) -> str:
 
 
 def reason(undone: Undone) -> str:
-    """How the rewrite was wrong, or that nothing shows it to be right."""
+    """How the rewrite was wrong, or that nothing shows it to be right; of a lowering that somebody gave, in which file it is."""
+    how = _reason(undone)
+    return f"as in {undone.rewrite.lowering}, {how}" if undone.rewrite.lowering else how
+
+
+def _reason(undone: Undone) -> str:
     if undone.found == "nowhere":
         return f"nothing shows it to be right: {undone.problem}"
     if undone.found == "model":

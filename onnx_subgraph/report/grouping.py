@@ -60,7 +60,7 @@ class Skipped:
     """All matches of one pattern that were not replaced for one reason.
 
     opset: what it would need, or None. change: what would mend the first, "" where that is not known. bug: the mistake of this
-    tool that is the reason, or None.
+    tool that is the reason, or None. replaced: whether another replacement was made.
     """
 
     pattern: str
@@ -69,6 +69,7 @@ class Skipped:
     nodes: tuple[str, ...]
     change: str = ""
     bug: Bug | None = None
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,11 @@ def fusions(rewrites: Iterable[Rewrite]) -> tuple[Fusion, ...]:
 def skipped(skips: Iterable[Skip]) -> tuple[Skipped, ...]:
     """`skips` by pattern and reason, in the order of their first one."""
     groups = _grouped(skips, lambda s: (s.pattern, anonymous(s.reason), s.opset))
-    return tuple(Skipped(g[0].pattern, g[0].reason, g[0].opset, tuple(s.node for s in g), g[0].change, g[0].bug) for g in groups)
+    return tuple(
+        Skipped(f.pattern, f.reason, f.opset, tuple(s.node for s in g), f.change, f.bug, f.replaced)
+        for g in groups
+        for f in g[:1]
+    )
 
 
 def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]:

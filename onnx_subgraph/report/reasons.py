@@ -99,7 +99,7 @@ def _skipped(groups: Sequence[grouping.Skipped]) -> Reason:
     """Matches of one pattern, for reasons that differ in a number at most."""
     first, places = groups[0], sum(len(group.nodes) for group in groups)
     where = f"at {count(places, 'place')}, first at {first.nodes[0] or UNNAMED}"
-    sentence = f"{first.pattern} matches {where}, and is not replaced: {first.reason}."
+    sentence = f"{first.pattern} matches {where}, and is {'' if first.replaced else 'not replaced: '}{first.reason}."
     return Reason(sentence, first.change, _NODES_OF_A_MATCH * places, first.nodes[0])
 
 

@@ -205,6 +205,7 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         attributes=_scalars(head) if head is not None else (),
         root=root,
         place=place,
+        lowering=planned.lowering,
     )
     return rewrite, nodes
 

@@ -7,7 +7,7 @@ is provably the same, every provider loads it and was not measured to be slower 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -17,7 +17,7 @@ from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.interior import staying
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.nested import graph_of, operands
+from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.regions.selector import Builder
 from onnx_subgraph.rewriting import enclosure, function
@@ -29,6 +29,7 @@ from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment, Refused
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
+from onnx_subgraph.rewriting.order import place
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
@@ -55,8 +56,8 @@ class Plan:
 
     replaced: old value → value of the fragment. removed: the matched nodes and those that die with them. before: the node that
     the fragment must come before, or None for right after the last matched node. moved: nodes that must come before that too.
-    remarks: what is to be said though the match is replaced: another replacement would be faster at a later opset, or could not
-    be planned because of a mistake of this tool.
+    lowering: the file that the replacement is from, as in `Block`. remarks: what is to be said though the match is replaced:
+    another replacement would be faster at a later opset, a lowering was not taken, or there is a mistake of this tool.
     """
 
     match: Match
@@ -67,23 +68,27 @@ class Plan:
     redirects: tuple[Redirect, ...]
     before: ir.Node | None
     moved: tuple[ir.Node, ...]
+    lowering: str = ""
     remarks: tuple[Skip, ...] = ()
 
 
 def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     """How to replace `match` for `target`, or why not. Changes nothing in the model."""
     refusals: list[Refused] = []
+    of_lowerings: dict[str, Refused] = {}
     bugs: list[Bug] = []
     best: Plan | None = None
     for blocks, is_fallback in _candidates(match, target):
-        if best is not None and _cost(best, site) is None:
-            break  # of two that nobody measured, the first
+        if best is not None and (best.lowering or _cost(best, site) is None):
+            break  # what somebody gave, and of two that nobody measured the first
         planned: list[Plan] = []
         for block in blocks:
             try:
                 planned.append(_plan(match, block, site, is_fallback=is_fallback))
             except Refused as refused:
                 refusals.append(_without_hope(refused, match, site.loadability) if is_fallback else refused)
+                if block is not None and block.lowering:
+                    of_lowerings.setdefault(block.lowering, refused)
             except OnnxSubgraphError:
                 raise  # a mistake of the user's, in a selector or a pattern
             except Exception as error:  # ours must not cost the user the rest of the model, and is reported
@@ -94,7 +99,7 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     results = tuple(value.name or "" for value in match.roots.values())
     found = [Skip(match.pattern.id, root_name(match), f"{_BUG}: {bug.error}", results=results, bug=bug) for bug in bugs]
     if best is not None:
-        return replace(best, remarks=(*filter(None, [_wish(best, refusals, site)]), *found))
+        return replace(best, remarks=(*filter(None, [_wish(best, refusals, site)]), *_not_taken(best, of_lowerings), *found))
     if found:
         return found[0]
     if not refusals:
@@ -141,8 +146,26 @@ def _wish(planned: Plan, refusals: Sequence[Refused], site: Site) -> Skip | None
         typical = [site.costs.typical(p.provider, refused.operator, dtype) for p in site.loadability]
         if all(t is not None and t < cost * (1 - NOISE) for t in typical):
             why = f"replaced by {_head(planned)}; {refused.operator} would be faster, and needs opset {refused.opset}"
-            return Skip(planned.match.pattern.id, root_name(planned.match), why, refused.opset)
+            return Skip(planned.match.pattern.id, root_name(planned.match), why, refused.opset, replaced=True)
     return None
+
+
+def _not_taken(planned: Plan, refusals: Mapping[str, Refused]) -> list[Skip]:
+    """What kept lowerings that somebody gave from being taken instead of `planned`. refusals: by the files of the lowerings."""
+    root = root_name(planned.match)
+    return [
+        Skip(
+            planned.match.pattern.id,
+            root,
+            f"replaced by {_head(planned)}, and not as in {file}: {refused.reason}",
+            refused.opset,
+            refused.change or _raised(refused.opset),
+            replaced=True,
+            lowering=file,
+        )
+        for file, refused in refusals.items()
+        if file != planned.lowering
+    ]
 
 
 def _head(planned: Plan) -> str:
@@ -166,9 +189,9 @@ def root_name(match: Match) -> str:
 
 
 def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None], bool]]:
-    """The replacements to try, those of one target together, and whether they are another target's.
+    """The replacements to try, those of one target and one file together, and whether they are another target's.
 
-    None is a function, or what a selector builds. Of several for one target the one that moves less data is taken.
+    None is a function, or what a selector builds. Of several together the one that moves less data is taken.
     """
     pattern = match.pattern
     if pattern.bodies and target not in pattern.targets:
@@ -176,8 +199,12 @@ def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None],
     if target == "function" or isinstance(match.selector, Builder):
         return [((None,), False)]
     order = ("onnxruntime", "standard") if target == "onnxruntime" else (target,)
-    taken = {t: [b for b in pattern.blocks(t) if all(match.bindings.get(n) is None for n in b.without)] for t in order}
-    return [(blocks, t != target) for t, blocks in taken.items() if blocks]
+    found: dict[tuple[str, str], list[Block | None]] = {}
+    for of_target in order:
+        for block in pattern.blocks(of_target):
+            if all(match.bindings.get(n) is None for n in block.without):
+                found.setdefault((of_target, block.lowering), []).append(block)
+    return [(blocks, of_target != target) for (of_target, _), blocks in found.items()]
 
 
 def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -> Plan:
@@ -215,8 +242,9 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
     after = Liveness.of(site.outline, graph, match.nodes, fragment.read.values())
     redirected = redirects(after, replaced, _staying(match), match.nodes)
     removed = (*match.nodes, *after.dead(replaced))
-    first, moved = _order(match, graph, fragment, replaced, removed, redirected, site.outline)
-    return Plan(match, graph, fragment, replaced, removed, tuple(redirected), first, moved)
+    first, moved = place(match.nodes, graph, fragment, replaced, removed, redirected, site.outline)
+    lowering = "" if block is None else block.lowering
+    return Plan(match, graph, fragment, replaced, removed, tuple(redirected), first, moved, lowering)
 
 
 def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site) -> Fragment:
@@ -248,40 +276,3 @@ def _check_reads(match: Match, fragment: Fragment) -> None:
     for stand_in, value in fragment.read.items():
         if value in inner and stand_in.uses():
             raise Refused(f"the replacement reads the inner value {value.name}, which goes with the match")
-
-
-def _order(
-    match: Match,
-    graph: ir.Graph,
-    fragment: Fragment,
-    replaced: dict[ir.Value, ir.Value],
-    removed: Sequence[ir.Node],
-    redirected: Sequence[Redirect],
-    outline: Outline,
-) -> tuple[ir.Node | None, tuple[ir.Node, ...]]:
-    """Where the fragment goes: the node it must come before (None: after the last matched one), and what must move there too.
-
-    Raises Refused where a reader of a result leads back into what the replacement reads.
-    """
-    position, gone, matched = outline.position, set(removed), frozenset(match.nodes)
-    readers = {u for old in replaced for u, _ in old.uses()} | {
-        r.reader for r in redirected if r.value is not None and r.value in replaced
-    }
-    places = {p for u in readers - gone if (p := outline.place_in(graph, u)) is not None}
-    last = max(position[n] for n in match.nodes)
-    first = min(places, key=lambda n: position[n], default=None)
-    if first is None or position[first] > last:
-        return None, ()
-    ancestors: set[ir.Node] = set()
-    queue = [v.producer() for v in fragment.read.values()]
-    while queue:
-        node = queue.pop()
-        if node is None or node in ancestors or outline.place_in(graph, node) is not node:
-            continue
-        if node in places or node in matched:
-            reason = "the replacement would make a cycle: what it reads depends on what it provides"
-            raise Refused(reason, change="compute what it reads from something else")
-        if position[node] > position[first]:
-            ancestors.add(node)
-            queue += [v.producer() for v in operands(node)]
-    return first, tuple(sorted(ancestors, key=lambda n: position[n]))

@@ -31,7 +31,8 @@ class Rewrite:
     assumes: what the pattern assumes (`finite`), for the report. body: whether the operator is a model-local function.
     attributes: those of that first node that hold one number or one text, by name.
     before, after: the nodes removed and the nodes added, for a drawing; None where nobody asked for them.
-    root: the name of the node at the root of what was replaced. place: what names the rewrite from run to run.
+    root: the name of the node at the root of what was replaced. place: what names the rewrite from run to run. lowering: the
+    file of the lowering that it is from, "" where it is the pattern's or the operator's own.
     """
 
     pattern: str
@@ -46,6 +47,7 @@ class Rewrite:
     after: Excerpt | None = None
     root: str = ""
     place: Place = Place("", "", ())
+    lowering: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class Skip:
 
     node: the name of the node at its root. opset: what it would need, or None. change: the smallest change that would let it be
     replaced, in words; "" where none is known. results: the names of the values that the match provides. bug: the mistake of
-    this tool that kept a replacement from being planned, or None. winners: the patterns that took its nodes.
+    this tool that kept a replacement from being planned, or None. winners: the patterns that took its nodes. replaced: whether
+    it was replaced all the same, by another replacement than the one that this is about. lowering: the file of that one.
     """
 
     pattern: str
@@ -87,6 +90,8 @@ class Skip:
     results: tuple[str, ...] = ()
     bug: Bug | None = None
     winners: tuple[str, ...] = ()
+    replaced: bool = False
+    lowering: str = ""
 
 
 def taken(pattern: str, node: str, winners: Iterable[str]) -> Skip:

@@ -11,7 +11,8 @@ import pytest
 
 from onnx_subgraph.errors import PatternError, UsageError
 from onnx_subgraph.language.check import static_names
-from onnx_subgraph.language.library import built_in_packs, headers, load_patterns, read_pack
+from onnx_subgraph.language.library import built_in_packs, headers, load_patterns
+from onnx_subgraph.language.pack import read_pack
 from onnx_subgraph.language.reading import parse_pattern
 
 DATA = Path(__file__).parent / "data"

@@ -1,0 +1,82 @@
+"""A pack's `pack.yaml`: whose patterns they are, and what they need."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language.example import read_scalar
+from onnx_subgraph.language.reading import check_keys
+from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
+
+PACK_FILE = "pack.yaml"
+PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "libraries")
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """What a `pack.yaml` says.
+
+    domain: of the operators that the pack brings, "" where it brings none. onnxruntime: a version specifier, `>=1.22`.
+    opsets: domain → the least opset it needs. libraries: the custom-op libraries it brings.
+    """
+
+    name: str
+    path: Path
+    version: str = ""
+    domain: str = ""
+    onnxruntime: str = ""
+    opsets: dict[str, int] = field(default_factory=dict)
+    libraries: tuple[Path, ...] = ()
+
+
+def read_pack(path: Path) -> Pack:
+    """What the `pack.yaml` of the folder `path` says. Raises PatternError, with the place."""
+    fields = read_file(path / PACK_FILE)
+    check_keys(fields, PACK_KEYS, "a pack")
+    texts = {key: _text(fields, key) for key in ("name", "version", "domain", "onnxruntime")}
+    name = texts["name"]
+    if name is None or not name.text:
+        raise PatternError("`name` is missing", span=fields.span, hint=f"add `name: {path.absolute().name}`")
+    specifier = texts["onnxruntime"]
+    if specifier is not None and re.fullmatch(r"\s*(([<>]=?|[=!]=|~=)\s*\d+(\.\d+)*\s*(,\s*|$))+", specifier.text) is None:
+        raise PatternError("not a version specifier", span=specifier.span, hint='write `onnxruntime: ">=1.22"`')
+    return Pack(
+        name=name.text,
+        path=path,
+        opsets=_opsets(fields.get("opsets")),
+        libraries=_libraries(fields.get("libraries"), path),
+        **{key: scalar.text for key, scalar in texts.items() if scalar is not None and key != "name"},
+    )
+
+
+def _text(fields: Fields, key: str) -> Scalar | None:
+    data = fields.get(key)
+    if data is not None and not isinstance(data, Scalar):
+        raise PatternError(f"`{key}` is not text", span=data.span, hint=f"write `{key}: …` in one line")
+    return data
+
+
+def _opsets(data: Data | None) -> dict[str, int]:
+    if data is None:
+        return {}
+    if not isinstance(data, Fields):
+        raise PatternError("`opsets` is not a mapping", span=data.span, hint='write `opsets: {"": 17}`')
+    opsets: dict[str, int] = {}
+    for key, value in data.entries:
+        number = read_scalar(value) if isinstance(value, Scalar) else None
+        if not isinstance(number, int) or number < 1:
+            raise PatternError("an opset is a number", span=value.span, hint='write `opsets: {"": 17}`')
+        opsets["" if key.text == "ai.onnx" else key.text] = number
+    return opsets
+
+
+def _libraries(data: Data | None, folder: Path) -> tuple[Path, ...]:
+    if data is None:
+        return ()
+    items = data.items if isinstance(data, Items) else ()
+    if not isinstance(data, Items) or not all(isinstance(item, Scalar) for item in items):
+        raise PatternError("`libraries` is not a list of files", span=data.span, hint="write `libraries: [libmy_ops.so]`")
+    return tuple(folder / item.text for item in items if isinstance(item, Scalar))

@@ -1,0 +1,49 @@
+"""Where a replacement goes in a graph whose nodes stand in topological order, and what has to move for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.nested import operands
+from onnx_subgraph.rewriting.fragment import Fragment, Refused
+from onnx_subgraph.rewriting.liveness import Redirect
+from onnx_subgraph.rewriting.outline import Outline
+
+
+def place(
+    matched: Sequence[ir.Node],
+    graph: ir.Graph,
+    fragment: Fragment,
+    replaced: dict[ir.Value, ir.Value],
+    removed: Sequence[ir.Node],
+    redirected: Sequence[Redirect],
+    outline: Outline,
+) -> tuple[ir.Node | None, tuple[ir.Node, ...]]:
+    """Where the fragment goes: the node it must come before (None: after the last matched one), and what must move there too.
+
+    Raises Refused where a reader of a result leads back into what the replacement reads.
+    """
+    position, gone = outline.position, set(removed)
+    readers = {u for old in replaced for u, _ in old.uses()} | {
+        r.reader for r in redirected if r.value is not None and r.value in replaced
+    }
+    places = {p for u in readers - gone if (p := outline.place_in(graph, u)) is not None}
+    last = max(position[n] for n in matched)
+    first = min(places, key=lambda n: position[n], default=None)
+    if first is None or position[first] > last:
+        return None, ()
+    ancestors: set[ir.Node] = set()
+    queue = [v.producer() for v in fragment.read.values()]
+    while queue:
+        node = queue.pop()
+        if node is None or node in ancestors or outline.place_in(graph, node) is not node:
+            continue
+        if node in places or node in matched:
+            reason = "the replacement would make a cycle: what it reads depends on what it provides"
+            raise Refused(reason, change="compute what it reads from something else")
+        if position[node] > position[first]:
+            ancestors.add(node)
+            queue += [v.producer() for v in operands(node)]
+    return first, tuple(sorted(ancestors, key=lambda n: position[n]))

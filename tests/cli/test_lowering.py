@@ -1,0 +1,111 @@
+"""A lowering in a file of its own: it comes first, is proved with every formula, and is named where it is wrong or not taken."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language.library import headers, load_patterns
+from onnx_subgraph.proving import prove
+from tests.cli.conftest import Run
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "lowerings" / "fast_gelu_of_the_standard.yaml"
+LANGUAGE = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+(DOCUMENTED,) = re.findall(r"<!-- lowering -->\n```yaml\n# (\S+)\n(.*?)```\n", LANGUAGE, re.DOTALL)
+SAMPLE = ROOT / "sample_models" / "gpt2_dynamo.onnx"
+WRONG = "lowers: FastGelu\nsummary: The exact one\nonnxruntime: y = com.microsoft.Gelu(x)\n"
+MISTAKES = {
+    "summary: S\nonnxruntime: y = Neg(x)": "`onnxruntime` is not a key of a pattern",
+    "lowers: Gelo\nsummary: S\nonnxruntime: y = Neg(x)": "`Gelo` is not a canonical operator",
+    "lowers: Gelu\nonnxruntime: y = Neg(x)": "`summary` is missing",
+    "lowers: Gelu\nsummary: S": "there is nothing for `Gelu`",
+    "lowers: Gelu\nsummary: S\nfunction: y = Neg(x)": "`function` is not a key of a lowering",
+    "lowers: Gelu\nsummary: S\nonnxruntime: z = Neg(x)": "the lines don't give `y`",
+    "lowers: Gelu\nsummary: S\nonnxruntime: y = Neg(v)": "`v` has no meaning here",
+    "lowers: Gelu\nsummary: S\nonnxruntime: y = Nag(x)": "`Nag`",
+    "lowers: Swish\nsummary: S\nlet: beta = gamma\nonnxruntime: y = Neg(x)": "`gamma` is not an attribute",
+}
+
+
+def operators_of(path: Path) -> Counter[str]:
+    return Counter(f"{node.domain}.{node.op_type}".lstrip(".") for node in onnx.load(path).graph.node)
+
+
+def test_the_documented_file_is_the_one_that_lies_there() -> None:
+    path, text = DOCUMENTED
+    assert ROOT / path == EXAMPLE
+    assert EXAMPLE.read_text(encoding="utf-8") == text
+
+
+def test_it_is_proved_with_each_formula_of_its_operator() -> None:
+    library = load_patterns([EXAMPLE])
+    formulas = [p for p in library.patterns if p.raised is not None and p.raised.operator.name == "FastGelu"]
+    assert formulas
+    for pattern in formulas:
+        first, *others = pattern.blocks("onnxruntime")
+        assert first.lowering == str(EXAMPLE) and not any(block.lowering for block in others)
+        assert not prove(pattern).failures
+
+
+def test_headers_say_what_patterns_say() -> None:
+    assert [(h.id, h.targets) for h in headers([EXAMPLE])] == [(p.id, p.targets) for p in load_patterns([EXAMPLE]).patterns]
+
+
+def test_of_two_files_the_first_one_comes_first(tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(WRONG, encoding="utf-8")
+    for given in ([EXAMPLE, other], [other, EXAMPLE]):
+        blocks = load_patterns(given).get("fast-gelu").blocks("onnxruntime")
+        assert [block.lowering for block in blocks] == [*map(str, given), ""]
+
+
+def test_a_lowering_without_its_operator_is_an_error() -> None:
+    with pytest.raises(PatternError, match="`FastGelu` is not a canonical operator"):
+        load_patterns([EXAMPLE], built_in=False)
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_is_shown_at_its_place(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "lowering.yaml"
+    path.write_text(text + "\n", encoding="utf-8")
+    with pytest.raises(PatternError, match=MISTAKES[text]) as raised:
+        load_patterns([path])
+    assert raised.value.span is not None and raised.value.span.file == str(path)
+
+
+def test_the_model_is_raised_to_the_opset_that_it_needs(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    result = run("fuse", SAMPLE, "--patterns", EXAMPLE, "--only", "fast-gelu", "-o", out)
+    assert result.code == 0, result.err
+    assert operators_of(out)["Gelu"] == 1 and "com.microsoft.FastGelu" not in operators_of(out)
+
+
+def test_what_keeps_it_from_being_taken_is_said(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    result = run("fuse", SAMPLE, "--patterns", EXAMPLE, "--only", "fast-gelu", "--opset", "keep", "-o", out)
+    assert result.code == 0, result.err
+    assert operators_of(out)["com.microsoft.FastGelu"] == 1
+    said = " ".join(result.out.split())
+    assert f"is replaced by com.microsoft.FastGelu, and not as in {EXAMPLE}: Gelu needs opset 20, the model has 18" in said
+
+
+def test_a_wrong_one_is_undone_and_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(WRONG, encoding="utf-8")
+    result = run("fuse", SAMPLE, "--patterns", path, "--only", "fast-gelu", "--dry-run")
+    assert f"is undone: as in {path}, its result" in result.err
+    (failure, *_) = prove(load_patterns([path]).get("fast-gelu")).failures
+    assert failure.startswith("a fused instance differs")
+
+
+def test_one_that_is_never_taken_fails_its_proof(tmp_path: Path) -> None:
+    path = tmp_path / "never.yaml"
+    path.write_text("lowers: Swish\nsummary: Twice\nonnxruntime: y = Concat(x, x, axis=0)\n", "utf-8")
+    failures = prove(load_patterns([path]).get("silu")).failures
+    assert any(failure.startswith(f"the lowering {path} was never proved for onnxruntime") for failure in failures), failures
