@@ -171,16 +171,19 @@ class Fragment:
         return not symbols(dim) <= known
 
     def fold(self) -> None:
-        """Replace every node that reads constants only by constants. Call after `infer`."""
+        """Replace every node that reads constants only, or sizes that are known, by constants. Call after `infer`."""
         if not self.fold_constants:
             return
         for node in list(self.nodes):
-            if not _foldable(node):
+            if (sizes := _sizes(node)) is not None:
+                self._become_constant(node.outputs[0], ir.Tensor(np.asarray(sizes, np.int64)))
+            elif _foldable(node):
+                tensors = [None if v is None else v.const_value for v in node.inputs]
+                for index, output in enumerate(node.outputs):
+                    if output.name and (folded := _folded(node, tensors, output, index, self.opset_imports)) is not None:
+                        self._become_constant(output, folded)
+            else:
                 continue
-            tensors = [None if v is None else v.const_value for v in node.inputs]
-            for index, output in enumerate(node.outputs):
-                if output.name and (folded := _folded(node, tensors, output, index, self.opset_imports)) is not None:
-                    self._become_constant(output, folded)
             if not any(o.uses() or o in self.provides.values() for o in node.outputs):
                 for index in range(len(node.inputs)):
                     node.replace_input_with(index, None)
@@ -254,6 +257,17 @@ def _install_rules() -> None:
 _NEUTRAL = frozenset({"Cast", "Expand", "Identity", "Reshape"})
 """What hands on its first input where neither dtype nor shape change."""
 _SHAPED_LIKE = (("com.microsoft", "FusedConv", "Conv"), ("com.microsoft", "FusedGemm", "Gemm"))
+
+
+def _sizes(node: ir.Node) -> list[int] | None:
+    """What a Shape gives where all that it is asked for is known."""
+    source = node.inputs[0] if node.inputs else None
+    if node.op_type != "Shape" or node.domain or source is None or source.shape is None:
+        return None
+    start, end = (node.attributes[name].as_int() if name in node.attributes else None for name in ("start", "end"))
+    sizes = list(source.shape)[start:end]
+    known = [size for size in sizes if isinstance(size, int)]
+    return known if len(known) == len(sizes) else None
 
 
 def _foldable(node: ir.Node) -> bool:
