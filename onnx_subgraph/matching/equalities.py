@@ -7,9 +7,12 @@ matching starts, the table in docs/language.md and the test that holds both side
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
+from typing import TypeVar
 
+T = TypeVar("T")
 Identity = tuple[str, str]
 """A domain and an operator of it."""
 
@@ -64,6 +67,8 @@ COMMUTATIVE = frozenset(
     {"Add", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
 )
 """Operators whose operands can stand in any order."""
+SWAPPING = frozenset({("com.microsoft", "SkipLayerNormalization"), ("com.microsoft", "SkipSimplifiedLayerNormalization")})
+"""Operators whose first two operands can change places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,15 @@ def is_associative(operators: Iterable[Identity]) -> bool:
     return any(not domain and operator in ASSOCIATIVE for domain, operator in operators)
 
 
+def orders(identity: Identity, operands: Sequence[T]) -> Iterable[tuple[T, ...]]:
+    """The orders in which an operator can take these operands, the one given first."""
+    domain, operator = identity
+    if operator in COMMUTATIVE and not domain:
+        return permutations(operands)
+    given = tuple(operands)
+    return (given, (given[1], given[0], *given[2:])) if identity in SWAPPING and len(given) > 1 else (given,)
+
+
 @dataclass(frozen=True, slots=True)
 class Equality:
     """Two graphs that compute the same, as text in onnx's notation from inputs `a`, `b`, `c` to `z`, and how patterns write both.
@@ -143,7 +157,8 @@ def equalities() -> tuple[Equality, ...]:
     matmul = Equality("Gemm(a, b)", "a @ b", "z = Gemm(a, b)", "z = MatMul(a, b)", plain)
     groupings = map(_grouping, ("Max", "Min"))
     synonyms = (Equality(formula, row.call, where=row.where) for row in SYNONYMS for formula in row.formulas)
-    return (*steps, power, gemm, matmul, *groupings, *synonyms)
+    moved = Equality("0.5 + 0.5 * Exp(a)", "0.5 * (1 + Exp(a))", where="the factor is a power of two, and the sum has a number")
+    return (*steps, power, gemm, matmul, *groupings, *synonyms, moved)
 
 
 def _equality(step: Step, *, is_product: bool) -> Equality:

@@ -8,7 +8,6 @@ normal form (`layout`), attributes and constants by their meaning (`attributes`)
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import permutations
 
 import onnx_ir as ir
 
@@ -17,7 +16,7 @@ from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching import attributes, layout
 from onnx_subgraph.matching.assignment import assigned, specificity
 from onnx_subgraph.matching.chain import Factoring, Factorings
-from onnx_subgraph.matching.equalities import COMMUTATIVE, is_associative
+from onnx_subgraph.matching.equalities import is_associative, orders
 from onnx_subgraph.matching.failure import LONGER, SILENT, SLIGHTLY, Kind, Recorder
 from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.normal import (
@@ -246,8 +245,7 @@ class Matcher:
         for grouped, inner in self._groupings(identity, operands, counts(term.arguments)):
             counted = True
             within = state.visit(inner)
-            commutes = len(grouped) > 1 and operator in COMMUTATIVE and not domain
-            for order in permutations(grouped) if commutes else (grouped,):
+            for order in orders(identity, grouped):
                 if operator in BROADCASTING and not domain and self._raises_rank(term.arguments, order):
                     ranks = [n.rank for v in order if isinstance(v, ir.Value) and (n := self.view.scalar(v)) is not None]
                     self.recorder.fail(Kind.RANK, within, term.span, value, said=constant_of_rank(max(ranks, default=0)))

@@ -108,7 +108,7 @@ class Choice:
     """
 
     alternatives: tuple[Normal, ...]
-    term: syntax.Either | syntax.Variable | syntax.Apply
+    term: syntax.Either | syntax.Variable | syntax.Apply | syntax.Chain
     span: Span | None
 
     @property
@@ -192,9 +192,9 @@ def is_empty(term: Normal) -> bool:
 
 
 def counts(arguments: Sequence[Normal]) -> range:
-    """How many arguments a node may have: the last ones may be left out where they are optional."""
+    """How many arguments a node may have: the last ones may be left out where they are optional, or none."""
     least = len(arguments)
-    while least and isinstance(last := arguments[least - 1], Name) and last.optional is not None:
+    while least and (isinstance(last := arguments[least - 1], Nothing) or (isinstance(last, Name) and last.optional is not None)):
         least -= 1
     return range(least, len(arguments) + 1)
 

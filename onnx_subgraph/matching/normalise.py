@@ -64,7 +64,7 @@ class _Normaliser:
         # A name that is optional in one of several places is present or absent in all of them: it stays a name.
         self.dissolved -= {v.name for v in _optional_variables(pattern) if uses[v.name] > 1}
         self.inlined = {n for n in self.dissolved if uses[n] == 1}
-        self.plain: dict[int, syntax.Term] = {}  # calls that are no others, by their `id`
+        self.plain: dict[int, syntax.Term] = {}  # terms that are written as they are, by their `id`
         self.written: dict[int, Expression] = {}
 
     def run(self) -> NormalPattern:
@@ -116,10 +116,10 @@ class _Normaliser:
                 return Layout(term, self.normal(source), span, index, assignment)
             case syntax.Chain(operator="+", span=span):
                 return self.sum(term, span)
+            case syntax.Apply(span=span) | syntax.Chain(span=span) if assignment < 0 and (ways := self.ways(term)):
+                return Choice(tuple(map(self.normal, ways)), term, span)
             case syntax.Chain(span=span):
                 return self.product(term, span)
-            case syntax.Apply(span=span) if assignment < 0 and (calls := self.calls(term)):
-                return Choice(tuple(map(self.normal, calls)), term, span)
             case syntax.Apply(operators=called, span=span):
                 if self.is_product(term):
                     return self.product(term, span)
@@ -178,7 +178,7 @@ class _Normaliser:
             if any(len(e) > 1 for e in expanded):
                 before, after = items[:position], items[position + 1 :]
                 choices = (self.distributed([*before, *e, *after], span, expand, join) for e in expanded)
-                assert isinstance(origin, syntax.Either | syntax.Apply)
+                assert isinstance(origin, syntax.Either | syntax.Apply | syntax.Chain)
                 return Choice(tuple(choices), origin, span)
         return join(items, span)
 
@@ -191,10 +191,10 @@ class _Normaliser:
         if isinstance(item, syntax.Variable) and item.name in self.dissolved:
             found = self.pattern.match.definition(item.name)
             item = found[0] if found is not None else item
-        return item, item.alternatives if isinstance(item, syntax.Either) else self.calls(item)
+        return item, item.alternatives if isinstance(item, syntax.Either) else self.ways(item)
 
-    def calls(self, term: syntax.Term) -> Sequence[syntax.Term]:
-        """A call, then what else it can be written as; nothing where it is no call, or can be written as nothing else."""
+    def ways(self, term: syntax.Term) -> Sequence[syntax.Term]:
+        """A term, then what else it can be written as; nothing where that is nothing."""
         found = None if id(term) in self.plain else written(term)
         if found is None:
             return ()

@@ -7,7 +7,7 @@ matcher proper sees few values in vain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 import onnx_ir as ir
@@ -22,6 +22,8 @@ from onnx_subgraph.matching.equalities import (
     LINEAR,
     PRODUCT_OPERATORS,
     SUM_OPERATORS,
+    SWAPPING,
+    orders,
     standing_for,
 )
 from onnx_subgraph.matching.rearrangement import OPERATORS
@@ -104,6 +106,13 @@ class Prefilter:
         if node.op_type in COMMUTATIVE:
             operands = self._operands(node) if node.op_type in ASSOCIATIVE else inputs
             return all(any(v is not None and self(a, v) for v in operands) for a in arguments)
+        if identity in SWAPPING:
+            return any(self._aligned(structure, order) for order in orders(identity, inputs))
+        return self._aligned(structure, inputs)
+
+    def _aligned(self, structure: Applied, inputs: Sequence[ir.Value | None]) -> bool:
+        """Whether the inputs may be the arguments in this order."""
+        arguments = structure.arguments
         return all(v is None or self(a, v) for a, v in zip(arguments[: structure.aligned], inputs, strict=False))
 
     def _operands(self, node: ir.Node) -> list[ir.Value]:

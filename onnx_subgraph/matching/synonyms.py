@@ -1,4 +1,6 @@
-"""What else a call of a pattern can stand for, by the table of synonyms: `Sigmoid(x)` is `1 / (1 + Exp(-x))` as well."""
+"""What else a term of a pattern can be written as: `Sigmoid(x)` as `1 / (1 + Exp(-x))`, by the table of synonyms; a product of a
+number and a sum with one as that sum, `0.5 * x * (1 + t)` as `x * (0.5 + 0.5 * t)`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from math import frexp, prod
 
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.syntax import parse_term
@@ -29,10 +32,12 @@ class _Row:
 
 
 def written(call: Term) -> Written | None:
-    """What else `call` can be written as; None where the table has nothing for it.
+    """What else a term can be written as; None where that is nothing.
 
     The arguments are handed on as they are, so that alternatives among them keep their identity.
     """
+    if isinstance(call, Chain):
+        return _distributed(call)
     if not isinstance(call, Apply) or call.capture or call.rest or len(call.operators) != 1:
         return None
     for row in _rows().get(call.operators[0], ()):
@@ -41,6 +46,40 @@ def written(call: Term) -> Written | None:
             formulas = tuple(_substituted(formula, values, call) for formula in row.formulas)
             return Written(formulas, _sentence(row.where, values, call))
     return None
+
+
+def _distributed(product: Chain) -> Written | None:
+    """A product of a power of two and of one sum with a number in it, the factor moved into the sum: no rounding changes."""
+    if product.operator != "*":
+        return None
+    sums = [t for t, inverse in product.items if isinstance(t, Chain) and t.operator == "+" and not inverse and _has_number(t)]
+    numbers = [(number, inverse) for t, inverse in product.items if (number := _number(t))]
+    factor = prod(1 / number if inverse else number for number, inverse in numbers)
+    if len(sums) != 1 or factor == 1 or frexp(abs(factor))[0] != 0.5:
+        return None
+    scaled = replace(sums[0], items=tuple((_times(factor, t), inverse) for t, inverse in sums[0].items))
+    items = tuple((scaled if t is sums[0] else t, inverse) for t, inverse in product.items if _number(t) is None)
+    if items[0][1]:
+        items = ((Literal(1.0), False), *items)
+    return Written((replace(product, items=items) if len(items) > 1 else scaled,), None)
+
+
+def _times(factor: float, term: Term) -> Term:
+    number = _number(term)
+    if number is not None:
+        return Literal(factor * number)
+    items = term.items if isinstance(term, Chain) and term.operator == "*" else ((term, False),)
+    return Chain("*", ((Literal(factor), False), *items))
+
+
+def _has_number(total: Chain) -> bool:
+    return any(_number(term) is not None for term, _ in total.items)
+
+
+def _number(term: Term) -> float | None:
+    if not isinstance(term, Literal) or not isinstance(term.value, int | float) or isinstance(term.value, bool):
+        return None
+    return float(term.value)
 
 
 @cache

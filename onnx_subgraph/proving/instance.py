@@ -260,14 +260,14 @@ class Builder:
                 return self.constant(value, self.spelling.dtype)
             case syntax.Either():
                 return self.value(self.alternative(term))
+            case syntax.Apply() | syntax.Chain() if (index := self.choice(term)) and (found := written(term)) is not None:
+                return self.value(found.formulas[index - 1])
             case syntax.Chain():
                 return self.chain(term)
             case syntax.Rearrange(word="rearrange" | "repeat"):
                 return layout.rearrange(self, term)
             case syntax.Rearrange(word="split"):
                 return layout.split(self, term, 1)[0]
-            case syntax.Apply() if (found := written(term)) is not None and (index := self.choice(term)):
-                return self.value(found.formulas[index - 1])
             case syntax.Apply():
                 return self.apply(term, 1)
             case _:

@@ -185,7 +185,7 @@ class Emitter:
     def _chosen(self, term: Term) -> Term:
         while isinstance(term, Either) and id(term) in self.chosen:
             term = term.alternatives[self.chosen[id(term)]]
-        if isinstance(term, Apply) and self.chosen.get(id(term)) and (found := written(term)) is not None:
+        if self.chosen.get(id(term)) and (found := written(term)) is not None:
             return self._chosen(found.formulas[self.chosen[id(term)] - 1])
         return term
 

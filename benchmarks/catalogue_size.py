@@ -1,0 +1,83 @@
+"""Counts the catalogue: its files, patterns, lines of formulas, and alternatives that the language makes needless.
+
+    python benchmarks/catalogue_size.py
+
+Two alternatives of a formula, `p | q`, are needless where one is the other with an optional operand left out (`b?` says both),
+with a call written as its synonym, or with its operands in another order. The command ends with 1 where there is one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.term import Apply, Chain, Either, Term, Variable, children, walk
+from onnx_subgraph.matching.synonyms import written
+
+
+def needless(pattern: Pattern) -> Iterator[str]:
+    """The pairs of alternatives in the formula that are one."""
+    for line in pattern.match:
+        for term in walk(line.term):
+            if isinstance(term, Either):
+                for one, other in combinations(term.alternatives, 2):
+                    if why := _why(one, other):
+                        yield f"{pattern.id}: `{one}` | `{other}`: {why}"
+
+
+def _why(one: Term, other: Term) -> str:
+    if _key(one) == _key(other):
+        return "another order"
+    if any(_key(way) == _key(b) for a, b in ((one, other), (other, one)) if (ways := written(a)) for way in ways.formulas):
+        return "a synonym"
+    if any(_key(left) == _key(b) for a, b in ((one, other), (other, one)) for left in _without_one(a)):
+        return "an optional operand"
+    return ""
+
+
+def _key(term: Term) -> tuple[object, ...]:
+    """A term up to the order of operands, wherever they stand."""
+    inside = sorted(repr(_key(child)) for child in children(term))
+    match term:
+        case Chain(operator=operator, items=items):
+            return (operator, tuple(sorted((repr(_key(item)), inverse) for item, inverse in items)))
+        case Apply(operators=operators, keywords=keywords, rest=rest, capture=capture):
+            named = tuple((name, str(value)) for name, value in keywords)
+            return (*map(str, operators), tuple(inside), named, rest, capture)
+        case _:
+            return (str(term),)
+
+
+def _without_one(term: Term) -> Iterator[Term]:
+    """The term with one name among its operands left out."""
+    if isinstance(term, Chain):
+        for position, (item, _) in enumerate(term.items):
+            left = term.items[:position] + term.items[position + 1 :]
+            if isinstance(item, Variable) and not left[0][1]:
+                yield left[0][0] if len(left) == 1 else Chain(term.operator, left)
+    elif isinstance(term, Apply) and term.arguments and isinstance(term.arguments[-1], Variable):
+        yield Apply(term.operators, term.arguments[:-1], term.keywords, term.rest, term.capture)
+
+
+def main() -> int:
+    """Print the counts and what is needless."""
+    patterns = load_patterns().patterns
+    files = {pattern.file for pattern in patterns}
+    lines = sum(len(pattern.match.assignments) for pattern in patterns)
+    alternatives = sum(len(t.alternatives) for p in patterns for a in p.match for t in walk(a.term) if isinstance(t, Either))
+    found = [pair for pattern in patterns for pair in needless(pattern)]
+    print(f"{len(files)} files, {len(patterns)} patterns, {lines} lines of formulas, {alternatives} alternatives")
+    print(f"{len(found)} pairs of alternatives that differ by an optional operand, a synonym or an order alone")
+    for pair in found:
+        print(pair)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
