@@ -260,7 +260,7 @@ class Builder:
                 return self.constant(value, self.spelling.dtype)
             case syntax.Either():
                 return self.value(self.alternative(term))
-            case syntax.Apply() | syntax.Chain() if (index := self.choice(term)) and (found := written(term)) is not None:
+            case syntax.Apply() | syntax.Chain() if (found := written(term)) is not None and (index := self.choice(term)):
                 return self.value(found.formulas[index - 1])
             case syntax.Chain():
                 return self.chain(term)
