@@ -33,6 +33,8 @@ from onnx_subgraph.pipeline import Options, fuse  # noqa: E402
 ATTENTION = ("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention", "com.microsoft.GroupQueryAttention")
 ROTARY = ("RotaryEmbedding", "com.microsoft.RotaryEmbedding")
 LIMIT = 300.0
+NOT_RUNNABLE = ("no feeds were found that the original model runs on", "onnxruntime does not load the original model")
+"""What a verdict says of exports that are no models that anybody could run."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def measure(task: Task) -> Row:
     result = fuse(task.model, None, load_patterns(), Options(dry_run=True))
     assert result.verdict is not None
     verdict = result.verdict
-    if verdict.reason.startswith("no feeds were found that the original model runs on"):
+    if verdict.reason.startswith(NOT_RUNNABLE):
         return Row(task, (0, 0), (0, 0), "none", "onnxruntime can't run the model as it was exported")
     found = [sum(result.operators_after.get(o, 0) for o in operators) for operators in (ATTENTION, ROTARY)]
     skipped = Counter(s.reason for s in result.skipped if "attention" in s.pattern or "rotary" in s.pattern)
