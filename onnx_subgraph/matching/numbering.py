@@ -70,6 +70,10 @@ class Numbering:
         """Let a value have the number of one of another graph, for which it stands."""
         self._numbers[value] = number
 
+    def leave(self, node: ir.Node) -> None:
+        """Let the results of a node be equal to themselves alone, whatever computes them."""
+        self._common.setdefault(node, None)
+
     def of(self, value: ir.Value) -> int:
         """The number of a value."""
         source = self._through(value)

@@ -23,7 +23,11 @@ def equal_values(values: Iterable[ir.Value], graph: ir.Graph, outline: Outline, 
     # Nothing is looked through: a value and a copy that is made of it would come round in a circle, and so would constants.
     read = [value for value in dict.fromkeys(values) if not constants.is_constant(value)]
     numbering = Numbering(constants, lambda n: outline.schema(n, graph))
-    for node in _behind(read, graph, outline):
+    behind = _behind(read, graph, outline)
+    operands = (value for node in behind for value in node.inputs if value is not None)
+    for further in {node for value in operands if (node := value.producer()) is not None}.difference(behind):
+        numbering.leave(further)
+    for node in behind:
         numbering.add(node)
     first: dict[int, ir.Value] = {}
     found = {value: first.setdefault(numbering.of(value), value) for value in read}
