@@ -8,7 +8,7 @@ Every alternative of the formula and every target must have been proved at least
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -69,6 +69,23 @@ class _Fused:
     left: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Why an instance was not replaced. opset: what it would need. unloadable: nothing on this machine loads its operator."""
+
+    reason: str
+    opset: int | None = None
+    unloadable: bool = False
+
+    @classmethod
+    def of(cls, skips: Sequence[Skip]) -> _Left:
+        """What the first skip says."""
+        return cls(skips[0].reason, skips[0].opset, skips[0].unloadable) if skips else cls("not replaced")
+
+
+_NOTHING_RUNS = _Left("no instance of it runs")
+
+
 @cache
 def _loadability() -> Loadability:
     """One for all proofs: its answers are those of the onnxruntime at hand."""
@@ -83,11 +100,11 @@ class _Proof:
     failures: list[str] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
     targets: dict[str, int] = field(default_factory=dict)
-    skipped: dict[str, Counter[str]] = field(default_factory=dict)
+    skipped: dict[str, Counter[_Left]] = field(default_factory=dict)
     unproved: dict[str, str] = field(default_factory=dict)
     proved: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     lowered: Counter[str] = field(default_factory=Counter)  # by the file of a lowering
-    not_lowered: dict[str, str] = field(default_factory=dict)  # the file of a lowering → why another one was taken
+    not_lowered: dict[str, _Left] = field(default_factory=dict)  # the file of a lowering → why another one was taken
     mixed: bool = False
 
     def run(self) -> Proof:
@@ -138,11 +155,11 @@ class _Proof:
             if count:
                 continue
             # Nobody wrote the function target: where a definition can't be given, the others are what the pattern promises.
-            excused = target not in self.pattern.replace or (reasons and all("does not load" in r for r in reasons))
+            excused = target not in self.pattern.replace or (reasons and all(s.unloadable for s in reasons))
             if excused:
-                self.unproved[target] = next(iter(reasons), "no instance of it runs")
+                self.unproved[target] = next(iter(reasons), _NOTHING_RUNS).reason
             else:
-                said = "; ".join(list(reasons)[:2]) or "no instance of it runs"
+                said = "; ".join(left.reason for left in list(reasons)[:2]) or _NOTHING_RUNS.reason
                 self.failures.append(f"the target {target} was never proved: {said}")
         for target in self.pattern.replace:
             self.check_lowerings(target, [block.lowering for block in self.pattern.blocks(target) if block.lowering])
@@ -160,17 +177,16 @@ class _Proof:
         for file in files:
             if self.lowered[file]:
                 continue
-            reason = self.not_lowered.get(file, "no instance of it runs")
-            if "does not load" in reason:
-                self.unproved[f"{target}, as in {file}"] = reason
+            left = self.not_lowered.get(file, _NOTHING_RUNS)
+            if left.unloadable:
+                self.unproved[f"{target}, as in {file}"] = left.reason
             else:
-                self.failures.append(f"the lowering {file} was never proved for {target}: {reason}")
+                self.failures.append(f"the lowering {file} was never proved for {target}: {left.reason}")
 
     def why_not(self, target: str) -> str:
         """The most frequent reason for which instances were left out that no missing kernel explains."""
-        reasons = Counter(
-            {r: n for r, n in self.skipped.get(target, Counter()).items() if "does not load" not in r and "opset" not in r}
-        )
+        skipped = self.skipped.get(target, Counter()).items()
+        reasons = Counter({left.reason: n for left, n in skipped if not left.unloadable and left.opset is None})
         reasons.update({n: count for n, count in self.notes.items() if n.startswith("not ")})
         return "".join(f": {reason}" for reason, _ in reasons.most_common(1))
 
@@ -207,10 +223,10 @@ class _Proof:
             if fused is None:
                 continue
             for skip in (skip for skip in fused.skips if skip.lowering):
-                self.not_lowered[skip.lowering] = skip.reason
+                self.not_lowered[skip.lowering] = _Left.of([skip])
                 later |= {} if skip.opset is None else {target: skip.opset}
             if not fused.rewrites and fused.skips:
-                self.skipped.setdefault(target, Counter())[fused.skips[0].reason] += 1
+                self.skipped.setdefault(target, Counter())[_Left.of(fused.skips)] += 1
                 if fused.skips[0].opset is not None:
                     later[target] = fused.skips[0].opset
             elif not fused.matches and not spelling.is_plain:
@@ -281,7 +297,7 @@ class _Proof:
                 self.failures.append(f"{_at(case.span)}a model to fuse is not matched: {case.why}{why}")
                 return
             if not fused.rewrites:
-                self.skipped.setdefault(target, Counter())[fused.skips[0].reason if fused.skips else "not replaced"] += 1
+                self.skipped.setdefault(target, Counter())[_Left.of(fused.skips)] += 1
                 continue
             try:
                 feeds = draw_feeds(ir.from_proto(proto), {}, 0) if exact is None else exact.feeds

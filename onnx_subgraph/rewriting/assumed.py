@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators import schema
 from onnx_subgraph.operators.kernels import KernelTable, kernel_table, providers
-from onnx_subgraph.rewriting.loadability import Loadability, Operand, definition, floating
+from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, Operand, definition, floating
 
 
 class Assumed(Loadability):
@@ -38,7 +38,9 @@ class Assumed(Loadability):
     ) -> str | None:
         if self._has_kernel(operator_name, domain, opset, inputs) or self.inlines(operator_name, opset, inputs):
             return None
-        return f"no kernel for these types on {self.provider} of onnxruntime {self._table.onnxruntime}, which is assumed"
+        return NoKernel(
+            f"no kernel for these types on {self.provider} of onnxruntime {self._table.onnxruntime}, which is assumed"
+        )
 
     def _has_kernel(self, operator_name: str, domain: str, opset: int, inputs: Sequence[Operand | None]) -> bool:
         known = schema(operator_name, domain, opset)

@@ -14,8 +14,8 @@ from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.rewriting.copying import copying_nodes, is_of_shapes
 from onnx_subgraph.rewriting.costs import Costs, is_fused
-from onnx_subgraph.rewriting.fragment import Fragment, Refused
-from onnx_subgraph.rewriting.loadability import Loadability, Operand
+from onnx_subgraph.rewriting.fragment import Fragment, Refused, Unloadable
+from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, Operand
 
 PROBED_CONSTANT_BYTES = 256
 """Constants up to this size are shown to the loadability probe, because a kernel may demand them as initializers."""
@@ -65,8 +65,8 @@ def check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:
             if reason is not None:
                 name = operator_of(node)
                 change = "compute in float32, or on a provider that has the kernel"
-                raise Refused(
-                    f"{provider.provider} does not load {name}: {reason}", change=change if "no kernel" in reason else ""
+                raise Unloadable(
+                    f"{provider.provider} does not load {name}: {reason}", change=change if isinstance(reason, NoKernel) else ""
                 )
 
 

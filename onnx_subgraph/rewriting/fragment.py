@@ -46,6 +46,10 @@ class Absent(Refused):
     """What the replacement needs is absent in this match."""
 
 
+class Unloadable(Refused):
+    """A provider does not load the replacement."""
+
+
 @dataclass(slots=True, eq=False)
 class Fragment:
     """Detached nodes and what they read and provide.

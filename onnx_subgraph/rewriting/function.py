@@ -22,7 +22,7 @@ from onnx_subgraph.rewriting.attribute import LONG_NAMES, Lookup
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.dtypes import is_narrower
 from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.fragment import Fragment, Refused
+from onnx_subgraph.rewriting.fragment import Fragment, Refused, Unloadable
 
 IR_VERSION = 8
 """The IR version that model-local functions need."""
@@ -49,7 +49,7 @@ def check_body(nodes: Iterable[ir.Node]) -> None:
     """Refuse what can't stand in a function: onnxruntime 1.31 crashes on its own operators of the default domain there."""
     for node in nodes:
         if (node.domain, node.op_type) in _NOT_IN_A_BODY:
-            raise Refused(f"onnxruntime does not load {node.op_type} in the body of a function")
+            raise Unloadable(f"onnxruntime does not load {node.op_type} in the body of a function")
         if not node.domain and not operators.is_standard(node.op_type):
             raise Refused(f"the body of a function would hold {node.op_type}, which is no operator of the standard")
 

@@ -38,6 +38,12 @@ class Operand:
     shape: tuple[int | None, ...] = ()
 
 
+class NoKernel(str):
+    """Why an operator does not load: the provider has no kernel for it with these types, and another one may have it."""
+
+    __slots__ = ()
+
+
 _DOUBLE = "tensor(double)"
 """The one type that has to have a kernel of its own: onnxruntime casts float16 up to float, but double down to it, and a
 function's body has its constants in float. A result that is float in disguise is refused."""
@@ -146,7 +152,7 @@ class Loadability:
         doubles = any(o is not None and o.dtype == ir.DataType.DOUBLE for o in inputs)
         kernels = _kernels(self.provider).get((domain, operator_name), ())
         if doubles and not any(_DOUBLE in kernel.types for kernel in kernels):
-            return f"no kernel for double on {self.provider}"
+            return NoKernel(f"no kernel for double on {self.provider}")
         model = _probe(operator_name, domain, opset, inputs, outputs, attributes)
         return _session_error(model, self.provider)
 
@@ -278,7 +284,7 @@ def _sentence(message: str) -> str:
     text = message.strip().splitlines()[0]
     if text.startswith("[ONNXRuntimeError]"):
         text = text.split(" : ", 3)[-1]
-    return "it has no kernel for it" if text.startswith("Could not find an implementation for") else text
+    return NoKernel("it has no kernel for it") if text.startswith("Could not find an implementation for") else text
 
 
 def _signature(attributes: tuple[ir.Attr, ...]) -> tuple[tuple[str, bytes], ...]:

@@ -26,7 +26,7 @@ from onnx_subgraph.rewriting.checks import check_costs, check_kernels, check_loa
 from onnx_subgraph.rewriting.copying import copies
 from onnx_subgraph.rewriting.costs import NOISE, Costs, head
 from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.fragment import Fragment, Refused
+from onnx_subgraph.rewriting.fragment import Fragment, Refused, Unloadable
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.order import place
@@ -110,7 +110,10 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     reasons = dict.fromkeys(r.reason for r in refusals)
     opset = next((r.opset for r in refusals if r.opset is not None), None)
     changes = dict.fromkeys(change for r in refusals if (change := r.change or _raised(r.opset)))
-    return Skip(match.pattern.id, root_name(match), "; ".join(reasons), opset, "; or ".join(changes), results)
+    unloadable = any(isinstance(r, Unloadable) for r in refusals)
+    return Skip(
+        match.pattern.id, root_name(match), "; ".join(reasons), opset, "; or ".join(changes), results, unloadable=unloadable
+    )
 
 
 def _raised(opset: int | None) -> str:
@@ -162,6 +165,7 @@ def _not_taken(planned: Plan, refusals: Mapping[str, Refused]) -> list[Skip]:
             refused.change or _raised(refused.opset),
             replaced=True,
             lowering=file,
+            unloadable=isinstance(refused, Unloadable),
         )
         for file, refused in refusals.items()
         if file != planned.lowering

@@ -80,6 +80,7 @@ class Skip:
     replaced, in words; "" where none is known. results: the names of the values that the match provides. bug: the mistake of
     this tool that kept a replacement from being planned, or None. winners: the patterns that took its nodes. replaced: whether
     it was replaced all the same, by another replacement than the one that this is about. lowering: the file of that one.
+    unloadable: whether a provider does not load a replacement.
     """
 
     pattern: str
@@ -92,6 +93,7 @@ class Skip:
     winners: tuple[str, ...] = ()
     replaced: bool = False
     lowering: str = ""
+    unloadable: bool = False
 
 
 def taken(pattern: str, node: str, winners: Iterable[str]) -> Skip:
