@@ -8,7 +8,7 @@ Every alternative of the formula and every target must have been proved at least
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -24,11 +24,12 @@ from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, difference
+from onnx_subgraph.proving.coverage import Coverage
 from onnx_subgraph.proving.given import given
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.missing import why_not_found
 from onnx_subgraph.proving.mutants import Mutant, mutants
-from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError, base_spellings, points, spellings
+from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError, base_spellings, spellings
 from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
@@ -69,23 +70,6 @@ class _Fused:
     left: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """Why an instance was not replaced. opset: what it would need. unloadable: nothing on this machine loads its operator."""
-
-    reason: str
-    opset: int | None = None
-    unloadable: bool = False
-
-    @classmethod
-    def of(cls, skips: Sequence[Skip]) -> _Left:
-        """What the first skip says."""
-        return cls(skips[0].reason, skips[0].opset, skips[0].unloadable) if skips else cls("not replaced")
-
-
-_NOTHING_RUNS = _Left("no instance of it runs")
-
-
 @cache
 def _loadability() -> Loadability:
     """One for all proofs: its answers are those of the onnxruntime at hand."""
@@ -99,16 +83,12 @@ class _Proof:
     cases: int = 0
     failures: list[str] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
-    targets: dict[str, int] = field(default_factory=dict)
-    skipped: dict[str, Counter[_Left]] = field(default_factory=dict)
-    unproved: dict[str, str] = field(default_factory=dict)
-    proved: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
-    lowered: Counter[str] = field(default_factory=Counter)  # by the file of a lowering
-    not_lowered: dict[str, _Left] = field(default_factory=dict)  # the file of a lowering → why another one was taken
-    mixed: bool = False
+    coverage: Coverage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.coverage = Coverage(self.pattern)
 
     def run(self) -> Proof:
-        self.targets = dict.fromkeys(self.pattern.targets, 0)
         if self.pattern.is_formula:
             self.instances()
         else:
@@ -118,11 +98,10 @@ class _Proof:
             self.keeps(case)
         for case in self.pattern.fuses:
             self.fuses(case)
-        self.check_coverage()
+        self.failures += self.coverage.failures(self.notes)
         notes = tuple(f"{note} ({count} times)" if count > 1 else note for note, count in self.notes.items())
-        return Proof(
-            self.pattern.id, self.cases, tuple(dict.fromkeys(self.failures)), dict(self.targets), notes, dict(self.unproved)
-        )
+        failures = tuple(dict.fromkeys(self.failures))
+        return Proof(self.pattern.id, self.cases, failures, self.coverage.targets, notes, self.coverage.unproved())
 
     def instances(self) -> None:
         """Try every instance that the formula has, and the mutants of the plain ones."""
@@ -142,53 +121,6 @@ class _Proof:
         """One more model is tried."""
         self.cases += 1
         self.tell(f"{self.cases} model{'' if self.cases == 1 else 's'}")
-
-    def check_coverage(self) -> None:
-        """Every target and every alternative was proved by some model, or there is a reason outside the pattern."""
-        if not any(self.targets.values()):
-            self.failures.append(
-                "nothing could be proved; give real spellings in `fuses`" + "".join(f"; {n}" for n in self.notes)
-            )
-            return
-        for target, count in self.targets.items():
-            reasons = self.skipped.get(target, Counter())
-            if count:
-                continue
-            # Nobody wrote the function target: where a definition can't be given, the others are what the pattern promises.
-            excused = target not in self.pattern.replace or (reasons and all(s.unloadable for s in reasons))
-            if excused:
-                self.unproved[target] = next(iter(reasons), _NOTHING_RUNS).reason
-            else:
-                said = "; ".join(left.reason for left in list(reasons)[:2]) or _NOTHING_RUNS.reason
-                self.failures.append(f"the target {target} was never proved: {said}")
-        for target in self.pattern.replace:
-            self.check_lowerings(target, [block.lowering for block in self.pattern.blocks(target) if block.lowering])
-        if self.pattern.mixed_precision and not self.mixed:
-            self.failures.append("it says mixed-precision, and no spelling with casts was proved")
-        written = [t for t in self.pattern.replace if self.targets[t]] or [t for t, count in self.targets.items() if count]
-        for target in written:
-            for point, alternatives in points(self.pattern).items():
-                for index, text in enumerate(alternatives):
-                    if (point, index) not in self.proved[target]:
-                        self.failures.append(f"the alternative `{text}` was never proved for {target}{self.why_not(target)}")
-
-    def check_lowerings(self, target: str, files: Iterable[str]) -> None:
-        """Every lowering that somebody gave was proved, or its operators do not load here."""
-        for file in files:
-            if self.lowered[file]:
-                continue
-            left = self.not_lowered.get(file, _NOTHING_RUNS)
-            if left.unloadable:
-                self.unproved[f"{target}, as in {file}"] = left.reason
-            else:
-                self.failures.append(f"the lowering {file} was never proved for {target}: {left.reason}")
-
-    def why_not(self, target: str) -> str:
-        """The most frequent reason for which instances were left out that no missing kernel explains."""
-        skipped = self.skipped.get(target, Counter()).items()
-        reasons = Counter({left.reason: n for left, n in skipped if not left.unloadable and left.opset is None})
-        reasons.update({n: count for n, count in self.notes.items() if n.startswith("not ")})
-        return "".join(f": {reason}" for reason, _ in reasons.most_common(1))
 
     # Instances
 
@@ -222,24 +154,21 @@ class _Proof:
             fused = self.fuse(inferred, target, str(spelling))
             if fused is None:
                 continue
-            for skip in (skip for skip in fused.skips if skip.lowering):
-                self.not_lowered[skip.lowering] = _Left.of([skip])
-                later |= {} if skip.opset is None else {target: skip.opset}
+            if fused.skips:
+                self.coverage.left(target, fused.skips, replaced=bool(fused.rewrites))
+                wanted = (skip.opset for skip in fused.skips if skip.lowering or not fused.rewrites)
+                if (opset := next(wanted, None)) is not None:
+                    later[target] = opset
             if not fused.rewrites and fused.skips:
-                self.skipped.setdefault(target, Counter())[_Left.of(fused.skips)] += 1
-                if fused.skips[0].opset is not None:
-                    later[target] = fused.skips[0].opset
-            elif not fused.matches and not spelling.is_plain:
+                continue
+            if not fused.matches and not spelling.is_plain:
                 break  # for every target: a pattern may hold for the types and ranks of its example only
-            elif len(fused.rewrites) != 1 or (fused.left and spelling.is_plain):
+            if len(fused.rewrites) != 1 or (fused.left and spelling.is_plain):
                 found = f"{len(fused.rewrites)} rewrites, {fused.left} nodes left" if fused.rewrites else "it is not found"
                 nearly = "" if fused.matches else why_not_found(self.pattern, instance.proto)
                 self.failures.append(f"an instance is not fused whole and once: {found} ({spelling}, {target}){nearly}")
             elif self.agrees("a fused instance differs", exact, fused.model, f"{spelling}, {target}"):
-                self.targets[target] += 1
-                self.proved.setdefault(target, set()).update(instance.used)
-                self.mixed |= spelling.mixed
-                self.lowered.update(r.lowering for r in fused.rewrites)
+                self.coverage.replaced(target, instance.used, fused.rewrites, mixed=spelling.mixed)
         return later
 
     def agrees(self, what: str, exact: Exact, model: ir.Model, place: str) -> bool:
@@ -297,7 +226,7 @@ class _Proof:
                 self.failures.append(f"{_at(case.span)}a model to fuse is not matched: {case.why}{why}")
                 return
             if not fused.rewrites:
-                self.skipped.setdefault(target, Counter())[_Left.of(fused.skips)] += 1
+                self.coverage.left(target, fused.skips, replaced=False)
                 continue
             try:
                 feeds = draw_feeds(ir.from_proto(proto), {}, 0) if exact is None else exact.feeds
@@ -306,8 +235,7 @@ class _Proof:
                 self.notes[f"not evaluated: {why}"] += 1
                 continue
             if self.agrees(f"{_at(case.span)}a model to fuse differs", exact, fused.model, f"{case.why}, {target}"):
-                self.targets[target] += 1
-                self.proved.setdefault(target, set()).update(c for m in fused.matches for c in m.chosen.items())
+                self.coverage.replaced(target, (c for m in fused.matches for c in m.chosen.items()), fused.rewrites)
 
     def fuse(self, inferred: ir.Model, target: str, place: str) -> _Fused | None:
         """What this pattern alone does to a copy of the model for this target; None, and a failure, where the attempt raises."""

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_subgraph.language.term import Apply, Chain, Literal, Static, Term, Variable
 from onnx_subgraph.language.vocabulary import DTYPES
 from onnx_subgraph.matching.match import Binding
-from onnx_subgraph.rewriting.fragment import Refused
+from onnx_subgraph.rewriting.refused import Refused
 
 Known = Static | np.ndarray | ir.Attr
 """A value known now."""

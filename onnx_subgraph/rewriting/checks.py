@@ -14,8 +14,9 @@ from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.rewriting.copying import copying_nodes, is_of_shapes
 from onnx_subgraph.rewriting.costs import Costs, is_fused
-from onnx_subgraph.rewriting.fragment import Fragment, Refused, Unloadable
+from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, Operand
+from onnx_subgraph.rewriting.refused import Refused, Unloadable
 
 PROBED_CONSTANT_BYTES = 256
 """Constants up to this size are shown to the loadability probe, because a kernel may demand them as initializers."""

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.operators import formal_at, schema
-from onnx_subgraph.rewriting.fragment import Refused
+from onnx_subgraph.rewriting.refused import Refused
 
 
 def declared(

@@ -38,7 +38,8 @@ from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.rewriting import layout
 from onnx_subgraph.rewriting.attribute import Lookup, attribute, plain, static
 from onnx_subgraph.rewriting.dtypes import declared, is_narrower, plainest, tensor_type
-from onnx_subgraph.rewriting.fragment import Absent, Fragment, Refused
+from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.rewriting.refused import Absent, Refused
 
 _REARRANGING = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 """What these make of an absent value is absent."""

@@ -22,7 +22,8 @@ from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.regions.selector import Builder, NewNode, Review, Reviewer
 from onnx_subgraph.rewriting.definitions import Definitions
-from onnx_subgraph.rewriting.fragment import ConstantOf, Fragment, Refused
+from onnx_subgraph.rewriting.fragment import ConstantOf, Fragment
+from onnx_subgraph.rewriting.refused import Refused
 
 MOST_BAKED = 1 << 10
 """Whole numbers of up to as many bytes are axes, a shape or the like, and belong to the computation."""

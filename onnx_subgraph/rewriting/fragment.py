@@ -20,34 +20,13 @@ from onnx_subgraph.model import inference_rules
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import evaluate
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
+from onnx_subgraph.rewriting.refused import Refused
 
 SMALL_BYTES = 4096
 """Constants up to this size are computed at once and shared where their bytes are equal; larger ones wait for the writer."""
 
 ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
 """The constant that a value of the graph holds, unread, or None."""
-
-
-class Refused(Exception):  # noqa: N818 - a verdict, not an error
-    """Why a replacement can't be made here. opset: of the default domain, which has the `operator` that is wanted, or None.
-
-    change: the smallest change that would let it be made, in words; "" where none is known.
-    """
-
-    def __init__(self, reason: str, opset: int | None = None, operator: str = "", change: str = "") -> None:
-        super().__init__(reason)
-        self.change = change
-        self.reason = reason
-        self.opset = opset
-        self.operator = operator
-
-
-class Absent(Refused):
-    """What the replacement needs is absent in this match."""
-
-
-class Unloadable(Refused):
-    """A provider does not load the replacement."""
 
 
 @dataclass(slots=True, eq=False)

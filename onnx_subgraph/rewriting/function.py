@@ -22,7 +22,8 @@ from onnx_subgraph.rewriting.attribute import LONG_NAMES, Lookup
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.dtypes import is_narrower
 from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.fragment import Fragment, Refused, Unloadable
+from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.rewriting.refused import Refused, Unloadable
 
 IR_VERSION = 8
 """The IR version that model-local functions need."""

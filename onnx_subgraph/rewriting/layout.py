@@ -20,7 +20,8 @@ from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.sizes import Size
 from onnx_subgraph.operators import Schema
 from onnx_subgraph.rewriting.attribute import Lookup, plain, static
-from onnx_subgraph.rewriting.fragment import Fragment, Refused
+from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.rewriting.refused import Refused
 
 Axis = TypeVar("Axis")
 Axes = list[list[str]]

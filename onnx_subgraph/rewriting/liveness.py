@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.model.shapes import same_dim, same_shape
-from onnx_subgraph.rewriting.fragment import Refused
 from onnx_subgraph.rewriting.outline import Outline
+from onnx_subgraph.rewriting.refused import Refused
 
 DYING_LIMIT = 256
 """How many nodes outside a match are looked at before one of them is taken to be alive."""

@@ -18,9 +18,9 @@ from onnx_subgraph.regions.marks import between, modules
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.enclosure import enclose, put_in_place
-from onnx_subgraph.rewriting.fragment import Refused
 from onnx_subgraph.rewriting.function import IR_VERSION
 from onnx_subgraph.rewriting.outline import Outline
+from onnx_subgraph.rewriting.refused import Refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import operands
-from onnx_subgraph.rewriting.fragment import Fragment, Refused
+from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.outline import Outline
+from onnx_subgraph.rewriting.refused import Refused
 
 
 def place(

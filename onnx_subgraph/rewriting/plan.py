@@ -26,11 +26,12 @@ from onnx_subgraph.rewriting.checks import check_costs, check_kernels, check_loa
 from onnx_subgraph.rewriting.copying import copies
 from onnx_subgraph.rewriting.costs import NOISE, Costs, head
 from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.fragment import Fragment, Refused, Unloadable
+from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.liveness import Liveness, Redirect, redirects
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.order import place
 from onnx_subgraph.rewriting.outline import Outline
+from onnx_subgraph.rewriting.refused import Refused, Unloadable
 from onnx_subgraph.rewriting.rewrite import Bug, Skip
 
 MICROSOFT = "com.microsoft"

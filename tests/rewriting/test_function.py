@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.rewriting import function
-from onnx_subgraph.rewriting.fragment import Refused
+from onnx_subgraph.rewriting.refused import Refused
 from tests.rewriting.stage import pattern, rewritten, run
 
 SILU = pattern("y = x * Sigmoid(x) | x * Sigmoid(a * x)", example='{x: "float32[2, 8]", a: "float32[]"}', id_="swish")

@@ -16,7 +16,8 @@ from onnx_subgraph.language.syntax import parse_assignments
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.attribute import lookup_in
 from onnx_subgraph.rewriting.emit import Emitter
-from onnx_subgraph.rewriting.fragment import Fragment, Refused
+from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.rewriting.refused import Refused
 from tests.rewriting.stage import run
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 5}

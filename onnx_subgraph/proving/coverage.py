@@ -1,0 +1,104 @@
+"""What the models of a proof cover: every target, every alternative and every lowering, or a reason outside the pattern."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.proving.spelling import points
+from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Why a model was not replaced. opset: what it would need. unloadable: nothing on this machine loads its operator."""
+
+    reason: str
+    opset: int | None = None
+    unloadable: bool = False
+
+    @classmethod
+    def of(cls, skips: Sequence[Skip]) -> _Left:
+        """What the first skip says."""
+        return cls(skips[0].reason, skips[0].opset, skips[0].unloadable) if skips else cls("not replaced")
+
+
+_NOTHING_RUNS = _Left("no instance of it runs")
+
+
+class Coverage:
+    """What was proved of one pattern. targets: target → how many models were replaced and equal."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern = pattern
+        self.targets = dict.fromkeys(pattern.targets, 0)
+        self._left: dict[str, Counter[_Left]] = {target: Counter() for target in pattern.targets}
+        self._proved: dict[str, set[tuple[int, int]]] = {target: set() for target in pattern.targets}
+        self._lowered: Counter[str] = Counter()  # by the file of a lowering
+        self._not_lowered: dict[str, _Left] = {}  # the file of a lowering → why another one was taken
+        self._mixed = False
+
+    def replaced(self, target: str, used: Iterable[tuple[int, int]], rewrites: Iterable[Rewrite], *, mixed: bool = False) -> None:
+        """A model was replaced, and is equal. used: the alternatives that it has, by their point and number."""
+        self.targets[target] += 1
+        self._proved[target].update(used)
+        self._mixed |= mixed
+        self._lowered.update(rewrite.lowering for rewrite in rewrites)
+
+    def left(self, target: str, skips: Sequence[Skip], *, replaced: bool) -> None:
+        """A model was left alone, or replaced otherwise than a lowering has it."""
+        self._not_lowered |= {skip.lowering: _Left.of([skip]) for skip in skips if skip.lowering}
+        if not replaced:
+            self._left[target][_Left.of(skips)] += 1
+
+    def failures(self, notes: Mapping[str, int]) -> Iterator[str]:
+        """What was not proved, and why. notes: the models that could not be tried, and how many of each."""
+        if not any(self.targets.values()):
+            yield "nothing could be proved; give real spellings in `fuses`" + "".join(f"; {n}" for n in notes)
+            return
+        for target in self._missing():
+            if not self._is_excused(target):
+                said = "; ".join(left.reason for left in list(self._left[target])[:2]) or _NOTHING_RUNS.reason
+                yield f"the target {target} was never proved: {said}"
+        for target, file, left in self._missing_lowerings():
+            if not left.unloadable:
+                yield f"the lowering {file} was never proved for {target}: {left.reason}"
+        if self.pattern.mixed_precision and not self._mixed:
+            yield "it says mixed-precision, and no spelling with casts was proved"
+        written = [t for t in self.pattern.replace if self.targets[t]] or [t for t, count in self.targets.items() if count]
+        for target in written:
+            for point, alternatives in points(self.pattern).items():
+                for index, text in enumerate(alternatives):
+                    if (point, index) not in self._proved[target]:
+                        yield f"the alternative `{text}` was never proved for {target}{self._why_not(target, notes)}"
+
+    def unproved(self) -> dict[str, str]:
+        """Target, or lowering of a target → why it has no model that is no fault of the pattern."""
+        if not any(self.targets.values()):
+            return {}
+        excused = {t: next(iter(self._left[t]), _NOTHING_RUNS).reason for t in self._missing() if self._is_excused(t)}
+        lowerings = {f"{t}, as in {file}": left.reason for t, file, left in self._missing_lowerings() if left.unloadable}
+        return excused | lowerings
+
+    def _missing(self) -> Iterator[str]:
+        return (target for target, count in self.targets.items() if not count)
+
+    def _is_excused(self, target: str) -> bool:
+        """Whether nothing here loads it; or nobody wrote it, as the function target: the others are what the pattern promises."""
+        left = self._left[target]
+        return target not in self.pattern.replace or (bool(left) and all(one.unloadable for one in left))
+
+    def _missing_lowerings(self) -> Iterator[tuple[str, str, _Left]]:
+        """Target, file and reason of each lowering that somebody gave and no model had."""
+        for target in self.pattern.replace:
+            for block in self.pattern.blocks(target):
+                if block.lowering and not self._lowered[block.lowering]:
+                    yield target, block.lowering, self._not_lowered.get(block.lowering, _NOTHING_RUNS)
+
+    def _why_not(self, target: str, notes: Mapping[str, int]) -> str:
+        """The most frequent reason for which models were left out that no missing kernel explains."""
+        reasons = Counter({o.reason: n for o, n in self._left[target].items() if not o.unloadable and o.opset is None})
+        reasons.update({note: count for note, count in notes.items() if note.startswith("not ")})
+        return "".join(f": {reason}" for reason, _ in reasons.most_common(1))
