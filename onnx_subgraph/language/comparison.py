@@ -16,6 +16,14 @@ class UnknownFact(Exception):  # noqa: N818  (an answer, not a mistake)
     """A sentence hangs on a fact that is not known: "the rank of x is not known". The text is for people."""
 
 
+class UnknownSize(UnknownFact):
+    """What is not known is a size or a rank, or hangs on one: a model that declares it would say."""
+
+
+class NotConstant(UnknownFact):
+    """What is asked for is the value of something that is computed when the model runs."""
+
+
 @lru_cache(maxsize=4096)
 def words_of(node: ast.AST) -> str:
     """A part of a sentence in its words; sentences are few and asked often."""
@@ -35,7 +43,7 @@ class Words:
 def check_ranks(words: Words, values: Iterable[Any]) -> None:
     """Raises UnknownFact where a number is an axis of a value whose rank is not known: from the front or from the back?"""
     if any(isinstance(value, Axis) and value.rank is None for value in values):
-        raise UnknownFact(f"the rank that the axes of `{words}` count in is not known")
+        raise UnknownSize(f"the rank that the axes of `{words}` count in is not known")
 
 
 def beside(a: int | float, b: int | float) -> int | float:
@@ -48,7 +56,7 @@ def beside(a: int | float, b: int | float) -> int | float:
 def _equal_axes(a: Any, b: Any, words: Words) -> bool:
     same = same_axes(*((v if isinstance(v, tuple) else (v,)) for v in (a, b)))
     if same is None:
-        raise UnknownFact(f"whether {words} are the same axes is not known: the rank that they count in is not")
+        raise UnknownSize(f"whether {words} are the same axes is not known: the rank that they count in is not")
     return same
 
 
@@ -70,7 +78,7 @@ def equal(a: Any, b: Any, words: Words) -> bool:
         return bool(a == b)
     if not isinstance(a, known) and not isinstance(b, known) and _is_same_dimension(a, b):
         return True
-    raise UnknownFact(f"whether {words} are equal is not known")
+    raise UnknownSize(f"whether {words} are equal is not known")
 
 
 def _beside_number(a: Any, b: Any) -> Any:

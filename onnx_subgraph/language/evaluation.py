@@ -14,7 +14,18 @@ from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 from onnx_subgraph.language.axis import AxisSet
-from onnx_subgraph.language.comparison import UnknownFact, Words, beside, check_ranks, equal, every, within, words_of
+from onnx_subgraph.language.comparison import (
+    NotConstant,
+    UnknownFact,
+    UnknownSize,
+    Words,
+    beside,
+    check_ranks,
+    equal,
+    every,
+    within,
+    words_of,
+)
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.vocabulary import ARITHMETIC, CONSTANTS, DTYPES, FUNCTIONS, MAX_INTEGER
 
@@ -106,7 +117,7 @@ def _plain(node: ast.expr) -> Compute:
         if _is_plain(found) or not hasattr(found, "is_constant"):
             return _as_plain(found, node)
         if getattr(found, "value", None) is None:
-            raise UnknownFact(f"`{words_of(node)}` is not a constant")
+            raise NotConstant(f"`{words_of(node)}` is not a constant")
         return _as_plain(found.value, node)
 
     return compute
@@ -167,7 +178,9 @@ def _fact(thing: Any, name: ast.Name, attr: str) -> Any:
     if fact is None:
         if isinstance(thing, _Written):
             raise UnknownFact(f"`{name.id}` is no value of the graph and has no {attr}")
-        raise UnknownFact(f"`{name.id}` is not a constant" if attr == "value" else f"the {attr} of `{name.id}` is not known")
+        if attr == "value":
+            raise NotConstant(f"`{name.id}` is not a constant")
+        raise UnknownSize(f"the {attr} of `{name.id}` is not known")
     return _as_plain(fact, name)
 
 
@@ -222,7 +235,7 @@ def _compare(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Compute:
     def compute(names: Names) -> bool:
         a, b = one(names), other(names)
         if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
-            raise UnknownFact(f"which of {words} is greater is not known")
+            raise UnknownSize(f"which of {words} is greater is not known")
         check_ranks(words, (a, b))
         return order(beside(a, b), beside(b, a))
 
@@ -234,11 +247,18 @@ def _bin_op(node: ast.BinOp) -> Compute:
     return lambda names: _arithmetic(node, left(names), node.op, right(names))
 
 
+def _no_number(node: ast.expr) -> UnknownFact:
+    """What stands for a number is none; where it is computed from a shape, for want of a size."""
+    text = f"`{words_of(node)}` is not a known number"
+    of_sizes = any(isinstance(part, ast.Attribute) and part.attr == "shape" for part in ast.walk(node))
+    return UnknownSize(text) if of_sizes else UnknownFact(text)
+
+
 def _arithmetic(node: ast.BinOp, a: Any, op: ast.operator, b: Any) -> Any:
     if isinstance(a, tuple) and isinstance(b, tuple) and isinstance(op, ast.Add) and len(a) + len(b) <= _MAX_ITEMS:
         return a + b
     if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
-        raise UnknownFact(f"`{words_of(node)}` is not a known number")
+        raise _no_number(node)
     check_ranks(Words(node), (a, b))
     try:
         if isinstance(op, ast.Pow) and (abs(b) > 64 or abs(a) > 2**64):
@@ -265,7 +285,7 @@ def _subscript(node: ast.Subscript) -> Compute:
         except ValueError:
             raise UnknownFact(f"`{words_of(node)}` has no step") from None
         if part is None:
-            raise UnknownFact(f"`{words_of(node)}` is not known")
+            raise UnknownSize(f"`{words_of(node)}` is not known")
         return part
 
     return compute
@@ -286,7 +306,7 @@ def _call(node: ast.Call) -> Compute:
         values = [argument(names) for argument in arguments]
         parts = list(_parts(values))
         if name != "len" and any(not isinstance(p, (bool, int, float)) for p in parts):
-            raise UnknownFact(f"`{words_of(node)}` is not a known number")
+            raise _no_number(node)
         if name != "len":
             check_ranks(Words(node), parts)
         try:

@@ -13,7 +13,7 @@ from onnx_subgraph.language import falsity
 from onnx_subgraph.language.evaluation import Names
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.sentence import free_names
+from onnx_subgraph.language.sentence import NotConstant, UnknownFact, UnknownSize, free_names
 from onnx_subgraph.language.term import Apply
 from onnx_subgraph.matching.chain import Factoring
 from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN
@@ -131,13 +131,11 @@ def false_sentence(sentence: Expression, names: Names, bindings: Mapping[str, ob
     return f"{head}: {falsity.facts(part, names)}", "; ".join((falsity.wish(part), *stand_for))
 
 
-def unknown_sentence(sentence: Expression, unknown: str) -> tuple[str, str]:
+def unknown_sentence(sentence: Expression, unknown: UnknownFact) -> tuple[str, str]:
     """Why a sentence can't be said to be true, and what to do about it."""
-    if "is not a constant" in unknown:
-        return unknown, f"let it be a constant, so that `{sentence}` can be worked out"
-    if "is absent" not in unknown and ("not known" in unknown or ("not a known number" in unknown and ".shape" in unknown)):
-        return unknown, DECLARE
-    return unknown, f"let `{sentence}` have a value"
+    if isinstance(unknown, NotConstant):
+        return str(unknown), f"let it be a constant, so that `{sentence}` can be worked out"
+    return str(unknown), DECLARE if isinstance(unknown, UnknownSize) else f"let `{sentence}` have a value"
 
 
 def read_elsewhere(view: View, value: ir.Value, reader: ir.Node | None) -> Said:

@@ -122,9 +122,9 @@ class _Bindings:
     def holds(self, sentence: Expression) -> bool:
         """Whether a sentence is true."""
         try:
-            true, unknown = bool(evaluate(sentence, self)), ""
+            true, unknown = bool(evaluate(sentence, self)), None
         except UnknownFact as fact:
-            true, unknown = False, str(fact)
+            true, unknown = False, fact.with_traceback(None)  # the frames would keep the graph
         if not true and not asks_presence(sentence):
             why = lambda: unknown_sentence(sentence, unknown) if unknown else false_sentence(sentence, self, self.values)  # noqa: E731
             self._fail(f"`{sentence}`", sentence, why)
@@ -135,9 +135,9 @@ class _Bindings:
         try:
             self.values[name] = definition(expression, self)
             self._facts.pop(name, None)
-        except UnknownFact as unknown:
-            text = str(unknown)
-            self._fail(f"`{name} = {expression}`", expression, lambda: unknown_sentence(expression, text))
+        except UnknownFact as fact:
+            unknown = fact.with_traceback(None)
+            self._fail(f"`{name} = {expression}`", expression, lambda: unknown_sentence(expression, unknown))
             return False
         return True
 
