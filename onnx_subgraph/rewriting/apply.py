@@ -28,7 +28,7 @@ from onnx_subgraph.rewriting.cutting import Cutting, between, cut
 from onnx_subgraph.rewriting.equal_values import equal_values
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
-from onnx_subgraph.rewriting.function import IR_VERSION
+from onnx_subgraph.rewriting.function import ir_version
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outline import Outline, shared_path
@@ -380,7 +380,7 @@ def _import(planned: Plan, outline: Outline, nodes: Sequence[ir.Node]) -> None:
         for domain in definition.opset_imports:
             if domain:
                 model.opset_imports.setdefault(domain, 1)
-        model.ir_version = max(model.ir_version, IR_VERSION)
+    model.ir_version = max(model.ir_version, ir_version(planned.fragment.functions))
     for domain in sorted({n.domain for n in nodes}):
         if domain:
             imports.setdefault(domain, planned.fragment.opset_imports[domain])

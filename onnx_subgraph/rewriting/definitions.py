@@ -1,4 +1,7 @@
-"""The definitions of our domain that a model carries: equal ones are shared, another one of the same name gets a number."""
+"""The definitions of our domain that a model carries: equal ones are shared, others of one name are told apart.
+
+By a number in the name, or as overloads of it: those of a canonical operator, which a library may have one kernel for.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,17 @@ class Definitions:
         self._by_text: dict[tuple[str, bytes], ir.Function] = {}
         self._number: dict[str, int] = {}
 
-    def shared(self, definition: ir.Function, stem: str) -> ir.Function:
-        """The definition of the model that is equal to this one, or this one under the first name that is free."""
+    def shared(self, definition: ir.Function, *, overloads: bool = False) -> ir.Function:
+        """The definition of the model that is equal to this one, or this one under the first name or overload that is free."""
         self._read()
+        stem = definition.name
         equal = self._by_text.get((stem, _text(definition)))
         if equal is not None:
             return equal
         number = self._number.get(stem, 1)
-        while (OWN_DOMAIN, name := stem if number == 1 else f"{stem}_{number}", "") in self._functions:
+        while _called(definition, stem, number, overloads=overloads) in self._functions:
             number += 1
         self._number[stem] = number
-        definition.name = name
         return definition
 
     def _read(self) -> None:
@@ -42,10 +45,18 @@ class Definitions:
                 self._by_text.setdefault((stem, _text(function)), function)
 
 
+def _called(definition: ir.Function, stem: str, number: int, *, overloads: bool) -> ir.OperatorIdentifier:
+    """Give a definition its name and overload, the `number`th of them."""
+    definition.name = stem if number == 1 or overloads else f"{stem}_{number}"
+    definition.overload = str(number) if number > 1 and overloads else ""
+    return definition.identifier()
+
+
 def _text(function: ir.Function) -> bytes:
-    """What a definition says, without its name and what was noted on its values and nodes afterwards."""
+    """What a definition says, without its name, its overload and what was noted on its values and nodes afterwards."""
     proto = ir.to_proto(function)
     proto.ClearField("name")
+    proto.ClearField("overload")
     proto.ClearField("value_info")
     for node in proto.node:
         node.ClearField("metadata_props")

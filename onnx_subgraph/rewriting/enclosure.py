@@ -48,7 +48,7 @@ def call(match: Match, fragment: Fragment, needed: Collection[str], definitions:
         with _somebody_elses(match.selector):
             review = match.selector.review(region, definition) if isinstance(match.selector, Reviewer) else None
             attributes = _reviewed(review, definition)
-        definition = definitions.shared(definition, match.pattern.name)
+        definition = definitions.shared(definition)
         fragment.functions.append(definition)
         arguments = [fragment.stand_in(v) for v in read]
         values = fragment.node(definition.name, arguments, attributes, domain=OWN_DOMAIN, outputs=[True] * len(outputs))

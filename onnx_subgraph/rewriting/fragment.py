@@ -88,13 +88,14 @@ class Fragment:
         *,
         domain: str = "",
         outputs: Iterable[bool] = (True,),
+        overload: str = "",
     ) -> tuple[ir.Value, ...]:
         """Append a node; `outputs` says of each result whether it is emitted. Returns one value for each, unnamed ones ""."""
         values = [ir.Value(name=self._name("out") if emitted else "") for emitted in outputs]
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
-        node = ir.Node(domain, operator_name, given, attributes, outputs=values)
+        node = ir.Node(domain, operator_name, given, attributes, overload=overload, outputs=values)
         self.nodes.append(node)
         self._pending.append(node)
         return tuple(values)

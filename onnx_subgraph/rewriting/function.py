@@ -3,6 +3,9 @@
 The definition is the match in its canonical spelling, with the alternatives that matched. Constants written in the pattern and
 captured attributes are baked in; every other name is an input. Sites with the same definition share it; another one of the same
 pattern gets a number.
+
+The node of a canonical operator has the inputs and attributes that its page lists, in that order, whichever of them the
+definition reads: a library that has a kernel for the operator needs no more. Definitions that differ are overloads of one name.
 """
 
 from __future__ import annotations
@@ -13,20 +16,26 @@ import onnx_ir as ir
 
 from onnx_subgraph import operators
 from onnx_subgraph.language.names import fresh
-from onnx_subgraph.language.operator import Raised
+from onnx_subgraph.language.operator import CanonicalOperator, Raised
 from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.operators.names import OWN_DOMAIN
-from onnx_subgraph.rewriting.attribute import LONG_NAMES, Lookup
+from onnx_subgraph.rewriting.attribute import LONG_NAMES, Lookup, plain
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.dtypes import is_narrower
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.refused import Refused, Unloadable
 
-IR_VERSION = 8
+_IR_VERSION = 8
 """The IR version that model-local functions need."""
+_IR_VERSION_OF_OVERLOADS = 10
+
+
+def ir_version(functions: Iterable[ir.Function]) -> int:
+    """The least IR version of a model that carries these definitions."""
+    return max((_IR_VERSION_OF_OVERLOADS if function.overload else _IR_VERSION for function in functions), default=0)
 
 
 def provided_names(match: Match) -> tuple[str, ...]:
@@ -85,9 +94,9 @@ def call(
     results = [_narrowed(emitter, emitter.value_of(n), match.roots[n].dtype) for n in names]
     inputs = [v for v in inner.read if v.uses() or v in results]
     spelled = {v: n for n, v in match.bindings.items() if isinstance(v, ir.Value)}
+    formals = {v: spelled.get(inner.read[v], "x") for v in inputs}
     words = f"{match.pattern.summary}\n\n{match.pattern.match}"
-    definition = _define(match.pattern.name, words, inner, inputs, results, names, spelled)
-    definition = definitions.shared(definition, match.pattern.name)
+    definition = definitions.shared(_define(match.pattern.name, words, inner, formals, results, names))
     fragment.functions.append(definition)
     arguments = [fragment.stand_in(inner.read[v]) for v in inputs]
     values = fragment.node(definition.name, arguments, domain=OWN_DOMAIN, outputs=[True] * len(names))
@@ -108,9 +117,11 @@ def _call_raised(
     wanted = {name: match.roots[root].dtype for name, root in called if root in match.roots}
 
     def own(emitter: Emitter) -> tuple[ir.Value, ...]:
-        given = {name: emitter.operand(term) for name, term in raised.arguments.items() if name in operator.inputs}
+        given = {name: emitter.operand(raised.arguments[name]) for name in operator.inputs if name in raised.arguments}
         values = {name: emitter.settled(operand, None) for name, operand in given.items() if operand is not None}
         fragment.infer()
+        # A definition does not know what computes its inputs.
+        opaque = {name: ir.Value(name=name, type=value.type, shape=value.shape) for name, value in values.items()}
         floats = [v.dtype for v in values.values() if v.dtype is not None and v.dtype.is_floating_point()]
         precision = max((*floats, *filter(None, [_precision(match)])), key=lambda d: d.itemsize, default=None)
         opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != OWN_DOMAIN}
@@ -119,7 +130,7 @@ def _call_raised(
         results = operator.definition.assignments[-1].names
         inside = Emitter(
             inner,
-            {**statics, **values},
+            {**statics, **opaque},
             {},
             lambda name: lookup(operator.prefix + name),
             lambda name: name in results,
@@ -130,17 +141,37 @@ def _call_raised(
         inner.infer()
         check_loads(inner)
         made = [_narrowed(inside, inside.value_of(n), wanted.get(n) or _data_type(statics.get("type"))) for n in results]
-        inputs = [v for v in inner.read if v.uses() or v in made]
-        spelled = {value: name for name, value in values.items()}
+        formals = {inner.stand_in(opaque[n]) if n in opaque else ir.Value(): n for n in operator.inputs}
+        attributes = _attributes(operator, lookup)
         words = f"{operator.summary}\n\n{operator.definition}"
-        arguments = [inner.read[v] for v in inputs]
-        definition = definitions.shared(_define(operator.name, words, inner, inputs, made, results, spelled), operator.name)
+        function = _define(operator.name, words, inner, formals, made, results, attributes)
+        definition = definitions.shared(function, overloads=True)
         fragment.functions.append(definition)
-        return fragment.node(definition.name, arguments, domain=OWN_DOMAIN, outputs=[True] * len(results))
+        return fragment.node(
+            definition.name,
+            [values.get(name) for name in operator.inputs],
+            attributes,
+            domain=OWN_DOMAIN,
+            outputs=[True] * len(results),
+            overload=definition.overload,
+        )
 
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in names, own=own)
     emitter.block(Block((*raised.before, raised.call, *raised.after)))
     fragment.provides.update((n, emitter.value_of(n)) for n in names)
+
+
+def _attributes(operator: CanonicalOperator, lookup: Lookup) -> list[ir.Attr]:
+    """The attributes of a canonical operator that are given here and known before the model runs."""
+    found = []
+    for name in operator.attributes:
+        try:
+            known = lookup(operator.prefix + name)
+        except Refused:  # a size that the model leaves open
+            continue
+        if known is not None:
+            found.append(ir.convenience.convert_attribute(name, plain(known)))  # type: ignore[arg-type]
+    return found
 
 
 def _data_type(name: object) -> ir.DataType | None:
@@ -166,12 +197,15 @@ def _define(
     name: str,
     words: str,
     inner: Fragment,
-    inputs: Sequence[ir.Value],
+    inputs: Mapping[ir.Value, str],
     results: list[ir.Value],
     names: Sequence[str],
-    spelled: Mapping[ir.Value, str],
+    attributes: Sequence[ir.Attr] = (),
 ) -> ir.Function:
-    """A definition called `name`. words: what it says of itself. spelled: what the values that it reads are called."""
+    """A definition called `name`. words: what it says of itself. inputs, results: with what they shall be called.
+
+    attributes: what its nodes have, which the definition holds as constants.
+    """
     for index, result in enumerate(results):
         if result.producer() is None or result in results[:index]:
             results[index] = inner.node("Identity", [result])[0]
@@ -186,8 +220,8 @@ def _define(
     taken: set[str] = set()
     for value, wanted in zip(results, names, strict=True):
         value.name = fresh(wanted, taken)
-    for value in inputs:
-        value.name = fresh(spelled.get(inner.read[value], "x"), taken)
+    for value, wanted in inputs.items():
+        value.name = fresh(wanted, taken)
         value.const_value = None
     for node in inner.nodes:
         for output in node.outputs:
@@ -199,8 +233,9 @@ def _define(
         value.type = value.shape = None  # a definition serves every shape
     domains = {n.domain for n in inner.nodes} | {""}
     graph = ir.Graph(
-        inputs, results, nodes=inner.nodes, opset_imports={d: inner.opset_imports.get(d, 1) for d in sorted(domains)}
+        list(inputs), results, nodes=inner.nodes, opset_imports={d: inner.opset_imports.get(d, 1) for d in sorted(domains)}
     )
-    function = ir.Function(OWN_DOMAIN, name, graph=graph, attributes=())
+    declared = [ir.Attr(a.name, a.type, None) for a in attributes]
+    function = ir.Function(OWN_DOMAIN, name, graph=graph, attributes=declared)
     function.doc_string = words
     return function

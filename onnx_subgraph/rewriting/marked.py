@@ -18,7 +18,7 @@ from onnx_subgraph.regions.marks import between, modules
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.enclosure import enclose, put_in_place
-from onnx_subgraph.rewriting.function import IR_VERSION
+from onnx_subgraph.rewriting.function import ir_version
 from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.refused import Refused
 
@@ -49,7 +49,7 @@ def replace_marked(model: ir.Model, marks: Marks) -> int:
     for name, regions in wanted:
         _replace(model, regions, name, outline, definitions)
     model.opset_imports.setdefault(OWN_DOMAIN, 1)
-    model.ir_version = max(model.ir_version, IR_VERSION)
+    model.ir_version = max(model.ir_version, ir_version(model.functions.values()))
     model.graph.sort()
     return sum(len(regions) for _, regions in wanted)
 
@@ -65,7 +65,7 @@ def _replace(model: ir.Model, regions: Mapping[str, Region], name: str, outline:
             raise UsageError(
                 f"{path or 'what is marked'} can't become a function: {refused}", hint="mark something else"
             ) from None
-        definition = definitions.shared(definition, name)
+        definition = definitions.shared(definition)
         model.functions.setdefault(definition.identifier(), definition)
         call = ir.Node(OWN_DOMAIN, definition.name, read, num_outputs=len(region.outputs), name=outline.fresh(path or name))
         put_in_place(call, region, region.nodes)

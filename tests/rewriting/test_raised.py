@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,22 @@ RAISED = tuple(pattern.id for pattern in LIBRARY.patterns if pattern.raised is n
 
 
 def operators(result: FuseResult) -> Counter[str]:
-    return Counter(re.sub(r"_\d+$", "", rewrite.op) for rewrite in result.rewrites)
+    return Counter(rewrite.op for rewrite in result.rewrites)
+
+
+def check_calls(model: onnx.ModelProto) -> None:
+    """Every call of a canonical operator has the inputs and attributes that the operator's page lists, and no others."""
+    functions = {(f.name, f.overload): f for f in model.functions}
+    for node in model.graph.node:
+        if node.domain == "onnx_subgraph" and node.op_type in LIBRARY.operators:
+            operator, function = LIBRARY.operators[node.op_type], functions[node.op_type, node.overload]
+            assert tuple(function.input) == tuple(operator.inputs)[: len(function.input)]
+            assert len(node.input) <= len(function.input)
+            given = [name for name, value in zip(operator.inputs, node.input, strict=False) if value]
+            assert set(operator.inputs) - operator.optional <= set(given)
+            attributes = {a.name for a in node.attribute}
+            assert attributes <= set(function.attribute) and attributes <= operator.attributes.keys()
+            assert operator.attributes.keys() - operator.optional <= attributes
 
 
 @pytest.mark.parametrize("name", ["bert_torchscript", "gpt2_dynamo", "llama_dynamo", "llama_torchscript", "t5_dynamo"])
@@ -32,7 +46,9 @@ def test_a_definition_raises_to_its_operator(name: str, tmp_path: Path) -> None:
     first = fuse(SAMPLES / f"{name}.onnx", tmp_path / "raised.onnx", LIBRARY, options)
     assert first.verdict.verdict == "equivalent" and operators(first)
     assert operators(first).keys() <= {f"onnx_subgraph.{operator}" for operator in LIBRARY.operators}
-    inlined = onnx.inliner.inline_local_functions(onnx.load(tmp_path / "raised.onnx"))
+    raised = onnx.load(tmp_path / "raised.onnx")
+    check_calls(raised)
+    inlined = onnx.inliner.inline_local_functions(raised)
     onnx.save(inlined, tmp_path / "inlined.onnx")
     again = fuse(tmp_path / "inlined.onnx", tmp_path / "again.onnx", LIBRARY, options)
     assert operators(again) == operators(first) and again.verdict.verdict == "equivalent"
@@ -47,9 +63,33 @@ def test_the_definition_that_an_instance_of_a_formula_becomes_raises_to_the_oper
     first = fuse(tmp_path / "model.onnx", tmp_path / "raised.onnx", LIBRARY, options)
     assert pattern.raised is not None
     assert operators(first) == {f"onnx_subgraph.{pattern.raised.operator.name}": 1}
-    inlined = onnx.inliner.inline_local_functions(onnx.load(tmp_path / "raised.onnx"))
+    raised = onnx.load(tmp_path / "raised.onnx")
+    check_calls(raised)
+    inlined = onnx.inliner.inline_local_functions(raised)
     onnx.save(inlined, tmp_path / "inlined.onnx")
     assert operators(fuse(tmp_path / "inlined.onnx", tmp_path / "again.onnx", LIBRARY, options)) == operators(first)
+
+
+NORMS = """<ir_version: 8, opset_import: ["": 18]>
+g (float[N, 4] x, float[4] s, float[4] b) => (float[N, 4] y)
+<float e = {0.00001}, float d = {0.001}, int64[1] last = {-1}> {
+    m = ReduceMean<keepdims = 1>(x, last) c = Sub(x, m) q = Mul(c, c) v = ReduceMean<keepdims = 1>(q, last)
+    a = Add(v, e) r = Sqrt(a) n = Div(c, r) k = Mul(n, s) h = Add(k, b)
+    m2 = ReduceMean<keepdims = 1>(h, last) c2 = Sub(h, m2) q2 = Mul(c2, c2) v2 = ReduceMean<keepdims = 1>(q2, last)
+    a2 = Add(v2, d) r2 = Sqrt(a2) n2 = Div(c2, r2) y = Mul(n2, s)
+}"""
+
+
+def test_definitions_that_differ_are_overloads_of_one_operator(tmp_path: Path) -> None:
+    """Another epsilon, and no shift: a library that has a kernel for LayerNorm has it for both."""
+    onnx.save(onnx.parser.parse_model(NORMS), tmp_path / "model.onnx")
+    result = fuse(tmp_path / "model.onnx", tmp_path / "raised.onnx", LIBRARY, Options(target="function", only=RAISED))
+    assert result.verdict.verdict == "equivalent" and operators(result) == {"onnx_subgraph.LayerNorm": 2}
+    raised = onnx.load(tmp_path / "raised.onnx")
+    check_calls(raised)
+    assert [(f.name, f.overload) for f in raised.functions] == [("LayerNorm", ""), ("LayerNorm", "2")]
+    assert raised.ir_version == 10 and list(raised.graph.node[1].input)[1:] == ["s"]
+    onnx.checker.check_model(raised)
 
 
 def test_each_operator_has_a_formula_and_a_lowering() -> None:
