@@ -22,6 +22,8 @@ KERNELS = "kernels.c"
 SECONDS = 300.0
 """How long a compiler may take over one file."""
 
+HINT = "pip install 'onnx-subgraph[kernels]', which brings one, or install GCC or Clang, or name one by CC"
+
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 _WORDS = 2000
 """How much of a compiler's message is shown."""
@@ -53,17 +55,14 @@ def build(folder: Path) -> Path:
         except KernelError as failure:
             failures.append(failure.message)
         except OSError as failure:
-            raise KernelError(
-                f"the library of kernels can't be written: {failure}", hint="set XDG_CACHE_HOME to another folder"
-            ) from None
+            message = f"the library of kernels can't be written: {failure}"
+            raise KernelError(message, hint="set XDG_CACHE_HOME to another folder") from None
         else:
             return target
     message = "\n".join(["the library of kernels can't be built: no C compiler compiles it", *failures])
     if not failures:
         message = "the library of kernels can't be built: there is no C compiler"
-    raise KernelError(
-        message, hint="pip install 'onnx-subgraph[kernels]', which brings one, or install GCC or Clang, or name one by CC"
-    )
+    raise KernelError(message, hint=HINT)
 
 
 def compile_library(compiler: Compiler, target: Path, extra: Sequence[str] = ()) -> None:
@@ -109,7 +108,7 @@ def _key(compiler: Compiler) -> str:
 
 def _run(command: Sequence[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False)
     except (OSError, subprocess.SubprocessError) as failure:
         raise KernelError(f"{command[0]}: {failure}") from None
     if done.returncode:

@@ -29,7 +29,7 @@ class Compiler:
 
 
 def instruction_sets() -> Mapping[str, Sequence[str]]:
-    """The instruction sets that the kernels are compiled for on this processor's family, each with its flags. kernels/isa.c has their names."""
+    """The instruction sets that the kernels are compiled for on such a processor, as in kernels/isa.c, with their flags."""
     return _X86 if platform.machine().lower() in {"x86_64", "amd64"} else {"baseline": ()}
 
 
@@ -44,9 +44,8 @@ def compilers(environment: Mapping[str, str] = os.environ) -> Iterator[Compiler]
     if not named and importlib.util.find_spec("ziglang") is not None:
         command = [sys.executable, "-m", "ziglang", "cc"]
         if (name := _version(command)) is not None:
-            yield Compiler(
-                tuple(command), f"zig: {name}", ("-mcpu=baseline",)
-            )  # it compiles for this very processor unless it is told
+            # Without the flag it compiles for this very processor.
+            yield Compiler(tuple(command), f"zig: {name}", ("-mcpu=baseline",))
 
 
 def _version(command: Sequence[str]) -> str | None:
