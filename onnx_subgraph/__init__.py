@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.engine.session import EngineSession
     from onnx_subgraph.errors import (
         EngineError,
+        KernelError,
         ModelError,
         OnnxSubgraphError,
         OnnxSubgraphWarning,
@@ -46,6 +47,7 @@ __all__ = [
     "EngineSettings",
     "FuseResult",
     "InferenceSession",
+    "KernelError",
     "Library",
     "Limits",
     "ModelError",
@@ -77,6 +79,7 @@ __all__ = [
 _HOMES = {
     "Backend": "backends.backend",
     "EngineError": "errors",
+    "KernelError": "errors",
     "EngineSession": "engine.session",
     "EngineSettings": "engine.engine",
     "FuseResult": "pipeline",

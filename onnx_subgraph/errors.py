@@ -78,5 +78,9 @@ class EngineError(OnnxSubgraphError):
     """A backend that failed to run its region. Raised where that is strict; else onnxruntime runs it."""
 
 
+class KernelError(OnnxSubgraphError):
+    """A library of kernels that can't be built or loaded."""
+
+
 class OnnxSubgraphWarning(UserWarning):
     """Something did not work out, and the unmodified model, or region, is used in its place."""

@@ -1,9 +1,10 @@
-"""Paths as a caller gives them, and the names of files that are made beside a model."""
+"""Paths as a caller gives them, the names of files that are made beside a model, and where caches are."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from onnx_subgraph.errors import UsageError
@@ -22,3 +23,15 @@ def beside(model: Path, what: str) -> Path:
     if not model.name:
         raise UsageError(f"{model}: is a folder, not a model file", hint=f"name the files in it, for example {model / '*.onnx'}")
     return model.with_name(f"{model.stem}.{what}{model.suffix or '.onnx'}")
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the platform wants caches: `$XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`."""
+    if sys.platform == "win32":
+        base = Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        given = environment.get("XDG_CACHE_HOME", "")
+        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"  # noqa: PTH117 - the rule of the XDG standard
+    return base / "onnx-subgraph"

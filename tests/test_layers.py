@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("regions",),
     ("facts",),  # what sentences ask of values
     ("language", "model"),
-    ("operators",),
+    ("operators", "kernels"),
     ("deadline",),
     ("paths",),
     ("errors", "clock", "collection", "temporary"),

@@ -22,7 +22,10 @@ from onnx_subgraph.cli.interrupt import interrupts, was_interrupted
 from onnx_subgraph.cli.streams import naming
 from onnx_subgraph.errors import OnnxSubgraphError
 
-COMMANDS = ("fuse", "list-patterns", "explain", "verify", "specialize", "test-patterns", "partition", "inline", "run", "hook")
+COMMANDS = (
+    *("fuse", "list-patterns", "explain", "verify", "specialize", "test-patterns"),
+    *("partition", "inline", "run", "hook", "kernels"),
+)
 """In the order of the help text. A command lives in the module of its name, with `_` for `-`, as the function of that name."""
 
 

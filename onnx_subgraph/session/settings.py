@@ -6,30 +6,17 @@ Only the standard library is imported here, because every program that runs unde
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.paths import StrPath
+from onnx_subgraph.paths import StrPath, cache_folder
 
 PREFIX = "ONNX_SUBGRAPH_"
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off", "none"})
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the platform wants caches: `$XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`."""
-    if sys.platform == "win32":
-        base = Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        given = environment.get("XDG_CACHE_HOME", "")
-        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"  # noqa: PTH117 - the rule of the XDG standard
-    return base / "onnx-subgraph"
 
 
 @dataclass(frozen=True, slots=True)

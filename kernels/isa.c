@@ -1,0 +1,31 @@
+/* Which instruction sets there are. A further one is one more name here, one more case, and its flags in onnx_subgraph/kernels/compilers.py. */
+
+#include "isa.h"
+
+#include <stddef.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+extern const Isa isa_baseline, isa_avx2, isa_avx512;
+const Isa *const isas[] = {&isa_baseline, &isa_avx2, &isa_avx512, NULL};
+
+/* The processor is asked itself, because __builtin_cpu_supports is empty in libraries that some compilers link. Bits are those of Intel's
+   manual, volume 2A, CPUID, leaves 1 and 7; registers that the system saves are in XCR0. */
+bool isa_is_here(int index) {
+    enum { FMA = 1u << 12, OSXSAVE = 1u << 27, AVX2 = 1u << 5, F = 1u << 16, DQ = 1u << 17, BW = 1u << 30 };
+    const uint32_t vl = 1u << 31, avx512 = F | DQ | BW | vl;
+    uint32_t a, b, c, d, low, high;
+    if (index == 0) return true;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & (FMA | OSXSAVE)) != (FMA | OSXSAVE)) return false;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    const bool avx2 = (low & 0x06) == 0x06 && (b & AVX2);
+    return index == 1 ? avx2 : index == 2 && avx2 && (low & 0xe6) == 0xe6 && (b & avx512) == avx512;
+}
+#else
+extern const Isa isa_baseline;
+const Isa *const isas[] = {&isa_baseline, NULL};
+
+bool isa_is_here(int index) { return index == 0; }
+#endif

@@ -1,0 +1,87 @@
+/* The kernels without onnxruntime: plain functions over rows and panels, compiled once for each instruction set.
+
+   `library.c` chooses an instruction set and `op_*.c` check shapes, cut the work into parts and call these functions. Here nothing is
+   allocated and nothing can fail. All tensors are float32, contiguous along their last axis. No result depends on how the work is cut,
+   and so none on the number of threads. */
+
+#ifndef ONNX_SUBGRAPH_ISA_H
+#define ONNX_SUBGRAPH_ISA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum { IDENTITY, RELU, GELU, FAST_GELU, SWISH, TANH, SIGMOID, ACTIVATIONS } Activation;
+
+/* y = act(x w + bias) * gate + residual. bias, gate and residual may be NULL.
+   x: [rows, depth]; bias: [columns]; y, gate, residual: [rows, columns]; packed: w [depth, columns] as `pack` leaves it. */
+typedef struct {
+    const float *x, *packed, *bias, *gate, *residual;
+    float *y;
+    int64_t rows, depth, columns;
+    Activation activation;
+    float alpha; /* of SWISH: x * sigmoid(alpha * x) */
+} Linear;
+
+/* y = normalized(x + other) * scale + shift of each row; sum = x + other. other, scale, shift and sum may be NULL.
+   x, other, y, sum: [rows, columns]; scale, shift: [columns]. */
+typedef struct {
+    const float *x, *other, *scale, *shift;
+    float *y, *sum;
+    int64_t columns;
+    float epsilon;
+    bool centred; /* the mean is taken off first (LayerNorm), or not (RMSNorm) */
+} Norm;
+
+/* y = softmax(factor * x + mask) of each row. mask may be NULL. */
+typedef struct {
+    const float *x;
+    float *y;
+    int64_t columns;
+    float factor;
+} Softmax;
+
+/* x turned by the angles of its position: [batch, heads, length, size], cos and sin [batch or 1, length, size / 2]. */
+typedef struct {
+    const float *x, *cos, *sin;
+    float *y;
+    int64_t heads, length, size, batch_step; /* batch_step: from the cosines of one of the batch to the next; 0 where all have the same */
+    bool interleaved;                        /* neighbours are a pair; else an element and the one half a row further */
+} Rotary;
+
+/* softmax(scale * query keyᵀ + mask) value of each head. Steps are in elements, from one of the batch, head or position to the next. */
+typedef struct {
+    const float *query, *key, *value, *mask; /* mask may be NULL */
+    float *y;
+    int64_t batch, heads, repeats, length, keys, size, value_size;
+    int64_t query_step[3], key_step[3], value_step[3], y_step[3]; /* batch, head, position */
+    int64_t mask_step[4];                                         /* batch, head, position, key; 0 where it broadcasts */
+    float scale, cap;                                             /* cap: 0 for none */
+    bool guarded;                                                 /* a row without a number gives zeros */
+} Attention;
+
+typedef struct {
+    const char *name;
+    int64_t panel; /* columns of a panel of packed weights */
+
+    /* Packs one panel of w [depth, columns]: depth × panel numbers, with zeros beyond the last column. */
+    void (*pack)(const float *w, int64_t depth, int64_t columns, int64_t panel, float *packed);
+    /* The rows from `row` up to `row_end`, in the panels from `panel` up to `panel_end`. */
+    void (*linear)(const Linear *linear, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end);
+    void (*activate)(Activation activation, float alpha, const float *x, float *y, int64_t count);
+    void (*norm)(const Norm *norm, int64_t row, int64_t row_end);
+    void (*softmax)(const Softmax *softmax, int64_t row, int64_t row_end);
+    /* Rows are counted through batch, heads and length. */
+    void (*rotary)(const Rotary *rotary, int64_t row, int64_t row_end);
+    /* The positions from `row` up to `row_end` of one head of one of the batch. scratch: attention_scratch() floats. */
+    void (*attention)(const Attention *attention, int64_t batch, int64_t head, int64_t row, int64_t row_end, float *scratch);
+    int64_t (*attention_scratch)(const Attention *attention);
+} Isa;
+
+enum { ATTENTION_ROWS = 112 }; /* the most rows of one call of `attention` */
+
+/* The instruction sets that this library was compiled for, from the least on; NULL ends the list. */
+extern const Isa *const isas[];
+/* Whether this processor, and its system, has the instruction set isas[index]. */
+bool isa_is_here(int index);
+
+#endif

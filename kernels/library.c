@@ -1,0 +1,191 @@
+/* A library of custom operators for stock onnxruntime: what `register_custom_ops_library` calls, and how an instruction set is chosen.
+
+   An operator of the domain onnx_subgraph that is registered wins over a model-local function of the same name, so that the function is
+   what runs where this library is not loaded. */
+
+#include "op.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+static const char DOMAIN_NAME[] = "onnx_subgraph";
+static const char VARIABLE[] = "ONNX_SUBGRAPH_ISA";
+static const char *const WORDS[] = {"baseline", "avx2", "avx512", "amx"}; /* each caps at the instruction sets up to it */
+enum { MOST_ISAS = 4, MOST_KINDS = 16 };
+
+extern const Kind LINEAR;
+
+const Kind *const kinds[] = {&LINEAR, NULL};
+
+/* An operator, compiled for one instruction set, as onnxruntime sees it. */
+typedef struct {
+    OrtCustomOp op; /* first: onnxruntime gives back a pointer to it */
+    const Isa *isa;
+    const Kind *kind;
+} Operator;
+
+static const Kind *kind_of(const OrtCustomOp *op) { return ((const Operator *)op)->kind; }
+static const char *name(const OrtCustomOp *op) { return kind_of(op)->name; }
+static const char *provider(const OrtCustomOp *op) { (void)op; return NULL; } /* the CPU's */
+static int type(const OrtCustomOp *op, size_t index) { (void)op, (void)index; return ELEMENT_FLOAT; }
+static size_t input_count(const OrtCustomOp *op) { return (size_t)kind_of(op)->most; }
+static size_t output_count(const OrtCustomOp *op) { return (size_t)kind_of(op)->outputs; }
+static int input_need(const OrtCustomOp *op, size_t index) { return index < (size_t)kind_of(op)->required ? INPUT_REQUIRED : INPUT_OPTIONAL; }
+static int output_need(const OrtCustomOp *op, size_t index) { (void)op; return index ? INPUT_OPTIONAL : INPUT_REQUIRED; }
+static int memory(const OrtCustomOp *op, size_t index) { (void)op, (void)index; return 0; }
+static int zero(const OrtCustomOp *op) { (void)op; return 0; }
+static int one(const OrtCustomOp *op) { (void)op; return 1; }
+static int newest(const OrtCustomOp *op) { (void)op; return INT32_MAX; }
+
+static void destroy(void *kernel) {
+    if (!kernel) return;
+    const Kind *kind = ((Kernel *)kernel)->kind;
+    if (kind->destroy) kind->destroy(kernel);
+    free(kernel);
+}
+
+static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
+    const Kind *kind = kind_of(op);
+    Kernel *kernel = calloc(1, kind->bytes);
+    *out = NULL;
+    if (!kernel) return api->CreateStatus(ORT_FAIL, "no memory for a kernel");
+    *kernel = (Kernel){api, ((const Operator *)op)->isa, kind};
+    OrtStatus *status = kind->create(kernel, info);
+    if (status) {
+        destroy(kernel);
+        return status;
+    }
+    *out = kernel;
+    return NULL;
+}
+
+static OrtStatus *compute(void *kernel, OrtKernelContext *context) { return ((Kernel *)kernel)->kind->compute(kernel, context); }
+
+static Operator operator_of(const Isa *isa, const Kind *kind) {
+    return (Operator){
+        .op = {
+            .version = ORT_API_VERSION,
+            .GetName = name,
+            .GetExecutionProviderType = provider,
+            .GetInputType = type,
+            .GetInputTypeCount = input_count,
+            .GetOutputType = type,
+            .GetOutputTypeCount = output_count,
+            .KernelDestroy = destroy,
+            .GetInputCharacteristic = input_need,
+            .GetOutputCharacteristic = output_need,
+            .GetInputMemoryType = memory,
+            .GetVariadicInputMinArity = zero,
+            .GetVariadicInputHomogeneity = zero,
+            .GetVariadicOutputMinArity = zero,
+            .GetVariadicOutputHomogeneity = zero,
+            .CreateKernelV2 = create,
+            .KernelComputeV2 = compute,
+            .GetStartVersion = one,
+            .GetEndVersion = newest,
+        },
+        .isa = isa,
+        .kind = kind,
+    };
+}
+
+/* The most that the environment allows, as an index of WORDS; -1 where it has an unknown word. */
+static int cap(void) {
+    const int count = sizeof WORDS / sizeof *WORDS;
+    const char *word = getenv(VARIABLE);
+    if (!word || !*word) return count - 1;
+    for (int i = 0; i < count; i++)
+        if (strcmp(word, WORDS[i]) == 0) return i;
+    return -1;
+}
+
+static int rank(const Isa *isa) {
+    int i = 0;
+    while (strcmp(WORDS[i], isa->name) != 0) i++;
+    return i;
+}
+
+/* The index in `isas` of the best that this processor has and the environment allows; -1 where the environment has an unknown word. */
+static int chosen(void) {
+    const int most = cap();
+    int best = most < 0 ? -1 : 0;
+    for (int i = 1; isas[i]; i++)
+        if (rank(isas[i]) <= most && isa_is_here(i)) best = i;
+    return best;
+}
+
+/* The instruction set that a session made now would use; NULL where the environment has an unknown word. */
+EXPORT const char *onnx_subgraph_isa(void) {
+    const int index = chosen();
+    return index < 0 ? NULL : isas[index]->name;
+}
+
+/* The instruction sets that this processor has and this library was compiled for: the name of the one of that index, or NULL at the end. */
+EXPORT const char *onnx_subgraph_isa_here(int index) {
+    for (int i = 0; isas[i]; i++)
+        if (isa_is_here(i) && index-- == 0) return isas[i]->name;
+    return NULL;
+}
+
+/* The operators; NULL at the end. */
+EXPORT const char *onnx_subgraph_operator(int index) { return kinds[index] ? kinds[index]->name : NULL; }
+
+/* Sessions keep pointers to operators and to the domain, whose ends nobody tells: both live as long as this library, a domain for each
+   instruction set and each onnxruntime of the process. */
+typedef struct {
+    const OrtApi *api;
+    OrtCustomOpDomain *domain;
+    Operator operators[MOST_KINDS];
+} Registered;
+
+static atomic_flag busy = ATOMIC_FLAG_INIT;
+
+static OrtStatus *make_domain(const OrtApi *api, const Isa *isa, Registered *out) {
+    TRY(api->CreateCustomOpDomain(DOMAIN_NAME, &out->domain));
+    for (int i = 0; kinds[i]; i++) {
+        out->operators[i] = operator_of(isa, kinds[i]);
+        TRY(api->CustomOpDomain_Add(out->domain, &out->operators[i].op));
+    }
+    out->api = api;
+    return NULL;
+}
+
+static OrtStatus *domain_of(const OrtApi *api, int index, OrtCustomOpDomain **out) {
+    static Registered *known[MOST_ISAS];
+    Registered *here = known[index];
+    if (!here || here->api != api) {
+        here = calloc(1, sizeof *here);
+        if (!here) return api->CreateStatus(ORT_FAIL, "onnx_subgraph: no memory for the operators");
+        TRY(make_domain(api, isas[index], here));
+        known[index] = here;
+    }
+    *out = here->domain;
+    return NULL;
+}
+
+EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
+    const OrtApi *api = base->GetApi(ORT_API_VERSION);
+    if (!api)
+        return base->GetApi(1)->CreateStatus(ORT_NOT_IMPLEMENTED, "onnx_subgraph: the kernels need onnxruntime 1.18 or later");
+    const int index = chosen();
+    if (index < 0) {
+        char message[256];
+        snprintf(message, sizeof message, "onnx_subgraph: the environment variable %s is \"%.64s\"; choose one of baseline, avx2, avx512, amx",
+                 VARIABLE, getenv(VARIABLE));
+        return api->CreateStatus(ORT_INVALID_ARGUMENT, message);
+    }
+    OrtCustomOpDomain *domain = NULL;
+    while (atomic_flag_test_and_set(&busy)) {}
+    OrtStatus *status = domain_of(api, index, &domain);
+    atomic_flag_clear(&busy);
+    TRY(status);
+    return api->AddCustomOpDomain(options, domain);
+}

@@ -1,0 +1,159 @@
+/* Vectors of floats, as wide as the instruction set that this is compiled for, and functions of them.
+
+   GCC's and Clang's vector extensions do arithmetic; intrinsics are used where those have no word for it. The polynomials are printed
+   by `coefficients.py`. Errors, over all floats of the range, are held by tests/kernels/test_functions.py. */
+
+#ifndef ONNX_SUBGRAPH_VECTOR_H
+#define ONNX_SUBGRAPH_VECTOR_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+#define WIDTH 16
+#elif defined(__AVX2__)
+#define WIDTH 8
+#else
+#define WIDTH 4
+#endif
+
+typedef float V __attribute__((vector_size(4 * WIDTH)));
+typedef int32_t I __attribute__((vector_size(4 * WIDTH)));
+typedef uint32_t U __attribute__((vector_size(4 * WIDTH)));
+typedef float Unaligned __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+INLINE V load(const float *p) { return *(const Unaligned *)p; }
+INLINE void store(float *p, V v) { *(Unaligned *)p = v; }
+
+/* Of a > b ? a : b, where a comparison with NaN is false: b is the result where either is NaN. */
+#if WIDTH == 16
+INLINE V all(float s) { return _mm512_set1_ps(s); }
+INLINE V larger(V a, V b) { return _mm512_max_ps(a, b); }
+INLINE V smaller(V a, V b) { return _mm512_min_ps(a, b); }
+/* The first `count` of a vector, zeros behind them; 0 < count < WIDTH. */
+INLINE V load_part(const float *p, int64_t count) { return _mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), p); }
+INLINE void store_part(float *p, V v, int64_t count) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << count) - 1), v); }
+/* v · 2ⁿ for whole n. */
+INLINE V scaled(V v, V n) { return _mm512_scalef_ps(v, n); }
+INLINE V select(I mask, V a, V b) { return _mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)mask), b, a); }
+#else
+#if WIDTH == 8
+INLINE V all(float s) { return _mm256_set1_ps(s); }
+INLINE V larger(V a, V b) { return _mm256_max_ps(a, b); }
+INLINE V smaller(V a, V b) { return _mm256_min_ps(a, b); }
+#else
+INLINE V all(float s) { return (V){s, s, s, s}; }
+#if defined(__SSE2__)
+INLINE V larger(V a, V b) { return _mm_max_ps(a, b); }
+INLINE V smaller(V a, V b) { return _mm_min_ps(a, b); }
+#else
+INLINE V larger(V a, V b) { I m = a > b; return (V)(((I)a & m) | ((I)b & ~m)); }
+INLINE V smaller(V a, V b) { I m = a < b; return (V)(((I)a & m) | ((I)b & ~m)); }
+#endif
+#endif
+INLINE V load_part(const float *p, int64_t count) {
+    float part[WIDTH] = {0};
+    for (int64_t i = 0; i < count; i++) part[i] = p[i];
+    return load(part);
+}
+INLINE void store_part(float *p, V v, int64_t count) {
+    float part[WIDTH];
+    store(part, v);
+    for (int64_t i = 0; i < count; i++) p[i] = part[i];
+}
+INLINE V select(I mask, V a, V b) { return (V)(((I)a & mask) | ((I)b & ~mask)); }
+INLINE V power_of_two(I n) { return (V)((U)(n + 127) << 23); }
+/* In two steps, because 2ⁿ itself may be too large or too small for a float where v · 2ⁿ is not. |n| < 250. */
+INLINE V scaled(V v, V n) {
+    const V magic = all(0x1.8p23f);
+    const I whole = (I)(n + magic) - (I)magic, half = whole >> 1;
+    return v * power_of_two(half) * power_of_two(whole - half);
+}
+#endif
+
+INLINE float sum_of(V v) {
+    float part[WIDTH];
+    store(part, v);
+    for (int step = WIDTH / 2; step; step /= 2)
+        for (int i = 0; i < step; i++) part[i] += part[i + step];
+    return part[0];
+}
+
+INLINE float largest_of(V v) {
+    float part[WIDTH];
+    store(part, v);
+    for (int step = WIDTH / 2; step; step /= 2)
+        for (int i = 0; i < step; i++) part[i] = part[i] > part[i + step] ? part[i] : part[i + step];
+    return part[0];
+}
+
+INLINE V absolute(V v) { return (V)((I)v & 0x7fffffff); }
+INLINE V rounded(V v) { const V magic = all(0x1.8p23f); return (v + magic) - magic; } /* |v| < 2²² */
+
+/* 2ⁿ eʳ for |r| ≤ ln 2 / 2. */
+INLINE V exponential_of(V n, V r) {
+    V p = all(0.00138146128f);
+    p = p * r + all(0.00836871006f);
+    p = p * r + all(0.041668389f);
+    p = p * r + all(0.166665211f);
+    p = p * r + all(0.49999994f);
+    p = p * r + all(1.0f);
+    p = p * r + all(1.0f);
+    return scaled(p, n);
+}
+
+/* eˣ, within 2 ulp; 0 below -104, infinite above 88.73. */
+INLINE V exponential(V x) {
+    x = smaller(all(89.0f), larger(all(-104.0f), x)); /* this order keeps NaN */
+    const V n = rounded(x * all(1.44269504f));
+    const V r = (x - n * all(0x1.62e4p-1f)) - n * all(1.42860677e-6f); /* ln 2 in two parts, the first of 15 bits: n times it is exact */
+    return exponential_of(n, r);
+}
+
+INLINE V sigmoid(V x) { return all(1.0f) / (all(1.0f) + exponential(-x)); }
+
+/* Within 3 ulp: a polynomial near 0, where 1 - 2 / (e²ˣ + 1) would lose digits. */
+INLINE V tangent(V x) {
+    const V t = absolute(x), s = x * x;
+    V p = all(-0.00627423963f);
+    p = p * s + all(0.0210716799f);
+    p = p * s + all(-0.0538523085f);
+    p = p * s + all(0.13332586f);
+    p = p * s + all(-0.333333164f);
+    const V near = x + x * s * p;
+    const V far = all(1.0f) - all(2.0f) / (exponential(t + t) + all(1.0f));
+    const V signed_far = (V)((I)far | ((I)x & INT32_MIN));
+    return select(t < all(0.55f), near, signed_far);
+}
+
+/* x Φ(x), with an error below 1.5e-7 · max(1, |x|): Φ(-t) = 2^p(t) for t ≥ 0, and Φ(t) = 1 - Φ(-t) loses no digits. */
+INLINE V gelu(V x) {
+    const V t = absolute(x);
+    V p = all(-2.3349487e-06f);
+    p = p * t + all(3.37378115e-05f);
+    p = p * t + all(-0.000161293821f);
+    p = p * t + all(-0.000191703584f);
+    p = p * t + all(0.00712686498f);
+    p = p * t + all(-0.0525336117f);
+    p = p * t + all(-0.459198296f);
+    p = p * t + all(-1.151106f);
+    p = p * t + all(-1.0f);
+    p = larger(all(-151.0f), p);
+    const V n = rounded(p);
+    const V tail = exponential_of(n, (p - n) * all(0.693147181f));
+    return x * select(x < all(0.0f), tail, all(1.0f) - tail);
+}
+
+/* x σ(2 √(2/π) (x + 0.044715 x³)) = x / 2 · (1 + tanh(√(2/π) (x + 0.044715 x³))). */
+INLINE V fast_gelu(V x) {
+    const V u = x * (all(1.59576912f) + all(0.0713548163f) * x * x);
+    return x * sigmoid(u);
+}
+
+#endif

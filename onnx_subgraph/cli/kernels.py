@@ -1,0 +1,43 @@
+"""`onnx-subgraph kernels`: the library of kernels, built, described, copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from onnx_subgraph.cli.options import json_option
+
+
+@click.command(short_help="Say where the library of kernels is, or copy it.")
+@click.option(
+    "--copy",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Copy the library into DIR, beside a model that is deployed.",
+)
+@json_option
+def kernels(folder: Path | None, as_json: bool) -> int:
+    """Say where the library of kernels is, which operators and instruction sets it has, and which one is used here.
+
+    It is built the first time, with the system's C compiler or the one of the package ziglang. A session loads it with
+    SessionOptions.register_custom_ops_library(path). ONNX_SUBGRAPH_ISA=baseline|avx2|avx512|amx caps the instruction set.
+    """
+    from onnx_subgraph import kernels as room
+    from onnx_subgraph.cli.terminal import show_json, show_text
+
+    known = room.describe()
+    copied = None if folder is None else room.copy(folder)
+    if as_json:
+        answer: dict[str, object] = {"path": str(known.path), "isas": list(known.here), "isa": known.used}
+        answer |= {"operators": list(known.operators)} | ({} if copied is None else {"copied": str(copied)})
+        show_json(answer)
+        return 0
+    lines = [
+        f"library           {known.path}",
+        f"instruction sets  {', '.join(known.here)}; {known.used} is used",
+        f"operators         {', '.join(known.operators)}",
+    ]
+    show_text("\n".join([*lines, *([] if copied is None else [f"copied to         {copied}"])]))
+    return 0

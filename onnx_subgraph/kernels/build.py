@@ -1,0 +1,115 @@
+"""Building the library: each source compiled, the kernels once for each instruction set, and all linked.
+
+A library is kept under a name made of what went into it (sources, compiler, flags), so that a changed source or compiler gives
+another. It appears whole: a process that builds the same one meanwhile makes no harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from onnx_subgraph import temporary
+from onnx_subgraph.errors import KernelError
+from onnx_subgraph.kernels.compilers import COMMON, Compiler, compilers, instruction_sets
+
+KERNELS = "kernels.c"
+"""The source that is compiled for each instruction set."""
+SECONDS = 300.0
+"""How long a compiler may take over one file."""
+
+HINT = "pip install 'onnx-subgraph[kernels]', which brings one, or install GCC or Clang, or name one by CC"
+
+_SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+_WORDS = 2000
+"""How much of a compiler's message is shown."""
+
+
+def source_folder() -> Path:
+    """Where the C sources are: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "kernels" / "source", package.parent / "kernels"):
+        if (folder / KERNELS).is_file():
+            return folder
+    raise KernelError("the sources of the kernels are not there", hint="install onnx-subgraph again")
+
+
+def build(folder: Path) -> Path:
+    """The library, in `folder`; built now where it is not there. Raises KernelError, with what every compiler said."""
+    failures = []
+    for compiler in compilers():
+        target = folder / f"onnx_subgraph_kernels-{_key(compiler)}{_SUFFIX}"
+        if target.is_file():
+            return target
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            temporary.sweep_once(folder)
+            new = temporary.beside(target)
+            with temporary.held(new):
+                compile_library(compiler, new)
+                new.replace(target)
+        except KernelError as failure:
+            failures.append(failure.message)
+        except OSError as failure:
+            message = f"the library of kernels can't be written: {failure}"
+            raise KernelError(message, hint="set XDG_CACHE_HOME to another folder") from None
+        else:
+            return target
+    message = "\n".join(["the library of kernels can't be built: no C compiler compiles it", *failures])
+    if not failures:
+        message = "the library of kernels can't be built: there is no C compiler"
+    raise KernelError(message, hint=HINT)
+
+
+def compile_library(compiler: Compiler, target: Path, extra: Sequence[str] = ()) -> None:
+    """Writes the library that this compiler makes of the sources to `target`. extra: more flags. Raises KernelError."""
+    shared = ("-shared",) if sys.platform == "win32" else ("-shared", "-fPIC")
+    with temporary.folder() as scratch:
+        objects = list(compile_objects(compiler, scratch, (*shared[1:], *extra)))
+        made = scratch / target.name
+        _run([*compiler.command, *compiler.flags, *shared, *extra, "-o", str(made), *map(str, objects), "-lm"])
+        target.write_bytes(made.read_bytes())
+
+
+def compile_objects(compiler: Compiler, folder: Path, extra: Sequence[str] = (), without: Sequence[str] = ()) -> Iterator[Path]:
+    """The object files of the sources but those in `without`, written into `folder`. Raises KernelError."""
+    sources = source_folder()
+    for source in sorted(sources.glob("*.c")):
+        if source.name in without:
+            continue
+        variants = instruction_sets() if source.name == KERNELS else {"": ()}
+        for name, flags in variants.items():
+            made = folder / f"{source.stem}{name}.o"
+            named = [f"-DISA={name}"] if name else []
+            _run([*compiler.command, *compiler.flags, *COMMON, *flags, *extra, *named, "-c", str(source), "-o", str(made)])
+            yield made
+
+
+def _key(compiler: Compiler) -> str:
+    digest = hashlib.sha256()
+    told = (
+        platform.machine(),
+        sys.platform,
+        *compiler.command,
+        compiler.name,
+        *compiler.flags,
+        *COMMON,
+        repr(instruction_sets()),
+    )
+    digest.update("\0".join(told).encode())
+    for source in sorted(source_folder().glob("*.[ch]")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError) as failure:
+        raise KernelError(f"{command[0]}: {failure}") from None
+    if done.returncode:
+        raise KernelError(f"{' '.join(command)}\n{(done.stderr or done.stdout)[:_WORDS].rstrip()}")

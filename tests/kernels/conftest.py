@@ -1,0 +1,76 @@
+"""What the tests of the kernels share. All are skipped, with what is missing, where nothing compiles the library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from onnx_subgraph import kernels
+from onnx_subgraph.errors import KernelError
+
+ISAS = ("baseline", "avx2", "avx512")
+"""The instruction sets that the library has on some processor."""
+
+Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
+
+
+@pytest.fixture(scope="session")
+def library() -> Path:
+    """The library of kernels, built now if need be."""
+    try:
+        return kernels.path()
+    except KernelError as why:
+        pytest.skip(str(why))
+
+
+@pytest.fixture(scope="session", params=ISAS)
+def isa(request: pytest.FixtureRequest, library: Path) -> str:
+    """Each instruction set; those that this processor lacks are skipped."""
+    if request.param not in kernels.describe().here:
+        pytest.skip(f"this processor has no {request.param}")
+    return str(request.param)
+
+
+def session(model: str | onnx.ModelProto, library: Path, isa: str = "amx", threads: int = 1) -> onnxruntime.InferenceSession:
+    """A session of a model, as text or as it is, with the kernels of one instruction set."""
+    made = onnx.parser.parse_model(model) if isinstance(model, str) else model
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    with mock.patch.dict(os.environ, {"ONNX_SUBGRAPH_ISA": isa}):
+        options.register_custom_ops_library(str(library))
+    return onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def opened(model: str | onnx.ModelProto, library: Path, isa: str = "amx", threads: int = 1) -> Run:
+    """As `session`: the function that runs it."""
+    found = session(model, library, isa, threads)
+    return lambda feeds: found.run(None, dict(feeds))
+
+
+def node(
+    call: str, inputs: Mapping[str, np.ndarray], outputs: str = "y", constants: Mapping[str, np.ndarray] | None = None
+) -> onnx.ModelProto:
+    """A model of one call of ours. inputs: their names, and arrays that have as many axes. outputs: as the call gives them."""
+    sizes = {name: [f"{name}{axis}" for axis in range(array.ndim)] for name, array in inputs.items()}
+    given = ", ".join(f"float[{', '.join(axes)}] {name}" if axes else f"float {name}" for name, axes in sizes.items())
+    results = ", ".join(f"float {name}" for name in outputs.split(", ") if name != '""')
+    head = '<ir_version: 10, opset_import: ["" : 20, "onnx_subgraph" : 1]>'
+    model = onnx.parser.parse_model(f"{head} g ({given}) => ({results}) {{ {outputs} = onnx_subgraph.{call} }}")
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    for name, array in (constants or {}).items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return model
+
+
+def drawn(seed: int, *shape: int, high: float = 1.0) -> np.ndarray:
+    """Numbers between -high and high."""
+    return np.random.default_rng(seed).uniform(-high, high, shape).astype(np.float32)

@@ -1,0 +1,132 @@
+"""The library is built once, by what compiler there is; without one the error says what to do; a wheel has its sources."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph import kernels
+from onnx_subgraph.errors import KernelError
+from onnx_subgraph.kernels import build as building
+from onnx_subgraph.kernels.compilers import Compiler, compilers
+from tests.kernels.conftest import ISAS, drawn, node, opened
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def compiler() -> Compiler:
+    """The first compiler of this machine."""
+    found = next(compilers(), None)
+    if found is None:
+        pytest.skip("there is no C compiler")
+    return found
+
+
+def no_compilers(monkeypatch: pytest.MonkeyPatch, *there: Compiler) -> None:
+    monkeypatch.setattr(building, "compilers", lambda: iter(there))
+
+
+def test_without_a_compiler_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_compilers(monkeypatch)
+    with pytest.raises(KernelError, match="there is no C compiler") as error:
+        building.build(tmp_path)
+    assert "pip install 'onnx-subgraph[kernels]'" in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_compiler_that_fails_is_quoted_and_the_next_one_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys; print('I am broken', file=sys.stderr); sys.exit(1)"
+    broken = [Compiler((sys.executable, "-c", code), name) for name in ("one", "two")]
+    no_compilers(monkeypatch, *broken)
+    with pytest.raises(KernelError, match="no C compiler compiles it") as error:
+        building.build(tmp_path)
+    assert str(error.value).count("isa.c -o") == 2 and "\nI am broken\n" in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_is_there_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
+    built = []
+
+    def compile_library(_: Compiler, target: Path) -> None:
+        built.append(target)
+        target.write_bytes(b"library")
+
+    monkeypatch.setattr(building, "compile_library", compile_library)
+    no_compilers(monkeypatch, compiler)
+    first = building.build(tmp_path)
+    assert first.read_bytes() == b"library" and building.build(tmp_path) == first
+    assert len(built) == 1 and sorted(tmp_path.iterdir()) == [first]
+
+
+def test_another_compiler_makes_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "compile_library", lambda _, target: target.write_bytes(b""))
+    made = []
+    for name in ("one", "two"):
+        no_compilers(monkeypatch, Compiler(("cc",), name))
+        made.append(building.build(tmp_path))
+    assert made[0] != made[1]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
+    no_compilers(monkeypatch, compiler)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(KernelError, match="can't be written"):
+        building.build(tmp_path / "file" / "kernels")
+
+
+def test_a_named_compiler_is_the_only_one() -> None:
+    assert list(compilers({"CC": "no-such-compiler --flag"})) == []
+
+
+def test_a_copy_is_a_library_that_runs(library: Path, tmp_path: Path) -> None:
+    copied = kernels.copy(tmp_path / "deployed")
+    assert kernels.copy(tmp_path / "deployed") == copied and [copied] == list(copied.parent.iterdir())
+    arrays = {"x": drawn(0, 2, 3), "w": drawn(1, 3, 4)}
+    opened(node("Linear (x, w)", arrays), copied)(arrays)
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, "-m", "onnx_subgraph", "kernels", *arguments]
+    return subprocess.run(call, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment)
+
+
+def test_the_command_says_what_is_there(library: Path, isa: str, tmp_path: Path) -> None:
+    done = command("--json", "--copy", str(tmp_path), ONNX_SUBGRAPH_ISA=isa)
+    said = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert (said["path"], said["isa"]) == (str(library), isa)
+    assert "Linear" in said["operators"] and set(said["isas"]) <= set(ISAS)
+    assert Path(said["copied"]).read_bytes() == library.read_bytes()
+
+
+def test_the_command_says_what_is_wrong(library: Path, tmp_path: Path) -> None:
+    done = command(ONNX_SUBGRAPH_ISA="sse9")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: ONNX_SUBGRAPH_ISA is 'sse9'\nhint: choose one of baseline, avx2, avx512, amx, or leave it out\n"
+    done = command(CC="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 2 and "there is no C compiler" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_unknown_word_is_an_error_of_onnxruntime(library: Path) -> None:
+    arrays = {"x": drawn(0, 2, 3), "w": drawn(1, 3, 4)}
+    with pytest.raises(Exception, match='ONNX_SUBGRAPH_ISA is "sse9"; choose one of baseline, avx2, avx512, amx'):
+        opened(node("Linear (x, w)", arrays), library, "sse9")
+
+
+def test_the_kernel_wins_over_the_function_and_without_it_the_function_runs(library: Path) -> None:
+    import onnx
+    import onnxruntime
+
+    arrays = {"x": drawn(0, 2, 3), "w": drawn(1, 3, 4)}
+    model = node("Linear (x, w)", arrays)
+    text = '<domain: "onnx_subgraph", opset_import: ["" : 20]> Linear (x, w) => (y) { p = MatMul(x, w) y = Neg(p) }'
+    model.functions.append(onnx.parser.parse_function(text))
+    (by_kernel,) = opened(model, library)(arrays)
+    (by_function,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, arrays)
+    assert (by_kernel * by_function < 0).all()
