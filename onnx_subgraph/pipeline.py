@@ -11,11 +11,11 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from onnx_subgraph import __version__
+from onnx_subgraph import __version__, kernels
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
-from onnx_subgraph.language.library import Library, is_built_in
-from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.kernels import Description
+from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
 from onnx_subgraph.model.gaps import Gap, gaps
@@ -26,12 +26,13 @@ from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.excerpt import operator_name
-from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.loadability import CPU, Loadability
 from onnx_subgraph.rewriting.marked import Marks, replace_marked
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, Undone, settle
+from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.planting import planted
 from onnx_subgraph.verification.site import SiteCheck, check_sites
@@ -43,9 +44,9 @@ from onnx_subgraph.verification.verify import Reference
 class Options:
     """How to fuse. The command line's options, one for one; the defaults are the command line's defaults.
 
-    target: "onnxruntime", "standard" or "function". prefer: "speed" leaves apart what was measured to be slower fused on one of
-    the providers, "fusion" fuses it. providers: execution providers, each verified by itself. assumed: others, that must
-    load the result as a table of their kernels has it, and that nothing is run on.
+    target: "onnxruntime", "standard", "native" or "function". prefer: "speed" leaves apart what was measured to be slower on one
+    of the providers, "fusion" fuses it. providers: execution providers, each verified by itself. assumed: others, that must load
+    the result as a table of their kernels has it, and that nothing is run on.
     constant_initializers: take initializers that are inputs as well out of the inputs, so that they are constants.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
@@ -143,7 +144,8 @@ def fuse(
     output: the file to write, None as with `dry_run`. Where nothing fuses, the input is handed on byte for byte. Where the
     verdict is "different", or verification was asked for and could not be run, nothing is written.
     accepts: asked for a result that would be written; where it says no, nothing is.
-    Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it.
+    Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it, KernelError where the
+    target is native and there is no library of kernels.
     """
     model, output = Path(model), None if output is None else Path(output)
     clock = Clock(progress)
@@ -160,6 +162,7 @@ def fuse(
         fix_overflows=options.fix_overflows,
         progress=clock.progress,
     )
+    own_kernels = kernels.describe() if options.target == "native" else None
     with clock.stage("load"), uncollected():
         original = load(model)
         made_constant = make_constant(original) if options.constant_initializers else ()
@@ -176,18 +179,18 @@ def fuse(
     notes: dict[int, str] = {}
     undone: dict[Place, Undone] = {}
     rewriter = Rewriter(
-        selected(library, options),
+        library.selected(options.target, options.only, options.skip),
         options.target,
         _loadability(options),
         clock.stage,
         options.excerpts,
-        costs.measured() if options.prefer == "speed" and options.target == "onnxruntime" else costs.Costs(()),
+        costs.measured() if options.prefer == "speed" and options.target in ("onnxruntime", "native") else costs.Costs(()),
         options.thorough,
         options.thorough and bool(options.only),
         recording=options.verify,
     )
     for attempt in attempts(original, rewriter, options.opset, clock, notes):
-        settled = _settled(attempt, rewriter, reference, options, clock, None if prepared else opset_before)
+        settled = _settled(attempt, rewriter, reference, options, clock, None if prepared else opset_before, own_kernels)
         undone |= {one.rewrite.place: one for one in settled.undone}
         if not _has_failed(attempt, settled):
             break
@@ -195,7 +198,6 @@ def fuse(
     fused, verdict = settled.fused, settled.verdict
     for rewrite in fused.rewrites:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
-    skips = tuple(_explained(s, notes) for s in fused.skips)
     unchanged = not fused.rewrites and not prepared and fused.opset == opset_before
     if not unchanged:
         fused.model.metadata_props[WRITTEN_BY] = f"onnx-subgraph {__version__}"
@@ -211,7 +213,7 @@ def fuse(
         providers=options.providers,
         rewrites=fused.rewrites,
         near_misses=tuple(_behind(miss, given_up) for miss in fused.near_misses),
-        skipped=skips,
+        skipped=tuple(_explained(s, notes) for s in fused.skips),
         verdict=verdict,
         seconds=clock.seconds,
         unchanged=unchanged,
@@ -239,21 +241,17 @@ def fuse(
     return replace(result, output=output)
 
 
-def selected(library: Library, options: Options) -> tuple[Pattern, ...]:
-    """The patterns that the options leave.
-
-    Regions and function bodies that come with the package are looked for where the target is theirs, or `only` names them.
-    """
-    only, skip = ({library.current(name) for name in names} for names in (options.only, options.skip))
-    chosen = (p for p in library.patterns if (not only or p.id in only) and p.id not in skip)
-    return tuple(p for p in chosen if p.is_formula or options.target in p.targets or p.id in only or not is_built_in(p.file))
-
-
 def _settled(
-    attempt: Attempt, rewriter: Rewriter, reference: Reference, options: Options, clock: Clock, opset: int | None
+    attempt: Attempt,
+    rewriter: Rewriter,
+    reference: Reference,
+    options: Options,
+    clock: Clock,
+    opset: int | None,
+    library: Description | None,
 ) -> Settled[Fused]:
     """The attempt verified, without the rewrites that made it different. opset: the file's own; None where the model is no more
-    the file's, whatever fuses.
+    the file's, whatever fuses. library: of kernels, with and without which the model has to run.
     """
     first, model = attempt.fused, reference.path
     if not options.verify:
@@ -265,7 +263,11 @@ def _settled(
 
     def verdict(fused: Fused) -> Verdict:
         with clock.stage("verify"):
-            return reference.verdict(fused.model)
+            if library is None:
+                return reference.verdict(fused.model)
+            opened = partial(open_model, fused.model, model.resolve().parent, CPU, optimised=True, libraries=(library.path,))
+            way = f"the kernels for {library.used}"
+            return replace(reference.verdict(fused.model, also={way: opened}), strength="kernel", also=(way,))
 
     def check(fused: Fused, thorough: bool) -> list[SiteCheck]:
         with clock.stage("sites"):

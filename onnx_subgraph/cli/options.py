@@ -140,9 +140,10 @@ def target_option(command: Command) -> Command:
     """`--target`: what a fusion becomes."""
     return click.option(
         "--target",
-        type=click.Choice(["onnxruntime", "standard", "function"]),
+        type=click.Choice(["onnxruntime", "standard", "native", "function"]),
         default="onnxruntime",
-        help="What to fuse into: operators of onnxruntime or of the ONNX standard, or functions that the model carries.",
+        help="What to fuse into: operators of onnxruntime or of the ONNX standard, those of the library of kernels (native), or "
+        "functions that the model carries.",
     )(command)
 
 

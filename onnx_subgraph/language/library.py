@@ -71,6 +71,16 @@ class Library:
         """Former id → the id of the pattern that it is a part of now."""
         return renamed(self.patterns)
 
+    def selected(self, target: str, only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Pattern, ...]:
+        """The patterns that are looked for, where the target is this and the user names some of them, or leaves some out.
+
+        Those that came with the package only where the target is theirs, or the user names them. Raises UsageError for an id that
+        there is not.
+        """
+        named, left_out = ({self.current(name) for name in names} for names in (only, skip))
+        chosen = (p for p in self.patterns if (not named or p.id in named) and p.id not in left_out)
+        return tuple(p for p in chosen if p.is_for(target) or p.id in named or not is_built_in(p.file))
+
 
 def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> Library:
     """The patterns of the built-in packs, then those of `paths` (files, groups or packs), read and checked.

@@ -51,7 +51,7 @@ class CanonicalOperator:
     name: in CamelCase. source: where the formula comes from. inputs, attributes: name → what it is; those in `optional` may be
     left out. let: numbers that the lines need, computed from the attributes. definition: what the operator computes, in
     operators of the standard. lowerings: target → what stands for it there; of several of one file the one that moves less
-    data.
+    data. kernel: the element types that the library of kernels has it for.
     """
 
     name: str
@@ -64,6 +64,7 @@ class CanonicalOperator:
     definition: Block
     lowerings: Mapping[str, tuple[Lowering, ...]]
     file: str = ""
+    kernel: frozenset[str] = frozenset()
 
     @property
     def prefix(self) -> str:

@@ -13,18 +13,18 @@ from pathlib import Path
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.operator import CanonicalOperator, Lowering
-from onnx_subgraph.language.pattern import TARGETS
+from onnx_subgraph.language.pattern import WRITTEN
 from onnx_subgraph.language.reading import check_keys, read_summary, required
 from onnx_subgraph.language.recipe import recipe_axes
 from onnx_subgraph.language.sentence import free_names, place_of, read_definitions
 from onnx_subgraph.language.source import Data, Fields, Items, read_text_of
 from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
+from onnx_subgraph.language.vocabulary import DTYPES
 
-LOWERED = tuple(target for target in TARGETS if target != "function")
-KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *LOWERED, "formulas")
+KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *WRITTEN, "native", "formulas")
 """The keys of an operator's file, in the order they are usually written."""
-LOWERING_KEYS = ("lowers", "summary", "let", *LOWERED)
+LOWERING_KEYS = ("lowers", "summary", "let", *WRITTEN)
 """The keys of a lowering's file."""
 _NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 _PARAMETER = re.compile(r"([a-z][a-z0-9_]*)(\?)?")
@@ -49,6 +49,7 @@ def operator_of(fields: Fields, path: Path) -> CanonicalOperator:
         definition=read_block(required(fields, "definition"), "definition"),
         lowerings=_by_target(fields, (*inputs, *attributes)),
         file=str(path),
+        kernel=_kernel(fields.get("native")),
     )
     _check(operator)
     return operator
@@ -65,10 +66,10 @@ def lowered_by(fields: Fields, path: Path, operators: Mapping[str, CanonicalOper
     read_summary(fields)
     added = _by_target(fields, (*operator.inputs, *operator.attributes), str(path))
     if not added:
-        hint = f"write `{' or `'.join(f'{target}:`' for target in LOWERED)} and the lines that stand for it there"
+        hint = f"write `{' or `'.join(f'{target}:`' for target in WRITTEN)} and the lines that stand for it there"
         raise PatternError(f"there is nothing for `{operator.name}`", span=fields.span, hint=hint)
     more = () if fields.get("let") is None else read_definitions(required(fields, "let"))
-    lowerings = {t: (*added.get(t, ()), *operator.lowerings.get(t, ())) for t in LOWERED if t in added or t in operator.lowerings}
+    lowerings = {t: (*added.get(t, ()), *operator.lowerings.get(t, ())) for t in WRITTEN if t in added or t in operator.lowerings}
     with_it = replace(operator, let=(*operator.let, *more), lowerings=lowerings)
     _check(with_it)
     return with_it
@@ -76,7 +77,7 @@ def lowered_by(fields: Fields, path: Path, operators: Mapping[str, CanonicalOper
 
 def _by_target(fields: Fields, arguments: Collection[str], file: str = "") -> Mapping[str, tuple[Lowering, ...]]:
     """Target → what stands for the operator there. file: of a lowering that is not in the operator's own file."""
-    given = ((target, fields.get(target)) for target in LOWERED)
+    given = ((target, fields.get(target)) for target in WRITTEN)
     return {
         target: tuple(replace(one, file=file) for one in _lowerings(data, target, arguments))
         for target, data in given
@@ -102,6 +103,16 @@ def _parameters(data: Data | None, what: str) -> tuple[Mapping[str, str], frozen
         if name[2]:
             optional.add(name[1])
     return found, frozenset(optional)
+
+
+def _kernel(data: Data | None) -> frozenset[str]:
+    """The element types of the kernel that the library has."""
+    items = data.items if isinstance(data, Items) else () if data is None else (data,)
+    types = [read_text_of(item, "native") for item in items]
+    for one in types:
+        if one.text not in DTYPES:
+            raise PatternError(f"`{one.text}` is not an element type", span=one.span, hint=spelling.hint(one.text, DTYPES))
+    return frozenset(one.text for one in types)
 
 
 def _lowerings(data: Data, target: str, arguments: Collection[str]) -> tuple[Lowering, ...]:

@@ -14,10 +14,11 @@ from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.operator import Raised
 from onnx_subgraph.language.term import Block, Static
 
-TARGETS = ("onnxruntime", "standard", "function")
-"""The targets that a replacement can be written for; every pattern has the last one without saying so."""
+TARGETS = ("onnxruntime", "standard", "native", "function")
+"""What a pattern can be fused for. Every formula and region has the last one without saying so; those have `native` that raise to
+an operator of the library of kernels."""
 WRITTEN = ("onnxruntime", "standard")
-"""The targets of operators that somebody else defines."""
+"""The targets of operators that somebody else defines, for which replacements are written."""
 
 
 def camel_case(id: str) -> str:  # noqa: A002  (the id is called id everywhere)
@@ -125,8 +126,19 @@ class Pattern:
         return names or tuple(n for a in self.match.assignments[-1:] for n in a.names if n != "_")
 
     @property
+    def kernel(self) -> frozenset[str]:
+        """The element types that the library of kernels has the pattern's operator for."""
+        return frozenset() if self.raised is None else self.raised.operator.kernel
+
+    def is_for(self, target: str) -> bool:
+        """Whether it is worth looking for where that is the target; a formula is wherever it has a replacement at all."""
+        if not self.is_formula:
+            return target in self.targets
+        return bool(self.replace) or (target == "native" and bool(self.kernel))
+
+    @property
     def targets(self) -> tuple[str, ...]:
         """The targets this pattern can be fused for, in the order of `TARGETS`."""
         if self.bodies:
             return WRITTEN
-        return tuple(t for t in TARGETS if t in self.replace or t == "function")
+        return tuple(t for t in TARGETS if t in self.replace or t == "function" or (t == "native" and self.kernel))

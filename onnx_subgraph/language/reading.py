@@ -212,15 +212,14 @@ def _replace(data: Data | None, match: Block) -> dict[str, Block]:
         raise PatternError(
             "`replace` names no target", span=data.span, hint="write `onnxruntime: y = …` or `standard: y = …` below it"
         )
-    written = tuple(t for t in TARGETS if t != "function")
     captures = frozenset(names.bound(match).operators)
     found: dict[str, Block] = {}
     for key, block in data.entries:
         if key.text == "function":
             hint = "leave it out: every pattern has this target, its body is the match"
             raise PatternError("the target `function` needs no text", span=key.span, hint=hint)
-        if key.text not in written:
-            raise PatternError(f"`{key.text}` is not a target", span=key.span, hint=spelling.hint(key.text, written))
+        if key.text not in WRITTEN:
+            raise PatternError(f"`{key.text}` is not a target", span=key.span, hint=spelling.hint(key.text, WRITTEN))
         found[key.text] = read_block(block, key.text, captures)
     return found
 

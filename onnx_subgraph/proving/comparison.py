@@ -77,7 +77,8 @@ def distance(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
 
 
 def planted(output: np.ndarray) -> np.ndarray:
-    """The output with an error that any judge must see: the first element is another one."""
+    """The output with an error that any judge must see: the first element that is a number is another one."""
     flat = output.reshape(-1).copy()
-    flat[0] = not flat[0] if flat.dtype == np.bool_ else flat[0] + 1 + abs(flat[0])
+    at = 0 if flat.dtype.kind in "OSU" else int(np.argmax(np.isfinite(flat)))
+    flat[at] = not flat[at] if flat.dtype == np.bool_ else flat[at] + 1 + abs(flat[at])
     return flat.reshape(output.shape)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from onnx_subgraph.errors import PatternError, UsageError
 from onnx_subgraph.expectation.check import bytes_text
+from onnx_subgraph.language.formulas import used_formulas
 from onnx_subgraph.language.shared import source_of
 from onnx_subgraph.model.files import size_on_disk
 from onnx_subgraph.report import blame, grouping, listing, own
@@ -234,12 +235,11 @@ def _size(path: Path | None) -> int | None:
 
 def _section(fusion: grouping.Fusion, library: Library) -> Section:
     pattern = next((pattern for pattern in library.patterns if pattern.id == fusion.pattern), None)
-    source = _source(pattern) if pattern is not None else ""
     looks = [_look(group.sites, drawn=number < MOST_DRAWN) for number, group in enumerate(alike(fusion.sites))]
     return Section(
         fusion=fusion,
         summary=pattern.summary if pattern is not None else "",
-        formula=listing.formula(source, without=("id", "summary", "example", "keeps", "fuses")),
+        formula=_formula(pattern) if pattern is not None else "",
         file=listing.short(pattern.file) if pattern is not None else "",
         into=fusion.op or FOLDED,
         looks=tuple(looks),
@@ -257,11 +257,14 @@ def _own(work: OwnWork) -> tuple[OwnWork, str, list[own.ByOperator], list[own.By
     return work, own.summary(work), list(own.by_operator(work)), list(own.by_pattern(work))
 
 
-def _source(pattern: Pattern) -> str:
+def _formula(pattern: Pattern) -> str:
+    """What the file of a pattern says of it, with the formulas that it uses."""
     try:
-        return source_of(Path(pattern.file), pattern.id)
+        source, used = source_of(Path(pattern.file), pattern.id), used_formulas(Path(pattern.file), pattern.id)
     except (OSError, PatternError):  # deleted or changed since it was loaded
         return ""
+    written = listing.formula(source, without=("id", "summary", "example", "keeps", "fuses"))
+    return "\n".join([written, *map(listing.shared, used)])
 
 
 def _look(sites: Sequence[Rewrite], *, drawn: bool = True) -> Look:

@@ -96,6 +96,7 @@ def verdict(verdict: Verdict) -> Object:
         "outputs": [{"output": s.output, "blind": s.blind, "power": _power(s.power)} for s in verdict.showings],
         "random": list(verdict.random),
         "coverage": None if verdict.coverage is None else asdict(verdict.coverage),
+        "also": list(verdict.also),
     }
 
 

@@ -31,7 +31,7 @@ MOST_OF_THE_WAY = 2 / 3
 """The part of a pattern's operators that must have matched."""
 ROUNDED = 0.1
 """The relative difference of a constant that somebody may have rounded."""
-INSTEAD = {"onnxruntime": ("standard",)}
+INSTEAD = {"onnxruntime": ("standard",), "native": ("onnxruntime", "standard")}
 """Target → the other targets whose replacement it takes where it has none."""
 
 

@@ -43,7 +43,8 @@ def tried(runs: Sequence[Run]) -> str:
 
 def evidence(verdict: Verdict) -> list[str]:
     """On what a verdict rests, a line each: what ran, what was held by itself, what the outputs can show, what was random."""
-    lines = [f"strength {verdict.strength}: {_ran(verdict)}"]
+    also = f"; the model ran by {' and '.join(verdict.also)} as well" if verdict.also else ""
+    lines = [f"strength {verdict.strength}: {_ran(verdict)}{also}"]
     if verdict.coverage is not None:
         lines.append(_held(verdict.coverage))
     powers = [showing.power for showing in verdict.showings if showing.power is not None]

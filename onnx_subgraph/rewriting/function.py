@@ -140,7 +140,7 @@ def _call_raised(
         check_body(inner.nodes)
         inner.infer()
         check_loads(inner)
-        made = [_narrowed(inside, inside.value_of(n), wanted.get(n) or _data_type(statics.get("type"))) for n in results]
+        made = [_narrowed(inside, inside.value_of(n), wanted.get(n) or data_type(statics.get("type"))) for n in results]
         formals = {inner.stand_in(opaque[n]) if n in opaque else ir.Value(): n for n in operator.inputs}
         attributes = _attributes(operator, lookup)
         words = f"{operator.summary}\n\n{operator.definition}"
@@ -174,7 +174,7 @@ def _attributes(operator: CanonicalOperator, lookup: Lookup) -> list[ir.Attr]:
     return found
 
 
-def _data_type(name: object) -> ir.DataType | None:
+def data_type(name: object) -> ir.DataType | None:
     """The element type that the language calls so; None for anything else."""
     return ir.DataType[LONG_NAMES.get(name, name.upper())] if isinstance(name, str) else None
 

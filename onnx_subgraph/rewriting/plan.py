@@ -203,13 +203,21 @@ def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None],
         return []
     if target == "function" or isinstance(match.selector, Builder):
         return [((None,), False)]
+    kernel: list[tuple[Sequence[Block | None], bool]] = [((None,), False)] if target == "native" and _has_kernel(match) else []
+    target = "onnxruntime" if target == "native" else target
     order = ("onnxruntime", "standard") if target == "onnxruntime" else (target,)
     found: dict[tuple[str, str], list[Block | None]] = {}
     for of_target in order:
         for block in pattern.blocks(of_target):
             if all(match.bindings.get(n) is None for n in block.without):
                 found.setdefault((of_target, block.lowering), []).append(block)
-    return [(blocks, of_target != target) for (of_target, _), blocks in found.items()]
+    return [*kernel, *((blocks, of_target != target) for (of_target, _), blocks in found.items())]
+
+
+def _has_kernel(match: Match) -> bool:
+    """Whether the library of kernels has the operator that the match is, for its types."""
+    types = {function.data_type(name) for name in match.pattern.kernel}
+    return {root.dtype for root in match.roots.values()} <= types
 
 
 def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -> Plan:

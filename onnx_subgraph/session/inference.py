@@ -19,6 +19,7 @@ from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession a
 
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError, UsageError
 from onnx_subgraph.session import hook
+from onnx_subgraph.session.kernels import with_kernels
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.settings import SessionSettings, is_strict
 
@@ -102,6 +103,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         """Load the prepared model; whether that worked."""
         assert self.prepared.path is not None
         try:
+            if self._settings is not None and self._settings.target == "native":
+                options = with_kernels(options)
             # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
             super().__init__(str(self.prepared.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
             self._engines = engines_of(self.prepared, self._settings or SessionSettings())

@@ -112,7 +112,7 @@ class Verdict:
     say. placements: for every provider but the CPU's, where nodes ran; without it where this onnxruntime does not tell. showings:
     what each output can show. blind: whether it is not-run because no output can show anything. random: the random operators,
     whose results were fed to both models. coverage: what shows each fusion; None where there are none, or it is unknown. reached:
-    which of the candidate's nodes have run.
+    which of the candidate's nodes have run. also: the other ways in which the candidate was run.
     """
 
     verdict: Literal["equivalent", "different", "not-run"]
@@ -125,6 +125,7 @@ class Verdict:
     random: tuple[str, ...] = ()
     coverage: Coverage | None = None
     reached: Reached = Reached()
+    also: tuple[str, ...] = ()
 
     @property
     def worst(self) -> Run | None:

@@ -11,7 +11,7 @@ import yaml
 
 from onnx_subgraph.language import grow, operator_reading, reading
 from onnx_subgraph.language.library import built_in_packs, pattern_files
-from onnx_subgraph.language.pattern import TARGETS
+from onnx_subgraph.language.pattern import WRITTEN
 
 FOLDER = Path(reading.__file__).parent
 SCHEMAS = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.schema.json")}
@@ -35,7 +35,7 @@ def validate(content: Any) -> None:
 def test_the_schema_has_the_keys_of_the_reader() -> None:
     properties = SCHEMA["properties"]
     assert tuple(properties) == reading.KEYS
-    assert set(properties["replace"]["properties"]) == set(TARGETS)
+    assert set(properties["replace"]["properties"]) == {*WRITTEN, "function"}
     assert tuple(properties["grow"]["properties"]) == grow.KEYS
     assert SCHEMA["$defs"]["assumption"]["enum"] == list(reading.ASSUMPTIONS)
     assert all(entry.get("description") for entry in properties.values())

@@ -133,7 +133,8 @@ def test_the_page_says_what_a_person_needs(library: Library, bert: Entry) -> Non
         "Equivalent",
         f"{bert.result.nodes_before} → {bert.result.nodes_after}",
         "14 → 17",
-        "y = 0.5 * x * (1 + Erf(x / sqrt(2)))",  # the formula, as it is written
+        "y = exact_gelu(x)",  # the formula, as it is written
+        "exact_gelu(x): 0.5 * x * (1 + Erf(x / sqrt(2)))",  # and what it uses
         "Exact GELU",  # what it is
         "com.microsoft.BiasGelu",
         "patterns/activation/gelu.yaml",

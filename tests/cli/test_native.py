@@ -1,0 +1,123 @@
+"""`fuse --target native`: one file that runs with the library of kernels, and by its definitions without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from onnx_subgraph import InferenceSession, SessionSettings, kernels
+from onnx_subgraph.errors import KernelError
+from tests.cli.conftest import Run
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_models"
+LAYER = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N, 3, 8] x, float[N, 3, 6] r) => (float[N, 3, 6] y)
+<float[8, 6] w = {WEIGHTS}, float[6] b = {1, 2, 3, 4, 5, 6}, float one = {1}, float half = {0.5}, float root = {1.4142135}> {
+    m = MatMul(x, w) h = Add(m, b) d = Div(h, root) e = Erf(d) o = Add(e, one) s = Mul(h, o) a = Mul(s, half) y = Add(r, a)
+}""".replace("WEIGHTS", ", ".join(f"{(k * 7 % 13 - 6) / 8}" for k in range(48)))
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    try:
+        return kernels.path()
+    except KernelError as why:
+        pytest.skip(f"no library of kernels: {why}")
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def outputs(model: Path, library: Path | None, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    if library is not None:
+        options.register_custom_ops_library(str(library))
+    found: list[np.ndarray] = onnxruntime.InferenceSession(model, options).run(None, feeds)
+    return found
+
+
+def test_a_layer_becomes_one_node_that_runs_with_and_without_the_library(library: Path, tmp_path: Path, run: Run) -> None:
+    model, fused = tmp_path / "layer.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(LAYER), model)
+    ran = run("fuse", str(model), "--target", "native", "-o", str(fused))
+    assert ran.code == 0 and "the model ran by the kernels for" in ran.out
+    (node,) = onnx.load(fused).graph.node
+    assert (node.domain, node.op_type, list(node.input)) == ("onnx_subgraph", "Linear", ["x", "w", "b", "", "r"])
+    assert [(a.name, a.s) for a in node.attribute] == [("act", b"Gelu")]
+    feeds = {"x": drawn(2, 3, 8), "r": drawn(2, 3, 6)}
+    (truth,) = outputs(model, None, feeds)
+    for found in (outputs(fused, library, feeds)[0], outputs(fused, None, feeds)[0]):
+        np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert_torchscript", "llama_dynamo", "mobilenet_v3_torchscript"])
+def test_networks_run_both_ways(name: str, library: Path, tmp_path: Path, run: Run) -> None:
+    ran = run("fuse", str(SAMPLES / f"{name}.onnx"), "--target", "native", "-o", str(tmp_path / "fused.onnx"), "--json")
+    assert ran.code == 0
+    result = ran.json
+    verification = result["verification"]
+    assert verification["verdict"] == "equivalent" and verification["strength"] == "kernel"
+    (way,) = verification["also"]
+    assert way.startswith("the kernels for ") and any(one["provider"] == way for one in verification["runs"])
+    if "Linear" in {node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node}:
+        assert any(fusion["op"] == "onnx_subgraph.Linear" and fusion["function"] for fusion in result["fusions"])
+
+
+def test_other_types_have_no_kernel(library: Path, tmp_path: Path, run: Run) -> None:
+    model = tmp_path / "layer.onnx"
+    onnx.save(onnx.parser.parse_model(LAYER.replace("float[", "double[").replace("float ", "double ")), model)
+    ran = run("fuse", str(model), "--target", "native", "-o", str(tmp_path / "fused.onnx"))
+    assert ran.code == 0 and "onnx_subgraph.Linear" not in ran.out
+
+
+def test_what_only_has_a_kernel_is_not_looked_for_elsewhere(tmp_path: Path, run: Run) -> None:
+    model = tmp_path / "layer.onnx"
+    onnx.save(onnx.parser.parse_model(LAYER), model)
+    for target in ("onnxruntime", "standard", "function"):
+        assert "linear" not in run("fuse", str(model), "--target", target, "--dry-run").out
+    asked = run("fuse", str(model), "--dry-run", "--only", "linear")
+    assert "--target native or function" in asked.out
+
+
+def test_without_a_compiler_it_says_what_is_missing(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", str(tmp_path / "no-compiler"))
+    kernels.path.cache_clear()
+    model = tmp_path / "layer.onnx"
+    onnx.save(onnx.parser.parse_model(LAYER), model)
+    try:
+        ran = run("fuse", str(model), "--target", "native")
+    finally:
+        kernels.path.cache_clear()
+    assert ran.code == 2 and "no C compiler" in ran.err and "onnx-subgraph[kernels]" in ran.err
+    assert not (tmp_path / "layer.fused.onnx").exists()
+
+
+def test_a_library_that_does_not_load_is_no_verdict(
+    library: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs by its definitions alone is not written as native."""
+    missing = kernels.Description(tmp_path / "missing.so", ("baseline",), "baseline", ("Linear",))
+    monkeypatch.setattr(kernels, "describe", lambda: missing)
+    model = tmp_path / "layer.onnx"
+    onnx.save(onnx.parser.parse_model(LAYER), model)
+    ran = run("fuse", str(model), "--target", "native", "-o", str(tmp_path / "fused.onnx"))
+    assert ran.code != 0 and not (tmp_path / "fused.onnx").exists()
+    assert "missing.so" in ran.out + ran.err
+
+
+def test_a_session_loads_the_library_by_itself(library: Path, tmp_path: Path) -> None:
+    model = tmp_path / "layer.onnx"
+    onnx.save(onnx.parser.parse_model(LAYER), model)
+    settings = SessionSettings(target="native", strict=True, cache=tmp_path / "cache")
+    feeds = {"x": drawn(2, 3, 8), "r": drawn(2, 3, 6)}
+    options = onnxruntime.SessionOptions()
+    for given in (None, options, options):  # onnxruntime takes a library once
+        session = InferenceSession(model, given, settings=settings)
+        assert session.prepared.fusions == 1
+        np.testing.assert_allclose(session.run(None, feeds)[0], outputs(model, None, feeds)[0], rtol=1e-5, atol=1e-5)
