@@ -63,6 +63,8 @@ typedef struct {
     const char *name;
     int64_t panel; /* columns of a panel of packed weights */
 
+    /* Multiplies and adds in registers, as fast as this processor can, for a measurement: gives the number of operations. */
+    double (*peak)(int64_t rounds, float *result);
     /* Packs one panel of w [depth, columns]: depth × panel numbers, with zeros beyond the last column. */
     void (*pack)(const float *w, int64_t depth, int64_t columns, int64_t panel, float *packed);
     /* The rows from `row` up to `row_end`, in the panels from `panel` up to `panel_end`. */

@@ -138,6 +138,13 @@ EXPORT const char *onnx_subgraph_isa_here(int index) {
 /* The operators; NULL at the end. */
 EXPORT const char *onnx_subgraph_operator(int index) { return kinds[index] ? kinds[index]->name : NULL; }
 
+/* For benchmarks: see `peak` in isa.h. 0 where this processor lacks that instruction set. */
+EXPORT double onnx_subgraph_peak(const char *isa, int64_t rounds, float *result) {
+    for (int i = 0; isas[i]; i++)
+        if (strcmp(isas[i]->name, isa) == 0 && isa_is_here(i)) return isas[i]->peak(rounds, result);
+    return 0.0;
+}
+
 /* Sessions keep pointers to operators and to the domain, whose ends nobody tells: both live as long as this library, a domain for each
    instruction set and each onnxruntime of the process. */
 typedef struct {
