@@ -2,9 +2,10 @@
 
     python benchmarks/kernels.py [--only Linear] [--seconds 2] [--write]
 
-All sessions of a row run in turn in one process, on one thread, ours once for each instruction set of this processor. A ratio is our
-time over onnxruntime's, with the least and the most of parts of the runs. Products are said as a share of what the processor
-reaches in registers, other kernels as gigabytes a second, beside what copying as much memory reaches. `--write` writes kernels.md.
+All sessions of a row run in turn in one process, on one thread, ours once for each instruction set of this processor. A ratio is
+our time over onnxruntime's, with the least and the most of parts of the runs. Products are said as a share of what the processor
+reaches in registers, other kernels as gigabytes a second, beside what copying as much memory reaches. `--write` writes
+kernels.md.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ RNG = np.random.default_rng(0)
 
 @dataclass(frozen=True)
 class Case:
-    """One row. ours, theirs: the lines of a graph that computes y. inputs, constants: arrays. work: operations, or bytes for `bytes`."""
+    """One row.
+
+    ours, theirs: the lines of a graph that computes y. inputs, constants: arrays. operations, nbytes: its work, one of both.
+    """
 
     kernel: str
     size: str
@@ -89,7 +93,7 @@ CASES = {"Linear": linear}
 
 
 def open_session(model: onnx.ModelProto, folder: Path, isa: str | None = None) -> onnxruntime.InferenceSession:
-    """A session on one thread with all of onnxruntime's optimisations; with our kernels where `isa` says for which instruction set."""
+    """A session on one thread with all of onnxruntime's optimisations, and with our kernels for `isa` where it is given."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
@@ -150,11 +154,14 @@ def row(case: Case, isas: Sequence[str], peak: Mapping[str, float], seconds: flo
 
 HEAD = """# Kernels against onnxruntime's
 
-`python benchmarks/kernels.py --write`: onnxruntime {version} with all its optimisations, float32, one thread of {processor}. Medians of runs that
-take turns. *ratio*: our time over onnxruntime's, with the least and the most of parts of the runs; below 1 is faster. The
-instruction sets are the same library, capped by `ONNX_SUBGRAPH_ISA`; onnxruntime uses the best that there is. A product is said as a share
-of what products and sums reach in registers ({peaks}), another kernel by the bytes that it has to read and write at least, beside what
-copying as many reaches. Other work ran on the other thread of this core: times are those, ratios less so.
+`python benchmarks/kernels.py --write`: onnxruntime {version} with all its optimisations, float32, one thread.
+Processor: {processor}; other work ran on the other thread of its core, so that all times are longer, and vary,
+by up to a half; ratios vary less, because sessions take turns.
+
+*ratio*: the median of our times over that of onnxruntime's, with the least and the most of parts of the runs; below 1 is faster.
+The instruction sets are the same library, capped by `ONNX_SUBGRAPH_ISA`; onnxruntime uses the best that there is. A product is
+given as a share of what products and sums reach in registers ({peaks}), another kernel by the bytes that it has
+to read and write at least, beside what copying as many reaches.
 """
 
 

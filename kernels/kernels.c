@@ -1,7 +1,9 @@
 /* All kernels, for the instruction set whose flags this is compiled with; -D ISA=avx2 names it. */
 
 #include "isa.h"
+#include "attention.h"
 #include "linear.h"
+#include "rows.h"
 
 #define JOIN(a, b) a##b
 #define NAMED(name) JOIN(isa_, name)
@@ -29,4 +31,10 @@ const Isa NAMED(ISA) = {
     .peak = peak,
     .pack = pack,
     .linear = linear,
+    .activate = activate,
+    .norm = norm,
+    .softmax = softmax,
+    .rotary = rotary,
+    .attention = attention,
+    .attention_scratch = attention_scratch,
 };

@@ -21,9 +21,12 @@ static const char VARIABLE[] = "ONNX_SUBGRAPH_ISA";
 static const char *const WORDS[] = {"baseline", "avx2", "avx512", "amx"}; /* each caps at the instruction sets up to it */
 enum { MOST_ISAS = 4, MOST_KINDS = 16 };
 
-extern const Kind LINEAR;
+extern const Kind LINEAR, LAYER_NORM, RMS_NORM, ADD_LAYER_NORM, ADD_RMS_NORM, SOFTMAX, GELU_OF, FAST_GELU_OF, SWISH_OF, ROTARY, ATTENTION;
 
-const Kind *const kinds[] = {&LINEAR, NULL};
+const Kind *const kinds[] = {
+    &LINEAR,  &ATTENTION, &LAYER_NORM,   &RMS_NORM, &ADD_LAYER_NORM, &ADD_RMS_NORM,
+    &SOFTMAX, &GELU_OF,   &FAST_GELU_OF, &SWISH_OF, &ROTARY,         NULL,
+};
 
 /* An operator, compiled for one instruction set, as onnxruntime sees it. */
 typedef struct {
