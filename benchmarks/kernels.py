@@ -89,7 +89,63 @@ def linear() -> Iterator[Case]:
                 yield Case(name, size, f"y = onnx_subgraph.{ours}", theirs, inputs, constants, operations)
 
 
-CASES = {"Linear": linear}
+def rows() -> Iterator[Case]:
+    """What works along rows, or element by element. Bytes are those of the tensors that are read and written, each once."""
+    plain = {
+        "LayerNorm": ("LayerNorm <epsilon = 1e-5> (x, w, b)", "y = LayerNormalization <epsilon = 1e-5> (x, w, b)"),
+        "LayerNorm(x + other)": (
+            "AddLayerNorm <epsilon = 1e-5> (x, other, w, b)",
+            "a = Add(x, other) y = LayerNormalization <epsilon = 1e-5> (a, w, b)",
+        ),
+        "RMSNorm": ("RMSNorm <epsilon = 1e-5> (x, w)", "y = RMSNormalization <epsilon = 1e-5> (x, w)"),
+        "RMSNorm(x + other)": (
+            "AddRMSNorm <epsilon = 1e-5> (x, other, w)",
+            "a = Add(x, other) y = RMSNormalization <epsilon = 1e-5> (a, w)",
+        ),
+        "Gelu": ("Gelu (x)", "y = Gelu(x)"),
+        "FastGelu": ("FastGelu (x)", 'y = Gelu <approximate = "tanh"> (x)'),
+        "Swish": ("Swish (x)", "s = Sigmoid(x) y = Mul(x, s)"),
+        "Softmax": ("Softmax (x)", "y = Softmax(x)"),
+    }
+    for name, (ours, theirs) in plain.items():
+        for size in [(12 * 128, 128), (12 * 512, 512)] if name == "Softmax" else [(128, 768), (512, 768), (512, 3072)]:
+            inputs = {"x": drawn(*size)} | ({"other": drawn(*size)} if "other" in theirs else {})
+            constants = {n: drawn(size[1]) for n in ("w", "b") if f", {n}" in theirs}
+            nbytes = 4.0 * (len(inputs) + 1) * size[0] * size[1]
+            yield Case(name, "×".join(map(str, size)), f"y = onnx_subgraph.{ours}", theirs, inputs, constants, nbytes=nbytes)
+    for length in (128, 512):
+        angles = drawn(length, 32)
+        inputs = {"x": drawn(1, 12, length, 64)}
+        constants = {"cos": np.cos(angles), "sin": np.sin(angles), "c": np.cos(angles)[None], "s": np.sin(angles)[None]}
+        constants["positions"] = np.arange(length, dtype=np.int64)[None]
+        ours = "y = onnx_subgraph.Rotary <heads = 12, interleaved = 0> (x, c, s)"
+        theirs = "y = com.microsoft.RotaryEmbedding(x, positions, cos, sin)"
+        yield Case("Rotary", f"12×{length}×64", ours, theirs, inputs, constants, nbytes=8.0 * 12 * length * 64)
+
+
+def attention() -> Iterator[Case]:
+    """Attention of 12 heads of 64, against both operators that onnxruntime has for it."""
+    standard = "q_num_heads = 12, kv_num_heads = 12, scale = 0.125"
+    operators = {
+        "apart": ("Attention <scale = 0.125> (q, k, v{mask})", "Attention <scale = 0.125> (q, k, v{mask})"),
+        "behind": ("Attention <scale = 0.125, heads = 12> (q, k, v{mask})", f"Attention <{standard}> (q, k, v{{mask}})"),
+        "behind, MultiHeadAttention": (
+            "Attention <scale = 0.125, heads = 12> (q, k, v{mask})",
+            "com.microsoft.MultiHeadAttention <num_heads = 12, scale = 0.125> (q, k, v{bias})",
+        ),
+    }
+    for name, (ours, theirs) in operators.items():
+        for length, keys, masked in [(128, 128, True), (128, 128, False), (512, 512, True), (2048, 2048, True), (1, 1024, False)]:
+            apart = name == "apart"
+            inputs = {n: drawn(*((1, 12, t, 64) if apart else (1, t, 768))) for n, t in (("q", length), ("k", keys), ("v", keys))}
+            inputs |= {"mask": drawn(1, 1, length, keys)} if masked else {}
+            words = {"mask": ", mask" if masked else "", "bias": ', "", "", mask' if masked else ""}
+            given = [f"y = {prefix}{call.format(**words)}" for prefix, call in (("onnx_subgraph.", ours), ("", theirs))]
+            size = f"{length}×{keys}{', mask' if masked else ''}"
+            yield Case(f"heads {name}", size, *given, inputs, operations=4.0 * 12 * length * keys * 64)
+
+
+CASES = {"Linear": linear, "Rows": rows, "Attention": attention}
 
 
 def open_session(model: onnx.ModelProto, folder: Path, isa: str | None = None) -> onnxruntime.InferenceSession:
