@@ -128,7 +128,7 @@ INLINE float exponential_of_one(float x) {
 INLINE float weigh_row(const Block *b, int64_t row, int64_t count, float most, float *scores) {
     const float before = b->largest[row], after = most > before ? most : before;
     const float base = after == -INFINITY ? 0.0f : after; /* nothing but masked keys yet: all weights are 0, and none NaN */
-    const float factor = exponential_of_one(before - base);
+    const float factor = before == -INFINITY ? 0.0f : exponential_of_one(before - base);
     V total = all(0.0f);
     for (int64_t i = 0; i < up_to(count, WIDTH); i += WIDTH) {
         const V weight = exponential(load(scores + i) - all(base));
@@ -138,6 +138,45 @@ INLINE float weigh_row(const Block *b, int64_t row, int64_t count, float most, f
     b->largest[row] = after;
     b->totals[row] = b->totals[row] * factor + sum_of(total);
     return factor;
+}
+
+/* `score` for one row, straight from the keys: to pack them takes longer than to use them once. */
+static void score_one(const Block *b, int64_t row, int64_t first, int64_t count, float *scores) {
+    const int64_t size = b->a->size;
+    const float *query = b->query + row * b->a->query_step[2];
+    for (int64_t key = 0; key < count; key++) {
+        const float *one = b->key + (first + key) * b->a->key_step[2];
+        V sum = all(0.0f);
+        int64_t d = 0;
+        for (; d + WIDTH <= size; d += WIDTH) sum += load(query + d) * load(one + d);
+        if (d < size) sum += load_part(query + d, size - d) * load_part(one + d, size - d);
+        scores[key] = sum_of(sum) * b->a->scale;
+    }
+}
+
+/* One block of keys for one row. */
+static void attend_one(const Block *b, int64_t first, int64_t count) {
+    float scores[STRIDE] __attribute__((aligned(64)));
+    const int64_t size = b->a->value_size, step = b->a->value_step[2];
+    memset(scores, 0, sizeof scores); /* what is behind the last score is read, and then masked */
+    score_one(b, b->row, first, count, scores);
+    const float factor = weigh_row(b, 0, count, mask_row(b, b->row, first, count, scores), scores);
+    for (int64_t d = 0; d < size; d += 4 * WIDTH) {
+        const float *value = b->value + first * step + d;
+        V sums[4];
+        for (int i = 0; i < 4; i++) sums[i] = d + i * WIDTH < b->width ? load(b->sums + d + i * WIDTH) * all(factor) : all(0.0f);
+        if (d + 4 * WIDTH <= size)
+            for (int64_t key = 0; key < count; key++, value += step)
+#pragma GCC unroll 4
+                for (int i = 0; i < 4; i++) sums[i] += all(scores[key]) * load(value + i * WIDTH);
+        else
+            for (int64_t key = 0; key < count; key++, value += step)
+                for (int i = 0; i < 4 && d + i * WIDTH < size; i++) {
+                    const int64_t left = size - d - i * WIDTH;
+                    sums[i] += all(scores[key]) * (left >= WIDTH ? load(value + i * WIDTH) : load_part(value + i * WIDTH, left));
+                }
+        for (int i = 0; i < 4 && d + i * WIDTH < b->width; i++) store(b->sums + d + i * WIDTH, sums[i]);
+    }
 }
 
 /* One block of keys for a few rows. */
@@ -197,6 +236,10 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
     for (int64_t i = 0; i < rows; i++) b.largest[i] = -INFINITY, b.totals[i] = 0.0f;
     for (int64_t first = 0; first < a->keys; first += KEYS) {
         const int64_t count = a->keys - first < KEYS ? a->keys - first : KEYS;
+        if (rows == 1) {
+            attend_one(&b, first, count);
+            continue;
+        }
         pack_keys(&b, first, count);
         pack_values(&b, first, count);
         for (int64_t done = 0; done < rows;) {

@@ -70,10 +70,13 @@ static void norm(const Norm *n, int64_t row, int64_t row_end) {
 }
 
 static void softmax_row(const float *x, float *y, int64_t count) {
-    V most = all(-INFINITY), sum = all(0.0f);
+    V most[4] = {all(-INFINITY), all(-INFINITY), all(-INFINITY), all(-INFINITY)}, sum = all(0.0f);
     int64_t i = 0;
-    for (; i + WIDTH <= count; i += WIDTH) most = larger(most, load(x + i));
-    float largest = largest_of(most);
+    for (; i + 4 * WIDTH <= count; i += 4 * WIDTH)
+#pragma GCC unroll 4
+        for (int s = 0; s < 4; s++) most[s] = larger(most[s], load(x + i + s * WIDTH));
+    for (; i + WIDTH <= count; i += WIDTH) most[0] = larger(most[0], load(x + i));
+    float largest = largest_of(larger(larger(most[0], most[1]), larger(most[2], most[3])));
     for (; i < count; i++) largest = x[i] > largest ? x[i] : largest;
     for (i = 0; i + WIDTH <= count; i += WIDTH) {
         const V e = exponential(load(x + i) - all(largest));
@@ -116,9 +119,13 @@ INLINE void turn_neighbours(const float *restrict x, const float *restrict cosin
 
 static void rotary(const Rotary *r, int64_t row, int64_t row_end) {
     const int64_t half = r->size / 2;
+    int64_t batch = row / r->rows_of_batch, left = r->rows_of_batch - row % r->rows_of_batch; /* left: rows of this one of the batch */
+    int64_t position = row / r->repeat % r->length, again = r->repeat - row % r->repeat;      /* again: rows of this position */
     for (; row < row_end; row++) {
-        const int64_t at = row / r->rows_of_batch * r->batch_step + row / r->repeat % r->length * half;
+        const int64_t at = batch * r->batch_step + position * half;
         const float *x = r->x + row * r->size, *cosines = r->cos + at, *sines = r->sin + at;
+        if (--again == 0) again = r->repeat, position = position + 1 == r->length ? 0 : position + 1;
+        if (--left == 0) left = r->rows_of_batch, batch++;
         if (r->interleaved) turn_neighbours(x, cosines, sines, r->y + row * r->size, half);
         else turn_halves(x, cosines, sines, r->y + row * r->size, half);
     }
