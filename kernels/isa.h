@@ -32,20 +32,13 @@ typedef struct {
     bool centred; /* the mean is taken off first (LayerNorm), or not (RMSNorm) */
 } Norm;
 
-/* y = softmax(factor * x + mask) of each row. mask may be NULL. */
-typedef struct {
-    const float *x;
-    float *y;
-    int64_t columns;
-    float factor;
-} Softmax;
-
-/* x turned by the angles of its position: [batch, heads, length, size], cos and sin [batch or 1, length, size / 2]. */
+/* Each row of x turned by the angles of its position. Rows are [batch, heads, length] or, where `repeat` is the number of heads and not 1,
+   [batch, length, heads]; x, y: [rows, size]; cos, sin: [length, size / 2] for each of the batch, or the same for all. */
 typedef struct {
     const float *x, *cos, *sin;
     float *y;
-    int64_t heads, length, size, batch_step; /* batch_step: from the cosines of one of the batch to the next; 0 where all have the same */
-    bool interleaved;                        /* neighbours are a pair; else an element and the one half a row further */
+    int64_t rows_of_batch, repeat, length, size, batch_step; /* batch_step: from the cosines of one of the batch to the next, or 0 */
+    bool interleaved;                                        /* neighbours are a pair; else an element and the one half a row further */
 } Rotary;
 
 /* softmax(scale * query keyᵀ + mask) value of each head. Steps are in elements, from one of the batch, head or position to the next. */
@@ -63,21 +56,23 @@ typedef struct {
     const char *name;
     int64_t panel; /* columns of a panel of packed weights */
 
+    /* Multiplies and adds in registers, as fast as this processor can, for a measurement: gives the number of operations. */
+    double (*peak)(int64_t rounds, float *result);
     /* Packs one panel of w [depth, columns]: depth × panel numbers, with zeros beyond the last column. */
     void (*pack)(const float *w, int64_t depth, int64_t columns, int64_t panel, float *packed);
     /* The rows from `row` up to `row_end`, in the panels from `panel` up to `panel_end`. */
     void (*linear)(const Linear *linear, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end);
     void (*activate)(Activation activation, float alpha, const float *x, float *y, int64_t count);
     void (*norm)(const Norm *norm, int64_t row, int64_t row_end);
-    void (*softmax)(const Softmax *softmax, int64_t row, int64_t row_end);
-    /* Rows are counted through batch, heads and length. */
+    /* Of each row of `columns` numbers, for `rows` of them. */
+    void (*softmax)(const float *x, float *y, int64_t rows, int64_t columns);
     void (*rotary)(const Rotary *rotary, int64_t row, int64_t row_end);
     /* The positions from `row` up to `row_end` of one head of one of the batch. scratch: attention_scratch() floats. */
     void (*attention)(const Attention *attention, int64_t batch, int64_t head, int64_t row, int64_t row_end, float *scratch);
     int64_t (*attention_scratch)(const Attention *attention);
 } Isa;
 
-enum { ATTENTION_ROWS = 112 }; /* the most rows of one call of `attention` */
+enum { ATTENTION_ROWS = 256 }; /* the most rows of one call of `attention` */
 
 /* The instruction sets that this library was compiled for, from the least on; NULL ends the list. */
 extern const Isa *const isas[];

@@ -1,16 +1,40 @@
 /* All kernels, for the instruction set whose flags this is compiled with; -D ISA=avx2 names it. */
 
 #include "isa.h"
+#include "attention.h"
 #include "linear.h"
+#include "rows.h"
 
 #define JOIN(a, b) a##b
 #define NAMED(name) JOIN(isa_, name)
 #define WORD(name) #name
 #define QUOTED(name) WORD(name)
 
+static double peak(int64_t rounds, float *result) {
+    enum { SUMS = WIDTH == 16 ? 24 : 12 }; /* more than the latency of an addition times two */
+    V sums[SUMS];
+    const V factor = all(*result), step = all(0.5f);
+#pragma GCC unroll 24
+    for (int i = 0; i < SUMS; i++) sums[i] = all((float)i);
+    for (int64_t r = 0; r < rounds; r++)
+#pragma GCC unroll 24
+        for (int i = 0; i < SUMS; i++) sums[i] = sums[i] * factor + step;
+    V total = sums[0];
+    for (int i = 1; i < SUMS; i++) total += sums[i];
+    *result = sum_of(total);
+    return 2.0 * SUMS * WIDTH * (double)rounds;
+}
+
 const Isa NAMED(ISA) = {
     .name = QUOTED(ISA),
     .panel = PANEL,
+    .peak = peak,
     .pack = pack,
     .linear = linear,
+    .activate = activate,
+    .norm = norm,
+    .softmax = softmax,
+    .rotary = rotary,
+    .attention = attention,
+    .attention_scratch = attention_scratch,
 };

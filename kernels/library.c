@@ -21,9 +21,12 @@ static const char VARIABLE[] = "ONNX_SUBGRAPH_ISA";
 static const char *const WORDS[] = {"baseline", "avx2", "avx512", "amx"}; /* each caps at the instruction sets up to it */
 enum { MOST_ISAS = 4, MOST_KINDS = 16 };
 
-extern const Kind LINEAR;
+extern const Kind LINEAR, LAYER_NORM, RMS_NORM, ADD_LAYER_NORM, ADD_RMS_NORM, SOFTMAX, GELU_OF, FAST_GELU_OF, SWISH_OF, ROTARY, ATTENTION;
 
-const Kind *const kinds[] = {&LINEAR, NULL};
+const Kind *const kinds[] = {
+    &LINEAR,  &ATTENTION, &LAYER_NORM,   &RMS_NORM, &ADD_LAYER_NORM, &ADD_RMS_NORM,
+    &SOFTMAX, &GELU_OF,   &FAST_GELU_OF, &SWISH_OF, &ROTARY,         NULL,
+};
 
 /* An operator, compiled for one instruction set, as onnxruntime sees it. */
 typedef struct {
@@ -137,6 +140,13 @@ EXPORT const char *onnx_subgraph_isa_here(int index) {
 
 /* The operators; NULL at the end. */
 EXPORT const char *onnx_subgraph_operator(int index) { return kinds[index] ? kinds[index]->name : NULL; }
+
+/* For benchmarks: see `peak` in isa.h. 0 where this processor lacks that instruction set. */
+EXPORT double onnx_subgraph_peak(const char *isa, int64_t rounds, float *result) {
+    for (int i = 0; isas[i]; i++)
+        if (strcmp(isas[i]->name, isa) == 0 && isa_is_here(i)) return isas[i]->peak(rounds, result);
+    return 0.0;
+}
 
 /* Sessions keep pointers to operators and to the domain, whose ends nobody tells: both live as long as this library, a domain for each
    instruction set and each onnxruntime of the process. */

@@ -6,6 +6,8 @@
 #include "activate.h"
 #include "tile.h"
 
+enum { FEW = 4 };
+
 static void pack(const float *w, int64_t depth, int64_t columns, int64_t panel, float *packed) {
     const int64_t first = panel * PANEL, count = columns - first < PANEL ? columns - first : PANEL;
     for (int64_t k = 0; k < depth; k++, packed += PANEL) {
@@ -41,22 +43,54 @@ INLINE void finish(Activation activation, const Linear *l, int64_t row, int coun
         }
 }
 
+/* One tile: `count` rows, copied to `rows`, and one panel, from k to k + depth. */
+INLINE void step(const Linear *l, int64_t row, int count, const float *rows, int64_t p, int64_t k, int64_t depth, const float *next) {
+    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    const bool first = k == 0, last = k + depth == l->depth;
+    tile(count, rows, l->packed + (p * l->depth + k) * PANEL, depth, next, sums);
+    FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, row, count, p * PANEL, first, last, sums)
+}
+
+INLINE void copy_rows(const Linear *l, int64_t row, int count, int64_t k, int64_t depth, float *rows) {
+    for (int i = 0; i < count; i++) memcpy(rows + i * STRIDE, l->x + (row + i) * l->depth + k, (size_t)depth * sizeof(float));
+}
+
+/* The parts of the depth are as even as can be. */
+INLINE int64_t depth_of_part(int64_t left) {
+    const int64_t parts = (left + DEPTH - 1) / DEPTH;
+    return parts ? (left + parts - 1) / parts : 0;
+}
+
+/* Few rows are bound by memory: the weights are read once, in the order in which they stand. */
+static void linear_few(const Linear *l, int64_t row, int count, int64_t panel, int64_t panel_end) {
+    float rows[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
+    for (int64_t p = panel; p < panel_end; p++) {
+        int64_t k = 0;
+        do { /* once where the depth is 0 */
+            const int64_t depth = depth_of_part(l->depth - k);
+            copy_rows(l, row, count, k, depth, rows);
+            step(l, row, count, rows, p, k, depth, l->packed + (p * l->depth + k + DEPTH) * PANEL);
+            k += depth;
+        } while (k < l->depth);
+    }
+}
+
 /* The panels stay in L2 while all rows pass by: the caller gives as many as fit. */
 static void linear(const Linear *l, int64_t row_begin, int64_t row_end, int64_t panel, int64_t panel_end) {
     float rows[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
-    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    if (row_end - row_begin <= FEW) {
+        linear_few(l, row_begin, (int)(row_end - row_begin), panel, panel_end);
+        return;
+    }
     int64_t k = 0;
-    do { /* once where the depth is 0 */
-        const int64_t left = l->depth - k, parts = (left + DEPTH - 1) / DEPTH, depth = parts ? (left + parts - 1) / parts : 0;
-        const bool first = k == 0, last = k + depth == l->depth;
+    do {
+        const int64_t depth = depth_of_part(l->depth - k);
         for (int64_t row = row_begin; row < row_end;) {
             const int count = tile_rows(row_end - row);
-            for (int i = 0; i < count; i++) memcpy(rows + i * STRIDE, l->x + (row + i) * l->depth + k, (size_t)depth * sizeof(float));
+            copy_rows(l, row, count, k, depth, rows);
             for (int64_t p = panel; p < panel_end; p++) {
-                const float *packed = l->packed + (p * l->depth + k) * PANEL;
-                const float *next = p + 1 < panel_end ? packed + l->depth * PANEL : packed;
-                tile(count, rows, packed, depth, next, sums);
-                FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, row, count, p * PANEL, first, last, sums)
+                const int64_t after = p + 1 < panel_end ? p + 1 : p;
+                step(l, row, count, rows, p, k, depth, l->packed + (after * l->depth + k) * PANEL);
             }
             row += count;
         }

@@ -9,7 +9,9 @@
 
 enum { X, W, B, GATE, RESIDUAL };
 
-enum { BLOCK_ROWS = 112, BLOCK_COLUMNS = 256, FEWEST_PARTS = 12 };
+/* A part's panels, to the depth of one tile, and its results stay in L2; each row is copied once for all panels of a part, so that parts
+   are as wide as that allows. Four parts, where there is work for them, let threads share what is left at the end. */
+enum { BLOCK_ROWS = 256, BLOCK_COLUMNS = 512, FEWEST_PARTS = 4 };
 
 typedef struct {
     Kernel kernel;
@@ -94,9 +96,9 @@ static OrtStatus *run(const Kernel *kernel, OrtKernelContext *context, Cut *cut)
     }
     const int64_t blocks = (l->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
     cut->rows_each = (l->rows + blocks - 1) / blocks;
-    cut->panels_each = BLOCK_COLUMNS / kernel->isa->panel;
-    while (cut->panels_each > 2 && blocks * ((cut->panels + cut->panels_each - 1) / cut->panels_each) < FEWEST_PARTS)
-        cut->panels_each /= 2;
+    const int64_t wanted = (FEWEST_PARTS + blocks - 1) / blocks, needed = (l->columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
+    const int64_t parts = wanted > needed ? wanted : needed;
+    cut->panels_each = (cut->panels + parts - 1) / parts;
     cut->wide = (cut->panels + cut->panels_each - 1) / cut->panels_each;
     return in_parallel(kernel, context, run_one, blocks * cut->wide, cost, cut);
 }

@@ -1,0 +1,269 @@
+"""Times our kernels against onnxruntime's, operator by operator: the kernel, and the nodes that it replaces.
+
+    python benchmarks/kernels.py [--only Linear] [--seconds 2] [--write]
+
+All sessions of a row run in turn in one process, on one thread, ours once for each instruction set of this processor. A ratio is
+our time over onnxruntime's, with the least and the most of parts of the runs. Products are said as a share of what the processor
+reaches in registers, other kernels as gigabytes a second, beside what copying as much memory reaches. `--write` writes
+kernels.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from taking_turns import ratio, seconds_of_runs
+
+from onnx_subgraph import kernels
+
+PAGE = Path(__file__).with_name("kernels.md")
+OPSETS = '<ir_version: 10, opset_import: ["" : 23, "com.microsoft" : 1, "onnx_subgraph" : 1]>'
+RNG = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row.
+
+    ours, theirs: the lines of a graph that computes y. inputs, constants: arrays. operations, nbytes: its work, one of both.
+    """
+
+    kernel: str
+    size: str
+    ours: str
+    theirs: str
+    inputs: Mapping[str, np.ndarray]
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    operations: float = 0.0
+    nbytes: float = 0.0
+
+    def model(self, lines: str) -> onnx.ModelProto:
+        """The model of one of both graphs."""
+        given = ", ".join(f"float[{', '.join(map(str, array.shape))}] {name}" for name, array in self.inputs.items())
+        model = onnx.parser.parse_model(f"{OPSETS} g ({given}) => (float y) {{ {lines} }}")
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+        model.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in self.constants.items())
+        return model
+
+
+def drawn(*shape: int) -> np.ndarray:
+    """Numbers that weights and activations might be."""
+    return RNG.standard_normal(shape).astype(np.float32) * np.float32(0.5)
+
+
+def linear() -> Iterator[Case]:
+    """Products with weights: plain, and with what follows them in a transformer."""
+    sizes = [(1, 768, 3072), (8, 768, 3072), (32, 768, 3072), (128, 768, 768), (128, 768, 3072), (128, 3072, 768)]
+    sizes += [(512, 768, 768), (512, 768, 3072), (512, 3072, 768), (128, 1024, 1024), (128, 2048, 5632)]
+    endings = {
+        "x @ w + b": ("Linear (x, w, b)", "p = MatMul(x, w) y = Add(p, b)"),
+        "Gelu(x @ w + b)": ('Linear <act = "Gelu"> (x, w, b)', "p = MatMul(x, w) a = Add(p, b) y = Gelu(a)"),
+        "Swish(x @ w) * gate": (
+            'Linear <act = "Swish"> (x, w, "", gate)',
+            "p = MatMul(x, w) s = Sigmoid(p) a = Mul(p, s) y = Mul(a, gate)",
+        ),
+        "x @ w + b + residual": (
+            'Linear (x, w, b, "", residual)',
+            "p = MatMul(x, w) a = Add(p, b) y = Add(a, residual)",
+        ),
+    }
+    for name, (ours, theirs) in endings.items():
+        for rows, depth, columns in sizes:
+            if name == "x @ w + b" or (rows, depth, columns) in [(1, 768, 3072), *sizes[3:6], (512, 768, 3072)]:
+                every = {"x": drawn(rows, depth), "gate": drawn(rows, columns), "residual": drawn(rows, columns)}
+                inputs = {n: a for n, a in every.items() if n in theirs}
+                constants = {n: a for n, a in {"w": drawn(depth, columns), "b": drawn(columns)}.items() if f" {n})" in theirs}
+                size, operations = f"{rows}×{depth}×{columns}", 2.0 * rows * depth * columns
+                yield Case(name, size, f"y = onnx_subgraph.{ours}", theirs, inputs, constants, operations)
+
+
+def rows() -> Iterator[Case]:
+    """What works along rows, or element by element. Bytes are those of the tensors that are read and written, each once."""
+    plain = {
+        "LayerNorm": ("LayerNorm <epsilon = 1e-5> (x, w, b)", "y = LayerNormalization <epsilon = 1e-5> (x, w, b)"),
+        "LayerNorm(x + other)": (
+            "AddLayerNorm <epsilon = 1e-5> (x, other, w, b)",
+            "a = Add(x, other) y = LayerNormalization <epsilon = 1e-5> (a, w, b)",
+        ),
+        "RMSNorm": ("RMSNorm <epsilon = 1e-5> (x, w)", "y = RMSNormalization <epsilon = 1e-5> (x, w)"),
+        "RMSNorm(x + other)": (
+            "AddRMSNorm <epsilon = 1e-5> (x, other, w)",
+            "a = Add(x, other) y = RMSNormalization <epsilon = 1e-5> (a, w)",
+        ),
+        "Gelu": ("Gelu (x)", "y = Gelu(x)"),
+        "FastGelu": ("FastGelu (x)", 'y = Gelu <approximate = "tanh"> (x)'),
+        "Swish": ("Swish (x)", "s = Sigmoid(x) y = Mul(x, s)"),
+        "Softmax": ("Softmax (x)", "y = Softmax(x)"),
+    }
+    for name, (ours, theirs) in plain.items():
+        for size in [(12 * 128, 128), (12 * 512, 512)] if name == "Softmax" else [(128, 768), (512, 768), (512, 3072)]:
+            inputs = {"x": drawn(*size)} | ({"other": drawn(*size)} if "other" in theirs else {})
+            constants = {n: drawn(size[1]) for n in ("w", "b") if f", {n}" in theirs}
+            nbytes = 4.0 * (len(inputs) + 1) * size[0] * size[1]
+            yield Case(name, "×".join(map(str, size)), f"y = onnx_subgraph.{ours}", theirs, inputs, constants, nbytes=nbytes)
+    for length in (128, 512):
+        angles = drawn(length, 32)
+        inputs = {"x": drawn(1, 12, length, 64)}
+        constants = {"cos": np.cos(angles), "sin": np.sin(angles), "c": np.cos(angles)[None], "s": np.sin(angles)[None]}
+        constants["positions"] = np.arange(length, dtype=np.int64)[None]
+        ours = "y = onnx_subgraph.Rotary <heads = 12, interleaved = 0> (x, c, s)"
+        theirs = "y = com.microsoft.RotaryEmbedding(x, positions, cos, sin)"
+        yield Case("Rotary", f"12×{length}×64", ours, theirs, inputs, constants, nbytes=8.0 * 12 * length * 64)
+
+
+def attention() -> Iterator[Case]:
+    """Attention of 12 heads of 64, against both operators that onnxruntime has for it."""
+    standard = "q_num_heads = 12, kv_num_heads = 12, scale = 0.125"
+    operators = {
+        "apart": ("Attention <scale = 0.125> (q, k, v{mask})", "Attention <scale = 0.125> (q, k, v{mask})"),
+        "behind": ("Attention <scale = 0.125, heads = 12> (q, k, v{mask})", f"Attention <{standard}> (q, k, v{{mask}})"),
+        "behind, MultiHeadAttention": (
+            "Attention <scale = 0.125, heads = 12> (q, k, v{mask})",
+            "com.microsoft.MultiHeadAttention <num_heads = 12, scale = 0.125> (q, k, v{bias})",
+        ),
+    }
+    for name, (ours, theirs) in operators.items():
+        for length, keys, masked in [(128, 128, True), (128, 128, False), (512, 512, True), (2048, 2048, True), (1, 1024, False)]:
+            apart = name == "apart"
+            inputs = {n: drawn(*((1, 12, t, 64) if apart else (1, t, 768))) for n, t in (("q", length), ("k", keys), ("v", keys))}
+            inputs |= {"mask": drawn(1, 1, length, keys)} if masked else {}
+            words = {"mask": ", mask" if masked else "", "bias": ', "", "", mask' if masked else ""}
+            given = [f"y = {prefix}{call.format(**words)}" for prefix, call in (("onnx_subgraph.", ours), ("", theirs))]
+            size = f"{length}×{keys}{', mask' if masked else ''}"
+            yield Case(f"heads {name}", size, *given, inputs, operations=4.0 * 12 * length * keys * 64)
+
+
+CASES = {"Linear": linear, "Rows": rows, "Attention": attention}
+
+
+def open_session(model: onnx.ModelProto, folder: Path, isa: str | None = None) -> onnxruntime.InferenceSession:
+    """A session on one thread with all of onnxruntime's optimisations, and with our kernels for `isa` where it is given."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    if isa is not None:
+        os.environ["ONNX_SUBGRAPH_ISA"] = isa
+        options.register_custom_ops_library(str(kernels.path()))
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def peaks(isas: Sequence[str]) -> dict[str, float]:
+    """Operations a second that each instruction set reaches in registers."""
+    function = ctypes.CDLL(str(kernels.path())).onnx_subgraph_peak
+    function.restype, function.argtypes = ctypes.c_double, [ctypes.c_char_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_float)]
+    best = dict.fromkeys(isas, 0.0)
+    for isa in [*isas] * 30:
+        number, begun = ctypes.c_float(0.5), time.thread_time()
+        done = function(isa.encode(), 100_000, ctypes.byref(number))
+        best[isa] = max(best[isa], done / (time.thread_time() - begun))
+    return best
+
+
+def copying(nbytes: float) -> float:
+    """Bytes a second that copying reaches, read and written ones together, where both are as many as `nbytes`."""
+    source = np.ones(int(nbytes) // 8, np.float32)
+    target, best = np.empty_like(source), 0.0
+    for _ in range(50):
+        begun = time.thread_time()
+        np.copyto(target, source)
+        best = max(best, 2 * source.nbytes / (time.thread_time() - begun))
+    return best
+
+
+def row(case: Case, isas: Sequence[str], peak: Mapping[str, float], seconds: float, folder: Path) -> str:
+    """One line of the table."""
+    sessions = {"onnxruntime": open_session(case.model(case.theirs), folder)}
+    sessions |= {isa: open_session(case.model(case.ours), folder, isa) for isa in isas}
+    expected, *results = [session.run(None, case.inputs)[0] for session in sessions.values()]
+    for result in results:
+        np.testing.assert_allclose(result, expected, atol=1e-3 * np.abs(expected).max())
+    times = seconds_of_runs(sessions, case.inputs, seconds, threads=1)
+    best = max(peak.values())
+
+    def rate(name: str, top: float) -> str:
+        median = statistics.median(times[name])
+        return f"{case.operations / median / top:.0%}" if case.operations else f"{case.nbytes / median * 1e-9:.0f} GB/s"
+
+    cells = [f"{case.kernel} | {case.size} | {statistics.median(times['onnxruntime']) * 1e3:.3f} | {rate('onnxruntime', best)}"]
+    for isa in isas:
+        compared = ratio(times[isa], times["onnxruntime"])
+        cells.append(f"**{compared.ratio:.2f}** ({compared.least:.2f}–{compared.most:.2f}) | {rate(isa, peak[isa])}")
+    if case.nbytes:
+        cells.append(f"{copying(case.nbytes) * 1e-9:.0f} GB/s")
+    return f"| {' | '.join(cells)} |"
+
+
+HEAD = """# Kernels against onnxruntime's
+
+`python benchmarks/kernels.py --write`: onnxruntime {version} with all its optimisations, float32, one thread.
+Processor: {processor}; other work ran on the other thread of its core, so that all times are longer, and vary,
+by up to a half; ratios vary less, because sessions take turns.
+
+*ratio*: the median of our times over that of onnxruntime's, with the least and the most of parts of the runs; below 1 is faster.
+The instruction sets are the same library, capped by `ONNX_SUBGRAPH_ISA`; onnxruntime uses the best that there is. A product is
+given as a share of what products and sums reach in registers ({peaks}), another kernel by the bytes that it has
+to read and write at least, beside what copying as many reaches.
+"""
+
+
+def processor() -> str:
+    """The name of this processor, as far as the system says it."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
+    family = {line.partition(":")[2].strip() for line in lines if line.startswith("model\t")}
+    return f"{', '.join(names) or platform.processor() or platform.machine()}, model {', '.join(family) or 'unknown'}"
+
+
+def table(name: str, cases: Iterator[Case], isas: Sequence[str], peak: Mapping[str, float], seconds: float) -> Iterator[str]:
+    """The lines of one section."""
+    shown = list(cases)
+    moves = any(case.nbytes for case in shown)
+    yield f"\n## {name}\n"
+    heads = ["kernel", "size", "onnxruntime, ms", "reaches", *(cell for isa in isas for cell in (f"{isa}, ratio", "reaches"))]
+    heads += ["copying"] if moves else []
+    yield f"| {' | '.join(heads)} |"
+    yield f"|---|---|{'---:|' * (len(heads) - 2)}"
+    with tempfile.TemporaryDirectory() as folder:
+        for case in shown:
+            yield row(case, isas, peak, seconds, Path(folder))
+
+
+def main() -> None:
+    """Measure, print, and write the page where that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=[*CASES])
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each row")
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    isas = [isa for isa in kernels.describe().here[::-1] if isa != "baseline"] or ["baseline"]
+    peak = peaks(isas)
+    said = ", ".join(f"{isa} {value * 1e-9:.0f} GFLOP/s" for isa, value in peak.items())
+    lines = [HEAD.format(version=onnxruntime.__version__, processor=processor(), peaks=said)]
+    print(lines[0])
+    for name, cases in CASES.items():
+        if arguments.only in {None, name}:
+            for line in table(name, cases(), isas, peak, arguments.seconds):
+                print(line, flush=True)
+                lines.append(line)
+    if arguments.write:
+        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+/* Attention with an online softmax (Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867; Dao et al. 2022,
+   https://arxiv.org/abs/2205.14135): blocks of keys pass by, and no more than the scores of a few rows and one block are there at once.
+   Part of kernels.c. */
+
+#ifndef ONNX_SUBGRAPH_ATTENTION_H
+#define ONNX_SUBGRAPH_ATTENTION_H
+
+#include "isa.h"
+#include "tile.h"
+
+#include <math.h>
+
+enum { KEYS = DEPTH }; /* of a block: the weights of a row over it are the depth of a tile */
+
+INLINE int64_t up_to(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
+
+/* What one call works on. The sums and the largest scores of all rows stay between blocks. */
+typedef struct {
+    const Attention *a;
+    const float *query, *key, *value, *mask; /* of this batch and head; mask: of the first row */
+    float *keys, *values;                    /* the block in panels */
+    float *sums;                             /* [rows, width]: of weights · values so far */
+    float *largest, *totals;                 /* [rows]: the largest score so far, the sum of the weights relative to it */
+    int64_t row, width;                      /* the first row; value_size in whole panels */
+} Block;
+
+static int64_t attention_scratch(const Attention *a) {
+    const int64_t width = up_to(a->value_size, PANEL);
+    return KEYS * a->size + KEYS * width + ATTENTION_ROWS * (width + 2) + 64;
+}
+
+/* Four keys, four elements of each, turned round. */
+INLINE void turn_four(const float *from, int64_t step, float *to) {
+#if defined(__SSE2__)
+    __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + step), c = _mm_loadu_ps(from + 2 * step), d = _mm_loadu_ps(from + 3 * step);
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    _mm_storeu_ps(to, a), _mm_storeu_ps(to + PANEL, b), _mm_storeu_ps(to + 2 * PANEL, c), _mm_storeu_ps(to + 3 * PANEL, d);
+#else
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) to[k * PANEL + i] = from[i * step + k];
+#endif
+}
+
+/* The keys from `first` on as panels of columns: keys[panel][element][key]. Zeros stand for keys beyond the last. */
+static void pack_keys(const Block *b, int64_t first, int64_t count) {
+    const int64_t size = b->a->size, step = b->a->key_step[2];
+    for (int64_t start = 0; start < count; start += PANEL) {
+        float *panel = b->keys + start * size;
+        const float *from = b->key + (first + start) * step;
+        const int64_t here = count - start < PANEL ? count - start : PANEL;
+        if (here < PANEL) memset(panel, 0, (size_t)(size * PANEL) * sizeof(float));
+        for (int64_t i = 0; i < here; i += 4) {
+            int64_t k = 0;
+            if (i + 4 <= here)
+                for (; k + 4 <= size; k += 4) turn_four(from + i * step + k, step, panel + k * PANEL + i);
+            for (; k < size; k++)
+                for (int64_t j = i; j < i + 4 && j < here; j++) panel[k * PANEL + j] = from[j * step + k];
+        }
+    }
+}
+
+/* The values from `first` on as panels: values[panel][key][element]. */
+static void pack_values(const Block *b, int64_t first, int64_t count) {
+    for (int64_t start = 0; start < b->width; start += PANEL) {
+        float *panel = b->values + start * KEYS;
+        const int64_t left = b->a->value_size - start, here = left < PANEL ? left : PANEL;
+        for (int64_t k = 0; k < count; k++, panel += PANEL) {
+            memcpy(panel, b->value + (first + k) * b->a->value_step[2] + start, (size_t)here * sizeof(float));
+            if (here < PANEL) memset(panel + here, 0, (size_t)(PANEL - here) * sizeof(float));
+        }
+    }
+}
+
+/* scores[i][key] = scale · query keyᵀ of a few rows, to whole panels. A head that is longer than a tile is deep is summed in parts. */
+static void score(const Block *b, int64_t row, int rows, int64_t count, float *scores) {
+    float parts[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
+    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    const int64_t size = b->a->size;
+    int64_t k = 0;
+    do {
+        const int64_t depth = size - k < DEPTH ? size - k : DEPTH;
+        for (int i = 0; i < rows; i++)
+            for (int64_t d = 0; d < depth; d++) parts[i * STRIDE + d] = b->query[(row + i) * b->a->query_step[2] + k + d] * b->a->scale;
+        for (int64_t start = 0; start < count; start += PANEL) {
+            const float *panel = b->keys + start * size + k * PANEL;
+            tile(rows, parts, panel, depth, panel, sums);
+            for (int i = 0; i < rows; i++)
+                for (int half = 0; half < PANEL; half += WIDTH) {
+                    float *to = scores + i * STRIDE + start + half;
+                    const V sum = load(sums + i * PANEL + half);
+                    store(to, k ? load(to) + sum : sum);
+                }
+        }
+        k += depth;
+    } while (k < size);
+}
+
+/* Caps and masks the scores of one row; those of keys that are not there are -infinite. Gives the largest. */
+INLINE float mask_row(const Block *b, int64_t row, int64_t first, int64_t count, float *scores) {
+    const Attention *a = b->a;
+    const float *mask = a->mask ? b->mask + row * a->mask_step[2] + first * a->mask_step[3] : NULL;
+    V most = all(-INFINITY);
+    for (int64_t i = 0; i < count; i += WIDTH) {
+        const int64_t left = count - i;
+        V v = load(scores + i);
+        if (a->cap > 0) v = all(a->cap) * tangent(v / all(a->cap));
+        if (mask && a->mask_step[3] == 0) v += all(*mask);
+        else if (mask) v += left >= WIDTH ? load(mask + i) : load_part(mask + i, left);
+        if (left < WIDTH) {
+            V kept = all(-INFINITY);
+            memcpy(&kept, &v, (size_t)left * sizeof(float));
+            v = kept;
+        }
+        store(scores + i, v);
+        most = larger(most, v);
+    }
+    for (int64_t i = up_to(count, WIDTH); i < up_to(count, PANEL); i += WIDTH) store(scores + i, all(-INFINITY));
+    return largest_of(most);
+}
+
+INLINE float exponential_of_one(float x) {
+    float part[WIDTH];
+    store(part, exponential(all(x)));
+    return part[0];
+}
+
+/* Makes weights of the scores of one row, relative to the largest so far, and gives what the sums so far are to be multiplied by. */
+INLINE float weigh_row(const Block *b, int64_t row, int64_t count, float most, float *scores) {
+    const float before = b->largest[row], after = most > before ? most : before;
+    const float base = after == -INFINITY ? 0.0f : after; /* nothing but masked keys yet: all weights are 0, and none NaN */
+    const float factor = before == -INFINITY ? 0.0f : exponential_of_one(before - base);
+    V total = all(0.0f);
+    for (int64_t i = 0; i < up_to(count, WIDTH); i += WIDTH) {
+        const V weight = exponential(load(scores + i) - all(base));
+        store(scores + i, weight);
+        total += weight;
+    }
+    b->largest[row] = after;
+    b->totals[row] = b->totals[row] * factor + sum_of(total);
+    return factor;
+}
+
+/* `score` for one row, straight from the keys: to pack them takes longer than to use them once. */
+static void score_one(const Block *b, int64_t row, int64_t first, int64_t count, float *scores) {
+    const int64_t size = b->a->size;
+    const float *query = b->query + row * b->a->query_step[2];
+    for (int64_t key = 0; key < count; key++) {
+        const float *one = b->key + (first + key) * b->a->key_step[2];
+        V sum = all(0.0f);
+        int64_t d = 0;
+        for (; d + WIDTH <= size; d += WIDTH) sum += load(query + d) * load(one + d);
+        if (d < size) sum += load_part(query + d, size - d) * load_part(one + d, size - d);
+        scores[key] = sum_of(sum) * b->a->scale;
+    }
+}
+
+/* One block of keys for one row. */
+static void attend_one(const Block *b, int64_t first, int64_t count) {
+    float scores[STRIDE] __attribute__((aligned(64)));
+    const int64_t size = b->a->value_size, step = b->a->value_step[2];
+    memset(scores, 0, sizeof scores); /* what is behind the last score is read, and then masked */
+    score_one(b, b->row, first, count, scores);
+    const float factor = weigh_row(b, 0, count, mask_row(b, b->row, first, count, scores), scores);
+    for (int64_t d = 0; d < size; d += 4 * WIDTH) {
+        const float *value = b->value + first * step + d;
+        V sums[4];
+        for (int i = 0; i < 4; i++) sums[i] = d + i * WIDTH < b->width ? load(b->sums + d + i * WIDTH) * all(factor) : all(0.0f);
+        if (d + 4 * WIDTH <= size)
+            for (int64_t key = 0; key < count; key++, value += step)
+#pragma GCC unroll 4
+                for (int i = 0; i < 4; i++) sums[i] += all(scores[key]) * load(value + i * WIDTH);
+        else
+            for (int64_t key = 0; key < count; key++, value += step)
+                for (int i = 0; i < 4 && d + i * WIDTH < size; i++) {
+                    const int64_t left = size - d - i * WIDTH;
+                    sums[i] += all(scores[key]) * (left >= WIDTH ? load(value + i * WIDTH) : load_part(value + i * WIDTH, left));
+                }
+        for (int i = 0; i < 4 && d + i * WIDTH < b->width; i++) store(b->sums + d + i * WIDTH, sums[i]);
+    }
+}
+
+/* One block of keys for a few rows. */
+static void attend(const Block *b, int64_t row, int rows, int64_t first, int64_t count) {
+    float scores[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
+    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    float factors[TILE_ROWS];
+    score(b, b->row + row, rows, count, scores);
+    for (int i = 0; i < rows; i++) {
+        const float most = mask_row(b, b->row + row + i, first, count, scores + i * STRIDE);
+        factors[i] = weigh_row(b, row + i, count, most, scores + i * STRIDE);
+    }
+    for (int64_t start = 0; start < b->width; start += PANEL) {
+        const float *panel = b->values + start * KEYS;
+        tile(rows, scores, panel, count, panel, sums);
+        for (int i = 0; i < rows; i++)
+            for (int half = 0; half < PANEL; half += WIDTH) {
+                float *to = b->sums + (row + i) * b->width + start + half;
+                store(to, load(to) * all(factors[i]) + load(sums + i * PANEL + half));
+            }
+    }
+}
+
+/* Divides by the sums of the weights. A row without a weight is NaN, as Softmax gives it, or zeros where it is guarded. */
+static void write_rows(const Block *b, int64_t rows, float *y) {
+    const Attention *a = b->a;
+    for (int64_t row = 0; row < rows; row++, y += a->y_step[2]) {
+        const float total = b->totals[row];
+        const bool empty = a->guarded && !(total > 0.0f);
+        const float factor = a->keys == 0 ? 0.0f : total > 0.0f ? 1.0f / total : NAN;
+        for (int64_t i = 0; i < a->value_size; i += WIDTH) {
+            const int64_t left = a->value_size - i;
+            const V v = empty ? all(0.0f) : load(b->sums + row * b->width + i) * all(factor);
+            if (left >= WIDTH) store(y + i, v);
+            else store_part(y + i, v, left);
+        }
+    }
+}
+
+static void attention(const Attention *a, int64_t batch, int64_t head, int64_t row, int64_t row_end, float *scratch) {
+    const int64_t group = head / a->repeats, rows = row_end - row, width = up_to(a->value_size, PANEL);
+    Block b = {
+        .a = a,
+        .query = a->query + batch * a->query_step[0] + head * a->query_step[1],
+        .key = a->key + batch * a->key_step[0] + group * a->key_step[1],
+        .value = a->value + batch * a->value_step[0] + group * a->value_step[1],
+        .mask = a->mask ? a->mask + batch * a->mask_step[0] + head * a->mask_step[1] : NULL,
+        .keys = scratch,
+        .values = scratch + KEYS * a->size,
+        .row = row,
+        .width = width,
+    };
+    b.sums = b.values + KEYS * width;
+    b.largest = b.sums + rows * width;
+    b.totals = b.largest + rows;
+    memset(b.sums, 0, (size_t)(rows * width) * sizeof(float));
+    for (int64_t i = 0; i < rows; i++) b.largest[i] = -INFINITY, b.totals[i] = 0.0f;
+    for (int64_t first = 0; first < a->keys; first += KEYS) {
+        const int64_t count = a->keys - first < KEYS ? a->keys - first : KEYS;
+        if (rows == 1) {
+            attend_one(&b, first, count);
+            continue;
+        }
+        pack_keys(&b, first, count);
+        pack_values(&b, first, count);
+        for (int64_t done = 0; done < rows;) {
+            const int some = tile_rows(rows - done);
+            attend(&b, done, some, first, count);
+            done += some;
+        }
+    }
+    write_rows(&b, rows, a->y + batch * a->y_step[0] + head * a->y_step[1] + row * a->y_step[2]);
+}
+
+#endif

@@ -1,0 +1,254 @@
+/* Operators along rows and element by element:
+
+   LayerNorm(x, scale?, shift?), RMSNorm(x, scale?), Gelu(x), FastGelu(x), Swish(x) and Rotary(x, cos, sin), as docs/operators.md defines them;
+   AddLayerNorm(x, other, scale?, shift?) = (LayerNorm(x + other, scale, shift), x + other);
+   AddRMSNorm(x, other, scale?) = (RMSNorm(x + other, scale), x + other);
+   Softmax(x), along the last axis. */
+
+#include "op.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PART = 16384 }; /* elements of one part of the work: 64 KiB are read, and what they give stays in L2 */
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t rows_of_part(int64_t columns) { return columns >= PART ? 1 : PART / (columns > 0 ? columns : 1); }
+
+/* Normalizations. Inputs: x, other where there is a sum, scale, shift where it is centred. */
+
+typedef struct {
+    Kernel kernel;
+    float epsilon;
+    int64_t axes; /* how many of the last axes are normalized */
+    bool centred, adds;
+} NormKernel;
+
+static OrtStatus *read_axes(NormKernel *self, const OrtKernelInfo *info) {
+    int64_t axes[MOST_AXES] = {-1};
+    size_t count = 1;
+    bool seen[MOST_AXES] = {false};
+    TRY(read_ints(&self->kernel, info, "axes", axes, MOST_AXES, &count));
+    if (count == 0) return failed(&self->kernel, "the attribute axes must be a list of ints, and not empty");
+    for (size_t i = 0; i < count; i++) {
+        if (axes[i] >= 0 || axes[i] < -(int64_t)count || seen[-axes[i] - 1])
+            return failed(&self->kernel, "axes must be the last ones, counted from the end: -%zu to -1, each once", count);
+        seen[-axes[i] - 1] = true;
+    }
+    self->axes = (int64_t)count;
+    return NULL;
+}
+
+static OrtStatus *create_norm(Kernel *kernel, const OrtKernelInfo *info, bool centred, bool adds) {
+    NormKernel *self = (NormKernel *)kernel;
+    self->centred = centred, self->adds = adds, self->epsilon = NAN;
+    TRY(read_axes(self, info));
+    TRY(read_float(kernel, info, "epsilon", &self->epsilon));
+    return self->epsilon >= 0 ? NULL : failed(kernel, "the attribute epsilon must be given, and not below 0");
+}
+
+static OrtStatus *create_layer_norm(Kernel *kernel, const OrtKernelInfo *info) { return create_norm(kernel, info, true, false); }
+static OrtStatus *create_rms_norm(Kernel *kernel, const OrtKernelInfo *info) { return create_norm(kernel, info, false, false); }
+static OrtStatus *create_add_layer_norm(Kernel *kernel, const OrtKernelInfo *info) { return create_norm(kernel, info, true, true); }
+static OrtStatus *create_add_rms_norm(Kernel *kernel, const OrtKernelInfo *info) { return create_norm(kernel, info, false, true); }
+
+typedef struct {
+    const Isa *isa;
+    Norm norm;
+    int64_t rows, each;
+} NormCut;
+
+static void norm_part(void *data, size_t index) {
+    const NormCut *cut = data;
+    const int64_t row = (int64_t)index * cut->each;
+    cut->isa->norm(&cut->norm, row, least(row + cut->each, cut->rows));
+}
+
+/* scale and shift are as long as a row, and of the shape of its axes, but for axes of one before them. */
+static OrtStatus *check_along_row(const Kernel *kernel, const Tensor *tensor, const int64_t *sizes, int axes, int64_t columns) {
+    if (!tensor->data) return NULL;
+    bool fits = tensor->count == columns;
+    for (int i = 1; i <= tensor->axes && fits; i++) fits = tensor->sizes[tensor->axes - i] == (i <= axes ? sizes[axes - i] : 1);
+    return fits ? NULL : failed(kernel, "%s is %s, and must be %s", tensor->name, shape_of(tensor), shape_text(sizes, axes));
+}
+
+static OrtStatus *compute_norm(const Kernel *kernel, OrtKernelContext *context) {
+    const NormKernel *self = (const NormKernel *)kernel;
+    Tensor in[MOST_INPUTS];
+    TRY(read_inputs(kernel, context, in));
+    const Tensor absent = {0}, *x = in, *other = self->adds ? in + 1 : &absent, *scale = in + 1 + self->adds;
+    const Tensor *shift = self->centred ? scale + 1 : &absent;
+    if (x->axes < self->axes) return failed(kernel, "x is %s, and has fewer than %lld axes", shape_of(x), (long long)self->axes);
+    const int first = x->axes - (int)self->axes;
+    int64_t columns = 1, rows = 1;
+    for (int i = 0; i < x->axes; i++) *(i < first ? &rows : &columns) *= x->sizes[i];
+    TRY(check_along_row(kernel, scale, x->sizes + first, (int)self->axes, columns));
+    TRY(check_along_row(kernel, shift, x->sizes + first, (int)self->axes, columns));
+    if (other->data && !same_shape(other, x->sizes, x->axes))
+        return failed(kernel, "other is %s, and must be %s as x is", shape_of(other), shape_of(x));
+
+    NormCut cut = {.isa = kernel->isa, .rows = rows, .each = rows_of_part(columns)};
+    cut.norm = (Norm){
+        .x = x->data, .other = other->data, .scale = scale->data, .shift = shift->data,
+        .columns = columns, .epsilon = self->epsilon, .centred = self->centred,
+    };
+    TRY(write_output(kernel, context, 0, x->sizes, x->axes, &cut.norm.y));
+    if (self->adds) TRY(write_output(kernel, context, 1, x->sizes, x->axes, &cut.norm.sum));
+    if (x->count == 0) return NULL;
+    return in_parallel(kernel, context, norm_part, (rows + cut.each - 1) / cut.each, 8.0 * (double)x->count, &cut);
+}
+
+#define NORM(KIND, NAME, REQUIRED, MOST, OUTPUTS, CREATE, ...) \
+    const Kind KIND = {.name = NAME, .inputs = {__VA_ARGS__}, .required = REQUIRED, .most = MOST, .outputs = OUTPUTS, \
+                       .bytes = sizeof(NormKernel), .create = CREATE, .compute = compute_norm}
+NORM(LAYER_NORM, "LayerNorm", 1, 3, 1, create_layer_norm, "x", "scale", "shift");
+NORM(RMS_NORM, "RMSNorm", 1, 2, 1, create_rms_norm, "x", "scale");
+NORM(ADD_LAYER_NORM, "AddLayerNorm", 2, 4, 2, create_add_layer_norm, "x", "other", "scale", "shift");
+NORM(ADD_RMS_NORM, "AddRMSNorm", 2, 3, 2, create_add_rms_norm, "x", "other", "scale");
+
+/* Element by element, and Softmax: one input, and a result of its shape. */
+
+typedef struct {
+    Kernel kernel;
+    Activation activation;
+    float alpha;
+} ActivateKernel;
+
+static OrtStatus *create_gelu(Kernel *kernel, const OrtKernelInfo *info) {
+    (void)info;
+    ((ActivateKernel *)kernel)->activation = GELU;
+    return NULL;
+}
+
+static OrtStatus *create_fast_gelu(Kernel *kernel, const OrtKernelInfo *info) {
+    (void)info;
+    ((ActivateKernel *)kernel)->activation = FAST_GELU;
+    return NULL;
+}
+
+static OrtStatus *create_swish(Kernel *kernel, const OrtKernelInfo *info) {
+    ActivateKernel *self = (ActivateKernel *)kernel;
+    self->activation = SWISH;
+    self->alpha = 1.0f;
+    return read_float(kernel, info, "alpha", &self->alpha);
+}
+
+static OrtStatus *create_softmax(Kernel *kernel, const OrtKernelInfo *info) {
+    int64_t axis = -1;
+    TRY(read_int(kernel, info, "axis", &axis));
+    return axis == -1 ? NULL : failed(kernel, "axis is %lld, and must be -1", (long long)axis);
+}
+
+typedef struct {
+    const Kernel *kernel;
+    const float *x;
+    float *y;
+    int64_t count, columns, each; /* columns: of a row of Softmax; each: elements, or rows of Softmax */
+} Cut;
+
+static void activate_part(void *data, size_t index) {
+    const Cut *cut = data;
+    const ActivateKernel *self = (const ActivateKernel *)cut->kernel;
+    const int64_t at = (int64_t)index * PART;
+    self->kernel.isa->activate(self->activation, self->alpha, cut->x + at, cut->y + at, least(PART, cut->count - at));
+}
+
+static OrtStatus *compute_activate(const Kernel *kernel, OrtKernelContext *context) {
+    Tensor x;
+    TRY(read_input(kernel, context, 0, &x));
+    Cut cut = {.kernel = kernel, .x = x.data, .count = x.count};
+    TRY(write_output(kernel, context, 0, x.sizes, x.axes, &cut.y));
+    return in_parallel(kernel, context, activate_part, (x.count + PART - 1) / PART, 20.0 * (double)x.count, &cut);
+}
+
+static void softmax_part(void *data, size_t index) {
+    const Cut *cut = data;
+    const int64_t row = (int64_t)index * cut->each, rows = least(cut->each, cut->count - row);
+    cut->kernel->isa->softmax(cut->x + row * cut->columns, cut->y + row * cut->columns, rows, cut->columns);
+}
+
+static OrtStatus *compute_softmax(const Kernel *kernel, OrtKernelContext *context) {
+    Tensor x;
+    TRY(read_input(kernel, context, 0, &x));
+    if (x.axes < 1) return failed(kernel, "x is a single number, and must have an axis");
+    Cut cut = {.kernel = kernel, .x = x.data, .columns = x.sizes[x.axes - 1]};
+    TRY(write_output(kernel, context, 0, x.sizes, x.axes, &cut.y));
+    if (x.count == 0) return NULL;
+    cut.count = x.count / cut.columns, cut.each = rows_of_part(cut.columns);
+    return in_parallel(kernel, context, softmax_part, (cut.count + cut.each - 1) / cut.each, 20.0 * (double)x.count, &cut);
+}
+
+#define ELEMENTWISE(KIND, NAME, CREATE, COMPUTE) \
+    const Kind KIND = {.name = NAME, .inputs = {"x"}, .required = 1, .most = 1, .outputs = 1, \
+                       .bytes = sizeof(ActivateKernel), .create = CREATE, .compute = COMPUTE}
+ELEMENTWISE(GELU_OF, "Gelu", create_gelu, compute_activate);
+ELEMENTWISE(FAST_GELU_OF, "FastGelu", create_fast_gelu, compute_activate);
+ELEMENTWISE(SWISH_OF, "Swish", create_swish, compute_activate);
+ELEMENTWISE(SOFTMAX, "Softmax", create_softmax, compute_softmax);
+
+/* Rotary. x: [batch, heads, length, size], or [batch, length, heads · size] with the attribute heads. */
+
+typedef struct {
+    Kernel kernel;
+    int64_t heads, interleaved;
+} RotaryKernel;
+
+static OrtStatus *create_rotary(Kernel *kernel, const OrtKernelInfo *info) {
+    RotaryKernel *self = (RotaryKernel *)kernel;
+    TRY(read_int(kernel, info, "heads", &self->heads));
+    TRY(read_int(kernel, info, "interleaved", &self->interleaved));
+    if (self->heads < 0) return failed(kernel, "heads is %lld", (long long)self->heads);
+    return self->interleaved == 0 || self->interleaved == 1 ? NULL : failed(kernel, "interleaved must be 0 or 1");
+}
+
+typedef struct {
+    const Isa *isa;
+    Rotary rotary;
+    int64_t rows, each;
+} RotaryCut;
+
+static void rotary_part(void *data, size_t index) {
+    const RotaryCut *cut = data;
+    const int64_t row = (int64_t)index * cut->each;
+    cut->isa->rotary(&cut->rotary, row, least(row + cut->each, cut->rows));
+}
+
+static OrtStatus *compute_rotary(const Kernel *kernel, OrtKernelContext *context) {
+    const RotaryKernel *self = (const RotaryKernel *)kernel;
+    Tensor in[MOST_INPUTS];
+    TRY(read_inputs(kernel, context, in));
+    const Tensor *x = in, *cosines = in + 1, *sines = in + 2;
+    if (x->axes != 3 && x->axes != 4) return failed(kernel, "x is %s, and must have 3 or 4 axes", shape_of(x));
+    const bool apart = x->axes == 4;
+    if (!apart && self->heads == 0) return failed(kernel, "x has 3 axes, and so the attribute heads must be given");
+    const int64_t batch = x->sizes[0], heads = apart ? x->sizes[1] : self->heads, length = x->sizes[apart ? 2 : 1];
+    if (self->heads && heads != self->heads) return failed(kernel, "x is %s, and heads is %lld", shape_of(x), (long long)self->heads);
+    const int64_t last = x->sizes[x->axes - 1], size = apart ? last : last / heads;
+    if ((!apart && last % heads) || size % 2) return failed(kernel, "x is %s: a head must have an even size", shape_of(x));
+    const int64_t angles[3] = {cosines->axes ? cosines->sizes[0] : 0, length, size / 2};
+    if (!same_shape(cosines, angles, 3) || (angles[0] != 1 && angles[0] != batch))
+        return failed(kernel, "cos is %s, and must be [1, %lld, %lld] or [%lld, %lld, %lld]", shape_of(cosines), (long long)length,
+                      (long long)angles[2], (long long)batch, (long long)length, (long long)angles[2]);
+    if (!same_shape(sines, cosines->sizes, 3)) return failed(kernel, "sin is %s, and cos %s", shape_of(sines), shape_of(cosines));
+
+    RotaryCut cut = {.isa = kernel->isa, .rows = batch * heads * length, .each = rows_of_part(size)};
+    cut.rotary = (Rotary){
+        .x = x->data, .cos = cosines->data, .sin = sines->data, .rows_of_batch = heads * length, .repeat = apart ? 1 : heads,
+        .length = length, .size = size, .batch_step = angles[0] == 1 ? 0 : length * (size / 2), .interleaved = self->interleaved,
+    };
+    TRY(write_output(kernel, context, 0, x->sizes, x->axes, &cut.rotary.y));
+    if (x->count == 0) return NULL;
+    return in_parallel(kernel, context, rotary_part, (cut.rows + cut.each - 1) / cut.each, 6.0 * (double)x->count, &cut);
+}
+
+const Kind ROTARY = {
+    .name = "Rotary",
+    .inputs = {"x", "cos", "sin"},
+    .required = 3,
+    .most = 3,
+    .outputs = 1,
+    .bytes = sizeof(RotaryKernel),
+    .create = create_rotary,
+    .compute = compute_rotary,
+};

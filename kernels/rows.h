@@ -1,0 +1,134 @@
+/* What works on rows, or element by element. A row is read again while it is in L1. Part of kernels.c. */
+
+#ifndef ONNX_SUBGRAPH_ROWS_H
+#define ONNX_SUBGRAPH_ROWS_H
+
+#include "activate.h"
+
+#include <math.h>
+
+INLINE void activate_all(Activation activation, float alpha, const float *x, float *y, int64_t count) {
+    int64_t i = 0;
+    for (; i + WIDTH <= count; i += WIDTH) store(y + i, activated(activation, load(x + i), all(alpha)));
+    if (i < count) store_part(y + i, activated(activation, load_part(x + i, count - i), all(alpha)), count - i);
+}
+
+static void activate(Activation activation, float alpha, const float *x, float *y, int64_t count) {
+    FOR_ACTIVATION(activation, activate_all, alpha, x, y, count)
+}
+
+/* The sum of x, or that of the squares of what is left of x without `mean`. Four sums at once, which hides the latency of one. */
+INLINE float row_sum(const float *x, int64_t count, const bool squares, float mean) {
+    V sums[4] = {all(0.0f), all(0.0f), all(0.0f), all(0.0f)};
+    const V middle = all(mean);
+    int64_t i = 0;
+#define TERM(v) (squares ? ((v) - middle) * ((v) - middle) : (v))
+    for (; i + 4 * WIDTH <= count; i += 4 * WIDTH)
+#pragma GCC unroll 4
+        for (int s = 0; s < 4; s++) sums[s] += TERM(load(x + i + s * WIDTH));
+    for (; i + WIDTH <= count; i += WIDTH) sums[0] += TERM(load(x + i));
+    float rest = 0.0f;
+    for (; i < count; i++) rest += squares ? (x[i] - mean) * (x[i] - mean) : x[i];
+#undef TERM
+    return sum_of((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest;
+}
+
+INLINE void add(const float *a, const float *b, float *y, int64_t count) {
+    int64_t i = 0;
+    for (; i + WIDTH <= count; i += WIDTH) store(y + i, load(a + i) + load(b + i));
+    if (i < count) store_part(y + i, load_part(a + i, count - i) + load_part(b + i, count - i), count - i);
+}
+
+static void norm_row(const Norm *n, const float *x, float *y) {
+    const float count = (float)n->columns;
+    const float mean = n->centred ? row_sum(x, n->columns, false, 0.0f) / count : 0.0f;
+    const float factor = 1.0f / sqrtf(row_sum(x, n->columns, true, mean) / count + n->epsilon);
+    for (int64_t i = 0; i < n->columns; i += WIDTH) {
+        const int64_t left = n->columns - i;
+        const bool whole = left >= WIDTH;
+#define READ(p) (whole ? load((p) + i) : load_part((p) + i, left))
+        V v = (READ(x) - all(mean)) * all(factor);
+        if (n->scale) v *= READ(n->scale);
+        if (n->shift) v += READ(n->shift);
+#undef READ
+        if (whole) store(y + i, v);
+        else store_part(y + i, v, left);
+    }
+}
+
+static void norm(const Norm *n, int64_t row, int64_t row_end) {
+    for (; row < row_end; row++) {
+        const int64_t at = row * n->columns;
+        const float *x = n->x + at;
+        if (n->other) {
+            float *sum = n->sum ? n->sum + at : n->y + at;
+            add(x, n->other + at, sum, n->columns);
+            x = sum;
+        }
+        norm_row(n, x, n->y + at);
+    }
+}
+
+static void softmax_row(const float *x, float *y, int64_t count) {
+    V most[4] = {all(-INFINITY), all(-INFINITY), all(-INFINITY), all(-INFINITY)}, sum = all(0.0f);
+    int64_t i = 0;
+    for (; i + 4 * WIDTH <= count; i += 4 * WIDTH)
+#pragma GCC unroll 4
+        for (int s = 0; s < 4; s++) most[s] = larger(most[s], load(x + i + s * WIDTH));
+    for (; i + WIDTH <= count; i += WIDTH) most[0] = larger(most[0], load(x + i));
+    float largest = largest_of(larger(larger(most[0], most[1]), larger(most[2], most[3])));
+    for (; i < count; i++) largest = x[i] > largest ? x[i] : largest;
+    for (i = 0; i + WIDTH <= count; i += WIDTH) {
+        const V e = exponential(load(x + i) - all(largest));
+        store(y + i, e);
+        sum += e;
+    }
+    if (i < count) {
+        store_part(y + i, exponential(load_part(x + i, count - i) - all(largest)), count - i);
+        sum += load_part(y + i, count - i);
+    }
+    const V factor = all(1.0f / sum_of(sum));
+    for (i = 0; i + WIDTH <= count; i += WIDTH) store(y + i, load(y + i) * factor);
+    if (i < count) store_part(y + i, load_part(y + i, count - i) * factor, count - i);
+}
+
+static void softmax(const float *x, float *y, int64_t rows, int64_t columns) {
+    for (; rows > 0; rows--, x += columns, y += columns) softmax_row(x, y, columns);
+}
+
+INLINE void turn_halves(const float *x, const float *cosines, const float *sines, float *y, int64_t half) {
+    for (int64_t i = 0; i < half; i += WIDTH) {
+        const int64_t left = half - i;
+        const bool whole = left >= WIDTH;
+#define READ(p) (whole ? load((p) + i) : load_part((p) + i, left))
+        const V low = READ(x), high = READ(x + half), c = READ(cosines), s = READ(sines);
+#undef READ
+        const V first = low * c - high * s, second = high * c + low * s;
+        if (whole) store(y + i, first), store(y + half + i, second);
+        else store_part(y + i, first, left), store_part(y + half + i, second, left);
+    }
+}
+
+INLINE void turn_neighbours(const float *restrict x, const float *restrict cosines, const float *restrict sines, float *restrict y, int64_t half) {
+    for (int64_t i = 0; i < half; i++) {
+        const float low = x[2 * i], high = x[2 * i + 1];
+        y[2 * i] = low * cosines[i] - high * sines[i];
+        y[2 * i + 1] = high * cosines[i] + low * sines[i];
+    }
+}
+
+static void rotary(const Rotary *r, int64_t row, int64_t row_end) {
+    const int64_t half = r->size / 2;
+    int64_t batch = row / r->rows_of_batch, left = r->rows_of_batch - row % r->rows_of_batch; /* left: rows of this one of the batch */
+    int64_t position = row / r->repeat % r->length, again = r->repeat - row % r->repeat;      /* again: rows of this position */
+    for (; row < row_end; row++) {
+        const int64_t at = batch * r->batch_step + position * half;
+        const float *x = r->x + row * r->size, *cosines = r->cos + at, *sines = r->sin + at;
+        if (--again == 0) again = r->repeat, position = position + 1 == r->length ? 0 : position + 1;
+        if (--left == 0) left = r->rows_of_batch, batch++;
+        if (r->interleaved) turn_neighbours(x, cosines, sines, r->y + row * r->size, half);
+        else turn_halves(x, cosines, sines, r->y + row * r->size, half);
+    }
+}
+
+#endif
