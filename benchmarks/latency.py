@@ -74,7 +74,7 @@ def make(task: Task) -> None:
     """Make the models of a task, for timing them later."""
     logging.disable(logging.CRITICAL)  # the optimizer and onnxscript say a lot
     with tempfile.TemporaryDirectory() as folder:
-        original = _runnable(task, Path(folder))
+        original = runnable(task, Path(folder))
         for name in MAKERS:
             with contextlib.suppress(Exception):  # it is kept, and said in the row
                 _made(name, original, Path(folder), task)
@@ -84,7 +84,7 @@ def measure(task: Task) -> Row:
     """Make the four models, and time them in turn."""
     logging.disable(logging.CRITICAL)  # the optimizer and onnxscript say a lot
     with tempfile.TemporaryDirectory() as folder:
-        original = _runnable(task, Path(folder))
+        original = runnable(task, Path(folder))
         paths: dict[str, Path] = {}
         failures: dict[str, str] = {}
         for name in MAKERS:
@@ -92,7 +92,7 @@ def measure(task: Task) -> Row:
                 paths[name] = _made(name, original, Path(folder), task)
             except Exception as error:  # whatever another tool raises is its row
                 failures[name] = _said(error)
-        feeds = _feeds(original, task)
+        feeds = feeds_of(original, task)
         sessions = {"original": open_session(original, task.threads)}
         expected = sessions["original"].run(None, feeds)
         for name, path in paths.items():
@@ -172,7 +172,7 @@ MAKERS: Mapping[str, Callable[[Path, Path, Task], Path]] = {
 }
 
 
-def _runnable(task: Task, folder: Path) -> Path:
+def runnable(task: Task, folder: Path) -> Path:
     """The model with its weights; those of a corpus are made, where its cache lacks them."""
     if task.model.exists() or task.corpus is None:
         return task.model
@@ -183,7 +183,7 @@ def _runnable(task: Task, folder: Path) -> Path:
     return path
 
 
-def _feeds(path: Path, task: Task) -> Mapping[str, Any]:
+def feeds_of(path: Path, task: Task) -> Mapping[str, Any]:
     """Feeds at the sizes that the corpus names, or at the first that verification would take."""
     model = load(path)
     sizes = dict(next(iter(assignments(required_inputs(model), task.shapes))))

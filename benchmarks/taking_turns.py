@@ -24,12 +24,14 @@ class Ratio:
     most: float
 
 
-def open_session(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    """A session with all of onnxruntime's optimisations, on the CPU."""
+def open_session(path: Path, threads: int, libraries: Sequence[Path] = ()) -> onnxruntime.InferenceSession:
+    """A session with all of onnxruntime's optimisations, on the CPU. libraries: of custom operators."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
     options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads leave the cores to the next session
+    for library in libraries:
+        options.register_custom_ops_library(str(library))
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

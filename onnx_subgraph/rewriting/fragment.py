@@ -189,13 +189,17 @@ class Fragment:
                 for user, index in tuple(result.uses()):
                     user.replace_input_with(index, source)
                 self.provides.update(dict.fromkeys(names, source))
-        provided = set(self.provides.values())
+        self.drop_dead(self.provides.values())
+        self._drop_unread()
+
+    def drop_dead(self, results: Iterable[ir.Value]) -> None:
+        """Drop the nodes that neither these results nor other nodes read, such as those of a line that came to nothing."""
+        provided = set(results)
         for node in reversed(list(self.nodes)):
             if not any(o.uses() or o in provided for o in node.outputs):
                 for index in range(len(node.inputs)):
                     node.replace_input_with(index, None)
                 self.nodes.remove(node)
-        self._drop_unread()
 
     def _become_constant(self, output: ir.Value, tensor: ir.TensorProtocol) -> None:
         constant = self.constant(tensor)

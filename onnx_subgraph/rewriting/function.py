@@ -209,6 +209,7 @@ def _define(
     for index, result in enumerate(results):
         if result.producer() is None or result in results[:index]:
             results[index] = inner.node("Identity", [result])[0]
+    inner.drop_dead(results)
     for constant in inner.constants:
         if constant.uses():
             value = ir.Value(name=constant.name)
