@@ -3,8 +3,8 @@
     python benchmarks/native.py CORPUS [--models 'bert*'] [--budget 20] [--threads 1] [--cache DIR] [--write]
 
 All run in turn in one process, in onnxruntime with all its optimisations and the same number of threads; the native model once
-for each instruction set of this processor, and once without the library. A ratio is a model's time over the original's, so that less
-is better, with its least and most in five parts of the run.
+for each instruction set of this processor, and once without the library. A ratio is a model's time over the original's, so that
+less is better, with its least and most in five parts of the run.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ MODELS = (
 PREFACE = """\
 # Models with our kernels
 
-Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} on {processor}, {threads}. Each number is a model's
-time over the original's, both run by onnxruntime with all its optimisations, in turn: of medians, with the least and most in five
-parts of the run. *onnxruntime* is `fuse`; *by definition* is `fuse --target native` without the library; the others are with it,
-held to that instruction set. *kernels* are the operators of ours that a model has.
+Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} on {processor}, {threads}. Each number is a
+model's time over the original's, both run by onnxruntime with all its optimisations, in turn: of medians, with the least and most
+in five parts of the run. *onnxruntime* is `fuse`; *by definition* is `fuse --target native` without the library; the others are
+with it, held to that instruction set. *kernels* are the operators of ours that a model has.
 """
 
 

@@ -217,7 +217,7 @@ def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None],
 def _has_kernel(match: Match) -> bool:
     """Whether the library of kernels has the operator that the match is, for its types."""
     types = {function.data_type(name) for name in match.pattern.kernel}
-    return {root.dtype for root in match.roots.values()} <= types
+    return {match.roots[name].dtype for name in function.provided_names(match)} <= types
 
 
 def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -> Plan:
