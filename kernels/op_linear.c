@@ -11,7 +11,7 @@ enum { X, W, B, GATE, RESIDUAL };
 
 /* A part's panels, to the depth of one tile, and its results stay in L2; each row is copied once for all panels of a part, so that parts
    are as wide as that allows. Four parts, where there is work for them, let threads share what is left at the end. */
-enum { BLOCK_ROWS = 256, BLOCK_COLUMNS = 512, FEWEST_PARTS = 4 };
+enum { BLOCK_ROWS = 256, BLOCK_COLUMNS = 1024, FEWEST_PARTS = 4 };
 
 typedef struct {
     Kernel kernel;
