@@ -65,8 +65,13 @@ static void pack_values(const Block *b, int64_t first, int64_t count) {
         float *panel = b->values + start * KEYS;
         const int64_t left = b->a->value_size - start, here = left < PANEL ? left : PANEL;
         for (int64_t k = 0; k < count; k++, panel += PANEL) {
-            memcpy(panel, b->value + (first + k) * b->a->value_step[2] + start, (size_t)here * sizeof(float));
-            if (here < PANEL) memset(panel + here, 0, (size_t)(PANEL - here) * sizeof(float));
+            const float *value = b->value + (first + k) * b->a->value_step[2] + start;
+            if (here == PANEL) {
+                store(panel, load(value)), store(panel + WIDTH, load(value + WIDTH));
+                continue;
+            }
+            memcpy(panel, value, (size_t)here * sizeof(float));
+            memset(panel + here, 0, (size_t)(PANEL - here) * sizeof(float));
         }
     }
 }
@@ -83,12 +88,15 @@ static void score(const Block *b, int64_t row, int rows, int64_t count, float *s
             for (int64_t d = 0; d < depth; d++) parts[i * STRIDE + d] = b->query[(row + i) * b->a->query_step[2] + k + d] * b->a->scale;
         for (int64_t start = 0; start < count; start += PANEL) {
             const float *panel = b->keys + start * size + k * PANEL;
-            tile(rows, parts, panel, depth, panel, sums);
+            if (k == 0) {
+                tile(rows, parts, panel, depth, panel, scores + start, STRIDE);
+                continue;
+            }
+            tile(rows, parts, panel, depth, panel, sums, PANEL);
             for (int i = 0; i < rows; i++)
                 for (int half = 0; half < PANEL; half += WIDTH) {
                     float *to = scores + i * STRIDE + start + half;
-                    const V sum = load(sums + i * PANEL + half);
-                    store(to, k ? load(to) + sum : sum);
+                    store(to, load(to) + load(sums + i * PANEL + half));
                 }
         }
         k += depth;
@@ -191,7 +199,7 @@ static void attend(const Block *b, int64_t row, int rows, int64_t first, int64_t
     }
     for (int64_t start = 0; start < b->width; start += PANEL) {
         const float *panel = b->values + start * KEYS;
-        tile(rows, scores, panel, count, panel, sums);
+        tile(rows, scores, panel, count, panel, sums, PANEL);
         for (int i = 0; i < rows; i++)
             for (int half = 0; half < PANEL; half += WIDTH) {
                 float *to = b->sums + (row + i) * b->width + start + half;

@@ -47,7 +47,7 @@ INLINE void finish(Activation activation, const Linear *l, int64_t row, int coun
 INLINE void step(const Linear *l, int64_t row, int count, const float *rows, int64_t p, int64_t k, int64_t depth, const float *next) {
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
     const bool first = k == 0, last = k + depth == l->depth;
-    tile(count, rows, l->packed + (p * l->depth + k) * PANEL, depth, next, sums);
+    tile(count, rows, l->packed + (p * l->depth + k) * PANEL, depth, next, sums, PANEL);
     FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, row, count, p * PANEL, first, last, sums)
 }
 
@@ -75,6 +75,11 @@ static void linear_few(const Linear *l, int64_t row, int count, int64_t panel, i
     }
 }
 
+/* What is read after the last row has passed the panels: the next part of the depth, or the panels behind these. */
+INLINE const float *upcoming(const Linear *l, int64_t panel, int64_t panel_end, int64_t k) {
+    return l->packed + (k < l->depth ? panel * l->depth + k : panel_end * l->depth) * PANEL;
+}
+
 /* The panels stay in L2 while all rows pass by: the caller gives as many as fit. */
 static void linear(const Linear *l, int64_t row_begin, int64_t row_end, int64_t panel, int64_t panel_end) {
     float rows[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
@@ -88,10 +93,9 @@ static void linear(const Linear *l, int64_t row_begin, int64_t row_end, int64_t 
         for (int64_t row = row_begin; row < row_end;) {
             const int count = tile_rows(row_end - row);
             copy_rows(l, row, count, k, depth, rows);
-            for (int64_t p = panel; p < panel_end; p++) {
-                const int64_t after = p + 1 < panel_end ? p + 1 : p;
-                step(l, row, count, rows, p, k, depth, l->packed + (after * l->depth + k) * PANEL);
-            }
+            const float *after = row + count < row_end ? l->packed + (panel * l->depth + k) * PANEL : upcoming(l, panel, panel_end, k + depth);
+            for (int64_t p = panel; p < panel_end; p++)
+                step(l, row, count, rows, p, k, depth, p + 1 < panel_end ? l->packed + ((p + 1) * l->depth + k) * PANEL : after);
             row += count;
         }
         k += depth;

@@ -61,7 +61,8 @@ OrtStatus *read_constant(const Kernel *kernel, const OrtKernelInfo *info, int in
 /* NULL in *out where nobody reads the output. */
 OrtStatus *write_output(const Kernel *kernel, OrtKernelContext *context, int index, const int64_t *sizes, int axes, float **out);
 
-/* Attributes. *out stays as it is where the node has none of that name; one of another type is an error. */
+/* Attributes. *out stays as it is where the node has none of that name; one of another type is an error. What has no default in the definition
+   has none here: a function whose definition holds its number itself, as --target function writes it, is refused and not misread. */
 OrtStatus *read_float(const Kernel *kernel, const OrtKernelInfo *info, const char *name, float *out);
 OrtStatus *read_int(const Kernel *kernel, const OrtKernelInfo *info, const char *name, int64_t *out);
 OrtStatus *read_ints(const Kernel *kernel, const OrtKernelInfo *info, const char *name, int64_t *out, size_t most, size_t *count);

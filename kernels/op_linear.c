@@ -5,13 +5,14 @@
 
 #include "op.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { X, W, B, GATE, RESIDUAL };
 
 /* A part's panels, to the depth of one tile, and its results stay in L2; each row is copied once for all panels of a part, so that parts
    are as wide as that allows. Four parts, where there is work for them, let threads share what is left at the end. */
-enum { BLOCK_ROWS = 256, BLOCK_COLUMNS = 512, FEWEST_PARTS = 4 };
+enum { BLOCK_ROWS = 256, BLOCK_COLUMNS = 1024, FEWEST_PARTS = 4 };
 
 typedef struct {
     Kernel kernel;
@@ -25,13 +26,13 @@ static const char *const WORDS[ACTIVATIONS] = {"Identity", "Relu", "Gelu", "Fast
 
 static OrtStatus *read_activation(LinearKernel *self, const OrtKernelInfo *info) {
     char word[16] = "Identity";
-    self->alpha = 1.0f;
+    self->alpha = NAN;
     TRY(read_float(&self->kernel, info, "alpha", &self->alpha));
     TRY(read_word(&self->kernel, info, "act", word, sizeof word));
     for (int i = 0; i < ACTIVATIONS; i++)
         if (strcmp(word, WORDS[i]) == 0) {
             self->activation = (Activation)i;
-            return NULL;
+            return i != SWISH || !isnan(self->alpha) ? NULL : failed(&self->kernel, "the attribute alpha must be given with Swish");
         }
     return failed(&self->kernel, "act is \"%s\"; choose one of Identity, Relu, Gelu, FastGelu, Swish, Tanh, Sigmoid", word);
 }

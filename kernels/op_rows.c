@@ -130,8 +130,9 @@ static OrtStatus *create_fast_gelu(Kernel *kernel, const OrtKernelInfo *info) {
 static OrtStatus *create_swish(Kernel *kernel, const OrtKernelInfo *info) {
     ActivateKernel *self = (ActivateKernel *)kernel;
     self->activation = SWISH;
-    self->alpha = 1.0f;
-    return read_float(kernel, info, "alpha", &self->alpha);
+    self->alpha = NAN;
+    TRY(read_float(kernel, info, "alpha", &self->alpha));
+    return isnan(self->alpha) ? failed(kernel, "the attribute alpha must be given") : NULL;
 }
 
 static OrtStatus *create_softmax(Kernel *kernel, const OrtKernelInfo *info) {
@@ -196,10 +197,11 @@ typedef struct {
 
 static OrtStatus *create_rotary(Kernel *kernel, const OrtKernelInfo *info) {
     RotaryKernel *self = (RotaryKernel *)kernel;
+    self->interleaved = -1;
     TRY(read_int(kernel, info, "heads", &self->heads));
     TRY(read_int(kernel, info, "interleaved", &self->interleaved));
     if (self->heads < 0) return failed(kernel, "heads is %lld", (long long)self->heads);
-    return self->interleaved == 0 || self->interleaved == 1 ? NULL : failed(kernel, "interleaved must be 0 or 1");
+    return self->interleaved == 0 || self->interleaved == 1 ? NULL : failed(kernel, "the attribute interleaved must be given, 0 or 1");
 }
 
 typedef struct {

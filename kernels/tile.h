@@ -21,10 +21,10 @@ enum {
     STRIDE = DEPTH + 16, /* from one row of the buffer to the next */
 };
 
-/* sums[i][j] = sum over k of rows[i][k] · panel[k][j], with `count` rows known when this is compiled.
+/* sums[i][j] = sum over k of rows[i][k] · panel[k][j], with `count` rows known when this is compiled. step: from one row of sums to the next.
    next: what is read afterwards; it is fetched meanwhile. Few rows are bound by the latency of a sum, so that they have several sums,
    of every second or fourth k. */
-INLINE void tile_of(const int count, const float *rows, const float *panel, int64_t depth, const float *next, float *sums) {
+INLINE void tile_of(const int count, const float *rows, const float *panel, int64_t depth, const float *next, float *sums, int64_t step) {
     enum { MOST = TILE_ROWS };
     const int chains = count == 1 ? 4 : count <= 3 ? 2 : 1;
     V acc[MOST * 2 > 12 ? MOST * 2 : 12];
@@ -58,13 +58,13 @@ INLINE void tile_of(const int count, const float *rows, const float *panel, int6
         V sum = acc[i];
 #pragma GCC unroll 4
         for (int c = 1; c < chains; c++) sum += acc[c * count * 2 + i];
-        store(sums + i * WIDTH, sum);
+        store(sums + i / 2 * step + i % 2 * WIDTH, sum);
     }
 }
 
 /* tile_of for any count up to TILE_ROWS. */
-static void tile(int count, const float *rows, const float *panel, int64_t depth, const float *next, float *sums) {
-#define ROWS(n) case n: tile_of(n, rows, panel, depth, next, sums); break;
+static void tile(int count, const float *rows, const float *panel, int64_t depth, const float *next, float *sums, int64_t step) {
+#define ROWS(n) case n: tile_of(n, rows, panel, depth, next, sums, step); break;
     switch (count) {
         ROWS(1) ROWS(2) ROWS(3) ROWS(4)
 #if WIDTH > 4 || !defined(__SSE2__)

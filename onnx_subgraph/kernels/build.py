@@ -75,11 +75,11 @@ def compile_library(compiler: Compiler, target: Path, extra: Sequence[str] = ())
         target.write_bytes(made.read_bytes())
 
 
-def compile_objects(compiler: Compiler, folder: Path, extra: Sequence[str] = (), without: Sequence[str] = ()) -> Iterator[Path]:
-    """The object files of the sources but those in `without`, written into `folder`. Raises KernelError."""
+def compile_objects(compiler: Compiler, folder: Path, extra: Sequence[str] = (), only: Sequence[str] = ()) -> Iterator[Path]:
+    """The object files of the sources, or of `only` some of them, written into `folder`. Raises KernelError."""
     sources = source_folder()
     for source in sorted(sources.glob("*.c")):
-        if source.name in without:
+        if only and source.name not in only:
             continue
         variants = instruction_sets() if source.name == KERNELS else {"": ()}
         for name, flags in variants.items():

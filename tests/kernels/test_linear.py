@@ -119,6 +119,7 @@ ATTRIBUTES: dict[str, tuple[str, str]] = {
     "a long word": ('act = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"', "the attribute act is longer than any word that it may be"),
     "a number for a word": ("act = 1", "the attribute act must be a string"),
     "a whole alpha": ("alpha = 1", "the attribute alpha must be a float"),
+    "no alpha": ('act = "Swish"', "the attribute alpha must be given with Swish"),
     "a list": ("alpha = [1, 2]", "the attribute alpha must be a float"),
 }
 

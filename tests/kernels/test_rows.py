@@ -149,7 +149,7 @@ def test_rotary_is_its_definition(library: Path, isa: str) -> None:
 def test_rows_are_the_same_bit_by_bit(library: Path, isa: str) -> None:
     x = drawn(0, 200, 300)
     arrays = {"x": x, "other": drawn(1, 200, 300), "scale": drawn(2, 300)}
-    calls = {"AddRMSNorm <epsilon = 0.001> (x, other, scale)": arrays, "Softmax (x)": {"x": x}, "Swish (x)": {"x": x}}
+    calls = {"AddRMSNorm <epsilon = 0.001> (x, other, scale)": arrays, "Softmax (x)": {"x": x}, "Swish <alpha = 1.0> (x)": {"x": x}}
     for call, feeds in calls.items():
         runs = [opened(node(call, feeds), library, isa, threads) for threads in (1, 2)]
         assert len({run(feeds)[0].tobytes() for run in runs for _ in range(3)}) == 1
@@ -179,32 +179,32 @@ SHAPES: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     ),
     "a softmax of a number": ("Softmax (x)", {"x": ()}, "Softmax: x is a single number"),
     "an odd head": (
-        "Rotary (x, cos, sin)",
+        "Rotary <interleaved = 0> (x, cos, sin)",
         {"x": (1, 2, 3, 5), "cos": (1, 3, 2), "sin": (1, 3, 2)},
         "Rotary: x is [1, 2, 3, 5]: a head must have an even size",
     ),
     "two axes": (
-        "Rotary (x, cos, sin)",
+        "Rotary <interleaved = 0> (x, cos, sin)",
         {"x": (2, 4), "cos": (1, 3, 2), "sin": (1, 3, 2)},
         "Rotary: x is [2, 4], and must have 3 or 4",
     ),
     "heads unsaid": (
-        "Rotary (x, cos, sin)",
+        "Rotary <interleaved = 0> (x, cos, sin)",
         {"x": (1, 2, 4), "cos": (1, 2, 2), "sin": (1, 2, 2)},
         "the attribute heads must be given",
     ),
     "other heads": (
-        "Rotary <heads = 3> (x, cos, sin)",
+        "Rotary <heads = 3, interleaved = 0> (x, cos, sin)",
         {"x": (1, 2, 3, 4), "cos": (1, 3, 2), "sin": (1, 3, 2)},
         "Rotary: x is [1, 2, 3, 4], and heads is 3",
     ),
     "short cosines": (
-        "Rotary (x, cos, sin)",
+        "Rotary <interleaved = 0> (x, cos, sin)",
         {"x": (2, 2, 3, 4), "cos": (2, 1, 2), "sin": (2, 1, 2)},
         "Rotary: cos is [2, 1, 2], and must be [1, 3, 2] or [2, 3, 2]",
     ),
     "other sines": (
-        "Rotary (x, cos, sin)",
+        "Rotary <interleaved = 0> (x, cos, sin)",
         {"x": (2, 2, 3, 4), "cos": (2, 3, 2), "sin": (1, 3, 2)},
         "Rotary: sin is [1, 3, 2], and cos [2, 3, 2]",
     ),
@@ -236,7 +236,9 @@ def test_wrong_shapes_are_errors(library: Path, case: str) -> None:
         ("LayerNorm <epsilon = 1.0, axes = -1> (x)", "LayerNorm: the attribute axes must be a list of ints"),
         ("Softmax <axis = 0> (x)", "Softmax: axis is 0, and must be -1"),
         ("Swish <alpha = 2> (x)", "Swish: the attribute alpha must be a float"),
-        ("Rotary <interleaved = 2> (x, x, x)", "Rotary: interleaved must be 0 or 1"),
+        ("Rotary <interleaved = 2> (x, x, x)", "Rotary: the attribute interleaved must be given, 0 or 1"),
+        ("Swish (x)", "Swish: the attribute alpha must be given"),
+        ("Rotary (x, x, x)", "Rotary: the attribute interleaved must be given, 0 or 1"),
         ("Rotary <heads = -1> (x, x, x)", "Rotary: heads is -1"),
     ],
 )

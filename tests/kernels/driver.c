@@ -1,0 +1,112 @@
+/* Calls every kernel of every instruction set that is here without onnxruntime, in buffers that end where the tensors do, so that a sanitizer
+   sees what is read or written beyond them. Gives the number of calls; ends with 1 where a result is not its definition. */
+
+#include "isa.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned long long state = 1;
+static long calls;
+
+static float number(void) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return (float)(state >> 40) / (float)(1 << 24) * 2.0f - 1.0f;
+}
+
+static float *tensor(int64_t count) {
+    float *made = malloc((size_t)count * sizeof(float) + (count == 0));
+    for (int64_t i = 0; i < count; i++) made[i] = number();
+    return made;
+}
+
+static void near_to(const char *what, const Isa *isa, double found, double expected, double allowed) {
+    if (fabs(found - expected) <= allowed) return;
+    printf("%s of %s: %.9g, and should be %.9g\n", what, isa->name, found, expected);
+    exit(1);
+}
+
+static void check_linear(const Isa *isa, int64_t rows, int64_t depth, int64_t columns, int parts) {
+    const int64_t panels = (columns + isa->panel - 1) / isa->panel;
+    float *x = tensor(rows * depth), *w = tensor(depth * columns), *packed = tensor(panels * isa->panel * depth), *y = tensor(rows * columns);
+    float *bias = parts & 1 ? tensor(columns) : NULL, *gate = parts & 2 ? tensor(rows * columns) : NULL;
+    float *residual = parts & 4 ? tensor(rows * columns) : NULL;
+    for (int64_t p = 0; p < panels; p++) isa->pack(w, depth, columns, p, packed + p * isa->panel * depth);
+    const Linear l = {x, packed, bias, gate, residual, y, rows, depth, columns, (Activation)(parts % ACTIVATIONS), 1.5f};
+    isa->linear(&l, 0, rows, 0, panels);
+    if (l.activation == IDENTITY)
+        for (int64_t i = 0; i < rows * columns; i++) {
+            double sum = bias ? bias[i % columns] : 0.0;
+            for (int64_t k = 0; k < depth; k++) sum += (double)x[i / columns * depth + k] * w[k * columns + i % columns];
+            near_to("linear", isa, y[i], sum * (gate ? gate[i] : 1.0) + (residual ? residual[i] : 0.0), 1e-4);
+        }
+    free(x), free(w), free(packed), free(y), free(bias), free(gate), free(residual);
+    calls++;
+}
+
+static void check_rows(const Isa *isa, int64_t rows, int64_t columns) {
+    const int64_t count = rows * columns;
+    float *x = tensor(count), *other = tensor(count), *scale = tensor(columns), *shift = tensor(columns), *y = tensor(count), *sum = tensor(count);
+    for (int a = 0; a < ACTIVATIONS; a++) isa->activate((Activation)a, 1.0f, x, y, count);
+    for (int parts = 0; parts < 16; parts++) {
+        const Norm n = {x, parts & 1 ? other : NULL, parts & 2 ? scale : NULL, parts & 4 ? shift : NULL, y, parts & 8 ? sum : NULL,
+                        columns, 1e-5f, parts % 3 == 0};
+        if (columns) isa->norm(&n, 0, rows);
+    }
+    if (columns) isa->softmax(x, y, rows, columns);
+    for (int64_t r = 0; r < rows && columns; r++) {
+        double total = 0.0;
+        for (int64_t c = 0; c < columns; c++) total += y[r * columns + c];
+        near_to("softmax", isa, total, 1.0, 1e-5);
+    }
+    free(x), free(other), free(scale), free(shift), free(y), free(sum);
+    calls++;
+}
+
+static void check_rotary(const Isa *isa, int64_t batch, int64_t heads, int64_t length, int64_t half, bool interleaved, bool behind) {
+    const int64_t rows = batch * heads * length;
+    float *x = tensor(rows * half * 2), *y = tensor(rows * half * 2), *cosines = tensor(batch * length * half), *sines = tensor(batch * length * half);
+    const Rotary r = {x, cosines, sines, y, heads * length, behind ? heads : 1, length, half * 2, length * half, interleaved};
+    isa->rotary(&r, 0, rows / 2);
+    isa->rotary(&r, rows / 2, rows);
+    free(x), free(y), free(cosines), free(sines);
+    calls++;
+}
+
+static void check_attention(const Isa *isa, int64_t length, int64_t keys, int64_t size, int64_t wide, bool masked, bool spread) {
+    enum { HEADS = 4, REPEATS = 2 };
+    float *query = tensor(HEADS * length * size), *key = tensor(HEADS / REPEATS * keys * size), *value = tensor(HEADS / REPEATS * keys * wide);
+    float *mask = masked ? tensor(length * (spread ? 1 : keys)) : NULL, *y = tensor(HEADS * length * wide);
+    const Attention a = {
+        .query = query, .key = key, .value = value, .mask = mask, .y = y, .batch = 1, .heads = HEADS, .repeats = REPEATS,
+        .length = length, .keys = keys, .size = size, .value_size = wide, .query_step = {0, size, HEADS * size},
+        .key_step = {0, keys * size, size}, .value_step = {0, keys * wide, wide}, .y_step = {0, length * wide, wide},
+        .mask_step = {0, 0, spread ? 1 : keys, spread ? 0 : 1}, .scale = 0.3f, .cap = masked ? 0.0f : 5.0f,
+    };
+    float *scratch = tensor(isa->attention_scratch(&a));
+    for (int64_t head = 0; head < HEADS; head++) isa->attention(&a, 0, head, 0, length, scratch);
+    for (int64_t i = 0; i < HEADS * length * wide; i++) near_to("attention", isa, y[i], 0.0, 1.001); /* means of numbers between -1 and 1 */
+    free(query), free(key), free(value), free(mask), free(y), free(scratch);
+    calls++;
+}
+
+int main(void) {
+    static const int64_t some[] = {0, 1, 2, 3, 5, 7, 13, 16, 17, 31, 33, 65};
+    const int count = sizeof some / sizeof *some;
+    for (int i = 0; isas[i]; i++) {
+        if (!isa_is_here(i)) continue;
+        for (int64_t rows = 1; rows <= 31; rows++) check_linear(isas[i], rows, some[rows % count], 33, (int)rows);
+        for (int d = 0; d < count; d++)
+            for (int c = 1; c < count; c++) {
+                check_linear(isas[i], some[(c + d) % count], some[d] * 11, some[c], c * d);
+                check_rows(isas[i], some[d], some[c]);
+                if (some[d]) check_attention(isas[i], some[d], some[c] * 9, some[(c + d) % count], some[c], c % 2, c % 3 == 0);
+            }
+        check_attention(isas[i], ATTENTION_ROWS, 300, 300, 70, true, false);
+        for (int half = 0; half < count; half++) check_rotary(isas[i], 2, 3, 5, some[half], half % 2, half % 3 == 0);
+    }
+    printf("%ld calls\n", calls);
+    return 0;
+}
