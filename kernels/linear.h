@@ -44,7 +44,7 @@ INLINE void finish(Activation activation, const Linear *l, int64_t row, int coun
 }
 
 /* One tile: `count` rows, copied to `rows`, and one panel, from k to k + depth. */
-INLINE void step(const Linear *l, int64_t row, int count, const float *rows, int64_t p, int64_t k, int64_t depth, const float *next) {
+static void step(const Linear *l, int64_t row, int count, const float *rows, int64_t p, int64_t k, int64_t depth, const float *next) {
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
     const bool first = k == 0, last = k + depth == l->depth;
     tile(count, rows, l->packed + (p * l->depth + k) * PANEL, depth, next, sums, PANEL);

@@ -7,10 +7,12 @@ another. It appears whole: a process that builds the same one meanwhile makes no
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from onnx_subgraph import temporary
@@ -69,24 +71,37 @@ def compile_library(compiler: Compiler, target: Path, extra: Sequence[str] = ())
     """Writes the library that this compiler makes of the sources to `target`. extra: more flags. Raises KernelError."""
     shared = ("-shared",) if sys.platform == "win32" else ("-shared", "-fPIC")
     with temporary.folder() as scratch:
-        objects = list(compile_objects(compiler, scratch, (*shared[1:], *extra)))
+        objects = compile_objects(compiler, scratch, (*shared[1:], *extra))
         made = scratch / target.name
         _run([*compiler.command, *compiler.flags, *shared, *extra, "-o", str(made), *map(str, objects), "-lm"])
         target.write_bytes(made.read_bytes())
 
 
-def compile_objects(compiler: Compiler, folder: Path, extra: Sequence[str] = (), only: Sequence[str] = ()) -> Iterator[Path]:
+def compile_objects(compiler: Compiler, folder: Path, extra: Sequence[str] = (), only: Sequence[str] = ()) -> list[Path]:
     """The object files of the sources, or of `only` some of them, written into `folder`. Raises KernelError."""
-    sources = source_folder()
-    for source in sorted(sources.glob("*.c")):
+    commands = {}
+    for source in sorted(source_folder().glob("*.c")):
         if only and source.name not in only:
             continue
         variants = instruction_sets() if source.name == KERNELS else {"": ()}
         for name, flags in variants.items():
             made = folder / f"{source.stem}{name}.o"
             named = [f"-DISA={name}"] if name else []
-            _run([*compiler.command, *compiler.flags, *COMMON, *flags, *extra, *named, "-c", str(source), "-o", str(made)])
-            yield made
+            commands[made] = [
+                *compiler.command,
+                *compiler.flags,
+                *COMMON,
+                *flags,
+                *extra,
+                *named,
+                "-c",
+                str(source),
+                "-o",
+                str(made),
+            ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(_run, commands.values()))
+    return list(commands)
 
 
 def _key(compiler: Compiler) -> str:

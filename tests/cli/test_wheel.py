@@ -29,7 +29,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_everything_that_is_no_python_is_in_the_wheel(wheel: Path) -> None:
     inside = [f for f in (ROOT / "onnx_subgraph").rglob("*") if f.suffix in {".json", ".jinja", ".css"} or f.name == "py.typed"]
     beside = list((ROOT / "patterns").rglob("*.yaml"))
-    for file in (*(f.relative_to(ROOT) for f in inside), *("onnx_subgraph" / f.relative_to(ROOT) for f in beside)):
+    kernels = ["onnx_subgraph/kernels/source" / f.relative_to(ROOT / "kernels") for f in (ROOT / "kernels").glob("*.[ch]")]
+    assert kernels
+    for file in (*(f.relative_to(ROOT) for f in inside), *("onnx_subgraph" / f.relative_to(ROOT) for f in beside), *kernels):
         assert (wheel / file).is_file(), f"{file} is not in the wheel"
     assert not (wheel / "cli.py").exists(), "cli.py runs from a checkout and is no module"
 

@@ -149,7 +149,11 @@ def test_rotary_is_its_definition(library: Path, isa: str) -> None:
 def test_rows_are_the_same_bit_by_bit(library: Path, isa: str) -> None:
     x = drawn(0, 200, 300)
     arrays = {"x": x, "other": drawn(1, 200, 300), "scale": drawn(2, 300)}
-    calls = {"AddRMSNorm <epsilon = 0.001> (x, other, scale)": arrays, "Softmax (x)": {"x": x}, "Swish <alpha = 1.0> (x)": {"x": x}}
+    calls = {
+        "AddRMSNorm <epsilon = 0.001> (x, other, scale)": arrays,
+        "Softmax (x)": {"x": x},
+        "Swish <alpha = 1.0> (x)": {"x": x},
+    }
     for call, feeds in calls.items():
         runs = [opened(node(call, feeds), library, isa, threads) for threads in (1, 2)]
         assert len({run(feeds)[0].tobytes() for run in runs for _ in range(3)}) == 1
