@@ -63,6 +63,8 @@ def _operator(operator: CanonicalOperator, library: Library) -> str:
     formulas = (p.id for p in library.patterns if p.raised is not None and p.raised.operator.name == operator.name)
     found = ", ".join(f"[{name}](patterns.md#{name})" for name in formulas)
     lines = [f"## {operator.name}\n", f"{operator.summary}. [{where}](../{where})\n", f"Source: {operator.source}\n"]
+    if operator.kernel:
+        lines.append(f"Kernel: in the [library](../kernels/README.md), for {', '.join(sorted(operator.kernel))}\n")
     lines += [f"| name | kind | what it is |\n|---|---|---|\n{rows}\n", f"```\n{operator.definition}\n```\n"]
     return "\n".join([*lines, f"Formulas: {found}.\n"])
 

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 from onnx_subgraph import kernels
@@ -119,14 +122,43 @@ def test_an_unknown_word_is_an_error_of_onnxruntime(library: Path) -> None:
         opened(node("Linear (x, w)", arrays), library, "sse9")
 
 
-def test_the_kernel_wins_over_the_function_and_without_it_the_function_runs(library: Path) -> None:
-    import onnx
-    import onnxruntime
+MODEL = """<ir_version: 10, opset_import: ["" : 20, "onnx_subgraph" : 1]>
+g (float[m, k] x) => (float[m, n] y, float[m, n] z, float[m, k] t) <float[3, 2] w = {1, 2, 3, 4, 5, -6}> {
+  y = onnx_subgraph.Linear:relu <act = "Relu"> (x, w)
+  z = onnx_subgraph.Linear <act = "Gelu"> (x, w, "", "", y)
+  t = onnx_subgraph.RMSNorm <epsilon = 0.1> (x)
+}
+<domain: "onnx_subgraph", opset_import: ["" : 20], overload: "relu">
+Linear <act> (x, w) => (y) { p = MatMul(x, w) y = Relu(p) }
+<domain: "onnx_subgraph", opset_import: ["" : 20]>
+Linear <act> (x, w, b, gate, residual) => (y) { p = MatMul(x, w) a = Gelu(p) y = Add(a, residual) }
+<domain: "onnx_subgraph", opset_import: ["" : 20]>
+RMSNorm <epsilon> (x) => (y) {
+  axes = Constant <value_ints = [-1]> ()
+  e = Constant <value_float: float = @epsilon> ()
+  square = Mul(x, x)
+  mean = ReduceMean(square, axes)
+  sum = Add(mean, e)
+  root = Sqrt(sum)
+  y = Div(x, root)
+}"""
+"""One model for both: attributes on the nodes, and an overload for each body of one name."""
 
-    arrays = {"x": drawn(0, 2, 3), "w": drawn(1, 3, 4)}
-    model = node("Linear (x, w)", arrays)
-    text = '<domain: "onnx_subgraph", opset_import: ["" : 20]> Linear (x, w) => (y) { p = MatMul(x, w) y = Neg(p) }'
-    model.functions.append(onnx.parser.parse_function(text))
-    (by_kernel,) = opened(model, library)(arrays)
-    (by_function,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, arrays)
-    assert (by_kernel * by_function < 0).all()
+
+def test_a_model_computes_the_same_by_kernels_and_by_its_functions(library: Path) -> None:
+    arrays = {"x": drawn(0, 4, 3)}
+    by_functions = onnxruntime.InferenceSession(onnx.parser.parse_model(MODEL).SerializeToString()).run(None, arrays)
+    for mine, theirs in zip(opened(MODEL, library)(arrays), by_functions, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("line", ["y = Relu(p)", "y = Add(a, residual)", "y = Div(x, root)"])
+def test_the_kernel_wins_over_a_function_and_its_overloads(library: Path, line: str) -> None:
+    """A function that computes something else shows that it does not run where the library is loaded."""
+    arrays, wrong = {"x": drawn(0, 4, 3)}, line.replace("y =", "right =") + " y = Neg(right)"
+    right = opened(MODEL, library)(arrays)
+    changed = MODEL.replace(line, wrong)
+    for mine, again in zip(opened(changed, library)(arrays), right, strict=True):
+        np.testing.assert_array_equal(mine, again)
+    by_functions = onnxruntime.InferenceSession(onnx.parser.parse_model(changed).SerializeToString()).run(None, arrays)
+    assert any(np.abs(mine - theirs).max() > 0.1 for mine, theirs in zip(right, by_functions, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,15 @@ def test_results_are_the_same_bit_by_bit(library: Path, isa: str) -> None:
     runs = [opened(model, library, isa, threads) for threads in (1, 2, 3)]
     results = [run(arrays)[0].tobytes() for run in runs for _ in range(3)]
     assert len(set(results)) == 1
+
+
+def test_concurrent_runs_of_one_session_give_what_single_runs_give(library: Path, isa: str) -> None:
+    arrays = [feeds((rows,), 200, 90, {"b", "residual"}, rows) for rows in (1, 5, 33, 64, 130)]
+    run = opened(node(call({"b", "residual"}, "Gelu"), arrays[0]), library, isa, threads=2)
+    alone = [run(one)[0].tobytes() for one in arrays]
+    with ThreadPoolExecutor(5) as pool:
+        together = list(pool.map(lambda i: run(arrays[i % 5])[0].tobytes(), range(40)))
+    assert together == alone * 8
 
 
 BAD: dict[str, tuple[dict[str, tuple[int, ...]], str]] = {
