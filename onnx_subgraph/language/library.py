@@ -86,7 +86,7 @@ def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = T
     return Library(patterns, packs, operators)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 @uncollected()
 def _parsed(
     files: Contents,
