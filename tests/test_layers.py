@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -98,12 +98,22 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parse(path)))
+
+
+@cache
+def imported(path: Path) -> tuple[tuple[str, int], ...]:
+    return tuple(imports(parse(path)))
+
+
 def imports_go_downwards(path: Path) -> Iterator[str]:
     here = room(path)
     if here not in DEPTH:
         yield f"{relative(path)} is in a room that LAYERS does not have"
         return
-    for name, line in imports(parse(path)):
+    for name, line in imported(path):
         parts = name.split(".")
         if parts[0] != "onnx_subgraph" or len(parts) < 2:
             continue
@@ -115,7 +125,7 @@ def imports_go_downwards(path: Path) -> Iterator[str]:
 
 
 def a_library_is_imported_only_in_its_rooms(path: Path) -> Iterator[str]:
-    for name, line in imports(parse(path)):
+    for name, line in imported(path):
         places = ALLOWED.get(name.split(".")[0])
         if places is not None and not relative(path).startswith(places):
             yield f"{relative(path)}:{line}: {name} may be imported only in {places}"
@@ -124,15 +134,14 @@ def a_library_is_imported_only_in_its_rooms(path: Path) -> Iterator[str]:
 def heavy_and_optional_libraries_are_imported_lazily(path: Path) -> Iterator[str]:
     if relative(path) == DERIVES:
         return
-    tree = parse(path)
-    inside = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)}
+    inside = {id(n) for f in nodes(path) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)}
     typing = {
         id(n)
-        for block in ast.walk(tree)
+        for block in nodes(path)
         if isinstance(block, ast.If) and ast.unparse(block.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
         for n in ast.walk(block)
     }
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if id(node) in inside or id(node) in typing:
             continue
         for name, line in imports(node) if isinstance(node, ast.Import | ast.ImportFrom) else ():
@@ -143,7 +152,7 @@ def heavy_and_optional_libraries_are_imported_lazily(path: Path) -> Iterator[str
 def only_cli_prints(path: Path) -> Iterator[str]:
     if room(path) in {"cli", "__main__"}:
         return
-    for node in ast.walk(parse(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield f"{relative(path)}:{node.lineno}: only cli prints"
         if isinstance(node, ast.Attribute) and node.attr in {"stdout", "stderr"} and ast.unparse(node.value) == "sys":
@@ -151,7 +160,7 @@ def only_cli_prints(path: Path) -> Iterator[str]:
 
 
 def nothing_is_evaluated_or_unpickled(path: Path) -> Iterator[str]:
-    for node in ast.walk(parse(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"eval", "exec"}:
             yield f"{relative(path)}:{node.lineno}: {node.func.id} runs what a file says"
 
@@ -249,7 +258,7 @@ CIRCLES = {
 def test_no_imports_go_in_a_circle() -> None:
     """Modules can be read, tested and moved one by one, from below. The package itself names what users call, and counts not."""
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES if path.name != "__init__.py"}
-    graph = {name: {n for n in _modules(imports(parse(path)), names) if n != name} for name, path in names.items()}
+    graph = {name: {n for n in _modules(imported(path), names) if n != name} for name, path in names.items()}
     order = TopologicalSorter({name: read - _allowed(name) for name, read in graph.items()})
     try:
         order.prepare()
@@ -257,9 +266,9 @@ def test_no_imports_go_in_a_circle() -> None:
         pytest.fail(" → ".join(error.args[1]))
 
 
-def _modules(imported: Iterator[tuple[str, int]], names: Mapping[str, Path]) -> Iterator[str]:
+def _modules(found: Iterable[tuple[str, int]], names: Mapping[str, Path]) -> Iterator[str]:
     """The modules among what is imported, whether as a whole or a name of it."""
-    for name, _ in imported:
+    for name, _ in found:
         yield from (n for n in (name, name.rpartition(".")[0]) if n in names)
 
 

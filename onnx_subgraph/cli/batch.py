@@ -1,6 +1,7 @@
 """Fuses many models: one after another in this process, or several at a time in processes of their own.
 
-A process takes one model, so that one that crashes or runs out of memory takes no other model with it. Results come in the
+A process takes one model, so that one that crashes or runs out of memory takes no other model with it. On Linux it is a fork of
+a process that has imported what all of them need, and has read the patterns; elsewhere it does both itself. Results come in the
 order of the models. When the run is broken off, the processes are ended and clean up after themselves.
 """
 
@@ -28,14 +29,18 @@ from onnx_subgraph.deadline import abandoned, within
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-    from multiprocessing.context import SpawnProcess
+    from multiprocessing.context import ForkServerContext, ForkServerProcess, SpawnContext, SpawnProcess
 
     from onnx_subgraph.expectation.expectation import Section
     from onnx_subgraph.language.library import Library
     from onnx_subgraph.pipeline import FuseResult, Options
 
+    Process = ForkServerProcess | SpawnProcess
+
 GRACE = 10.0
 """Seconds that a process has to clean up before it is killed."""
+PRELOADED = "onnx_subgraph.cli.preloaded"
+"""The module that holds what the processes share, where they are forks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ def _accepts(section: Section | None, library: Library, result: FuseResult) -> b
 
 def _run_processes(tasks: Sequence[Task], jobs: int, say: Callable[[str], None]) -> Generator[FuseResult | Failure, None, None]:
     waiting = deque(range(len(tasks)))
-    running: dict[Connection, tuple[int, SpawnProcess]] = {}
+    running: dict[Connection, tuple[int, Process]] = {}
     stages: dict[int, str] = {}
     done: dict[int, FuseResult | Failure] = {}
     try:
@@ -147,17 +152,25 @@ def _unanswered() -> Iterator[None]:
         signal.signal(signal.SIGINT, answer)
 
 
-def _start(task: Task) -> tuple[Connection, SpawnProcess]:
-    context = multiprocessing.get_context("spawn")
+def _context() -> ForkServerContext | SpawnContext:
+    if sys.platform != "linux":  # where the system's own libraries may not be forked
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOADED])
+    return context
+
+
+def _start(task: Task) -> tuple[Connection, Process]:
+    context = _context()
     reader, writer = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(task, writer), daemon=True)
+    process: Process = context.Process(target=_work, args=(task, dict(os.environ), writer), daemon=True)
     with _unanswered():
         process.start()
     writer.close()
     return reader, process
 
 
-def _receive(reader: Connection, process: SpawnProcess) -> str | FuseResult | Failure:
+def _receive(reader: Connection, process: Process) -> str | FuseResult | Failure:
     """The stage that a process has come to, or its outcome."""
     try:
         message: str | FuseResult | Failure = reader.recv()
@@ -167,8 +180,9 @@ def _receive(reader: Connection, process: SpawnProcess) -> str | FuseResult | Fa
     return message
 
 
-def _work(task: Task, writer: Connection) -> None:
-    """What a process does: fuse one model and send what came of it."""
+def _work(task: Task, environment: dict[str, str], writer: Connection) -> None:
+    """What a process does: fuse one model and send what came of it. environment: of the process that asks for it."""
+    os.environ.update(environment)
     try:
         signal.signal(signal.SIGTERM, break_off)
         quiet_libraries()

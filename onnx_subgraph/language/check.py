@@ -7,6 +7,8 @@ exist today. The lint of defaults asks the author to say what a left-out attribu
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from onnx_subgraph import operators
 from onnx_subgraph.errors import PatternError
@@ -46,12 +48,13 @@ def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
     for sentence in () if pattern.grow is None else sentences(pattern.grow):
         _check_named_operators(sentence)
     captured = {a.capture: a.operators for t in pattern.match for a in calls(t.term) if a.capture}
+    sources = _sources(pattern.match)
     for target, block in ((t, block) for t in pattern.replace for block in pattern.blocks(t)):
         for assignment in block:
             check_assignment(assignment, domains, matching=False, captured=captured)
             for call in calls(assignment.term):
                 _check_target(target, call, captured)
-        _check_defaults(pattern, block, captured)
+        _check_defaults(sources, block, captured)
 
 
 def check_operator(operator: CanonicalOperator, domains: frozenset[str] = frozenset()) -> None:
@@ -140,7 +143,21 @@ def _check_target(target: str, call: Apply, captured: dict[str, tuple[Operator, 
             raise PatternError(message, span=call.span, hint="write what took its place")
 
 
-def _check_defaults(pattern: Pattern, block: Block, captured: dict[str, tuple[Operator, ...]]) -> None:
+_Sources = Mapping[str, Sequence[tuple[Apply, Operator, AttributeSpec]]]
+"""Attribute → the calls of a match whose operator has it, each with the operator and what its schema says of the attribute."""
+
+
+def _sources(match: Block) -> _Sources:
+    found: dict[str, list[tuple[Apply, Operator, AttributeSpec]]] = defaultdict(list)
+    for call in (c for assignment in match for c in calls(assignment.term)):
+        for operator in call.operators:
+            schema = operators.schema(operator.name, operator.domain)
+            for name, spec in schema.attributes.items() if schema else ():
+                found[name].append((call, operator, spec))
+    return found
+
+
+def _check_defaults(sources: _Sources, block: Block, captured: dict[str, tuple[Operator, ...]]) -> None:
     """What a replacement leaves out must mean what the match meant by it.
 
     An operator of the replacement has an attribute with a default and leaves it out. Every operator of the match that has an
@@ -152,27 +169,23 @@ def _check_defaults(pattern: Pattern, block: Block, captured: dict[str, tuple[Op
             schema = operators.schema(operator.name, operator.domain)
             for name, spec in sorted(schema.attributes.items()) if schema else ():
                 if spec.default is not None and call.keyword(name) is None:
-                    _check_default(pattern, call, operator, spec)
+                    _check_default(sources, call, operator, spec)
 
 
-def _check_default(pattern: Pattern, call: Apply, target: Operator, spec: AttributeSpec) -> None:
-    for source in (c for assignment in pattern.match for c in calls(assignment.term)):
-        for operator in source.operators:
-            schema = operators.schema(operator.name, operator.domain)
-            if schema is None or spec.name not in schema.attributes:
-                continue
-            given = source.keyword(spec.name)
-            meant = schema.attributes[spec.name].default
-            if given is not None:
-                meant = given.value if isinstance(given, Literal) else None
-            if meant is not None and _same(meant, spec.default):
-                continue
-            words = f"`{given}`" if given is not None else f"{meant} by default"
-            message = f"`{target}` leaves out `{spec.name}`, which is {spec.default} by default; in `match` it is {words}"
-            hint = f"write `{spec.name}={given if given is not None and str(given) != '_' else meant}`"
-            if str(given) == "_":
-                hint = f"capture it in `match`, `{spec.name}=name`, and hand it on"
-            raise PatternError(f"{message} ({operator})", span=call.span, hint=hint)
+def _check_default(sources: _Sources, call: Apply, target: Operator, spec: AttributeSpec) -> None:
+    for source, operator, own in sources.get(spec.name, ()):
+        given = source.keyword(spec.name)
+        meant = own.default
+        if given is not None:
+            meant = given.value if isinstance(given, Literal) else None
+        if meant is not None and _same(meant, spec.default):
+            continue
+        words = f"`{given}`" if given is not None else f"{meant} by default"
+        message = f"`{target}` leaves out `{spec.name}`, which is {spec.default} by default; in `match` it is {words}"
+        hint = f"write `{spec.name}={given if given is not None and str(given) != '_' else meant}`"
+        if str(given) == "_":
+            hint = f"capture it in `match`, `{spec.name}=name`, and hand it on"
+        raise PatternError(f"{message} ({operator})", span=call.span, hint=hint)
 
 
 def _same(a: Static, b: object) -> bool:

@@ -17,6 +17,8 @@ from onnx_subgraph.language.source import Data, Scalar
 MAX_CHARACTERS = 32 * 1024
 MAX_NESTING = 100
 """How deep brackets and operators may nest; also bounds every recursion over terms."""
+_STATEMENT = 4
+"""The levels of a tree that no character stands for: the module, the statement, and how a name is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,16 @@ def _parse(code: Code, text: str, mode: str) -> ast.AST:
         raise PatternError("nested too deeply", span=code.scalar.span) from None
     except ValueError as error:
         raise PatternError(f"cannot be read: {error}", span=code.scalar.span) from None
-    deepest = _too_deep(tree)
+    deepest = _too_deep(tree, len(text))
     if deepest is not None:
         raise PatternError(f"nested more than {MAX_NESTING} levels deep", span=code.span(deepest))
     return tree
 
 
-def _too_deep(tree: ast.AST) -> ast.expr | None:
+def _too_deep(tree: ast.AST, length: int) -> ast.expr | None:
+    """The first part of a tree that lies too deep. length: of its text; a level takes a character, but for `_STATEMENT`."""
+    if length + _STATEMENT < MAX_NESTING:
+        return None
     level: list[ast.AST] = [tree]
     for _ in range(MAX_NESTING):
         level = [child for node in level for child in ast.iter_child_nodes(node)]

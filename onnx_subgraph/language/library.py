@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
+from onnx_subgraph.collection import uncollected
 from onnx_subgraph.errors import PatternError, Span, UsageError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.formerly import read_formerly
@@ -90,21 +91,23 @@ def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = T
     """
     packs, files = _collect(paths, built_in)
     domains = frozenset(pack.domain for pack in packs if pack.domain)
-    patterns, operators = _parsed(_contents(files), formula_contents(files), Path.cwd(), domains)
+    folder = None if all(file.is_absolute() for file in files) else Path.cwd()
+    patterns, operators = _parsed(_contents(files), formula_contents(files), folder, domains)
     return Library(patterns, packs, operators)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
+@uncollected()
 def _parsed(
     files: Contents,
     beside: Contents,
-    folder: Path,
+    folder: Path | None,
     domains: frozenset[str],
 ) -> tuple[tuple[Pattern, ...], Mapping[str, CanonicalOperator]]:
     """The patterns and the canonical operators in `files`, checked.
 
-    beside, folder: the files of formulas beside them, and the folder that relative paths start from; both are read where they
-    lie, and are asked for because what was parsed is kept by them. domains: those that packs bring.
+    beside, folder: the files of formulas beside them, and the folder that relative paths start from, None where there is none;
+    both are read where they lie, and are asked for because what was parsed is kept by them. domains: those that packs bring.
     """
     from onnx_subgraph.language.check import check, check_operator
 

@@ -147,11 +147,12 @@ def _check_sentence(expression: Expression, known: set[str]) -> None:
 def _check_replacement(pattern: Pattern, block: Block, names: Bound) -> None:
     rests = set(names.rests)
     known = {*names.all, *(name for name, _ in pattern.let)} - rests
+    last = {name: position for position, line in enumerate(block.assignments) for name in _used(line.term)}
     for position, assignment in enumerate(block.assignments):
         for term in walk(assignment.term):
             if isinstance(term, Variable) and term.name != "_" and term.name not in known:
                 raise _undefined(term.name, known, term.span)
-            for argument in (a for a in children(term) if isinstance(term, Apply) and is_optional(a)):
+            for argument in (a for a in children(term) if is_optional(a)) if isinstance(term, Apply) else ():
                 raise PatternError(
                     "an input that is absent is left out by itself",
                     span=argument.span,
@@ -163,8 +164,7 @@ def _check_replacement(pattern: Pattern, block: Block, names: Bound) -> None:
                 )
         for name in assignment.names:
             if name != "_" and name not in names.assigned:
-                later = {n for line in block.assignments[position + 1 :] for n in _used(line.term)}
-                if name in known or name not in later:
+                if name in known or last.get(name, -1) <= position:
                     hint = spelling.hint(name, names.assigned, "assign what is matched, or use the name in a line below")
                     message = f"`{name}` is not assigned in `match`, so nothing takes it"
                     raise PatternError(message, span=assignment.span, hint=hint)

@@ -86,6 +86,7 @@ def asks_presence(expression: Expression) -> bool:
     return all(any(n is name for name in asked) for n in ast.walk(expression.tree) if isinstance(n, ast.Name))
 
 
+@lru_cache(maxsize=4096)
 def free_names(expression: Expression | ast.expr) -> tuple[str, ...]:
     """The names in `expression` that are not words of the vocabulary, each once, in the order written."""
     tree = expression.tree if isinstance(expression, Expression) else expression
@@ -113,6 +114,7 @@ def place_in(expression: Expression, part: ast.expr) -> Span | None:
     return replace(span, column=span.column + before, length=until - before)
 
 
+@lru_cache(maxsize=4096)
 def valued_names(expression: Expression | ast.expr) -> frozenset[str]:
     """The names whose value the expression computes with: `x` in `x.value` and in `x + 1`, not in `x.rank` or `x is None`."""
     tree = expression.tree if isinstance(expression, Expression) else expression

@@ -160,6 +160,7 @@ class Rearrange:
         return f"{self.word}({', '.join([str(self.source), *recipe, *(f'{k}={v}' for k, v in self.sizes)])})"
 
 
+_Leaf = (Variable, Literal, Omitted)
 Term = Variable | Literal | Omitted | Apply | Chain | Either | Rearrange
 
 
@@ -245,7 +246,8 @@ def walk(term: Term) -> Iterator[Term]:
     waiting = [term]
     while waiting:
         yield (inner := waiting.pop())
-        waiting.extend(reversed(children(inner)))
+        if not isinstance(inner, _Leaf):
+            waiting.extend(reversed(children(inner)))
 
 
 def _nested(term: Term, operator: str) -> str:

@@ -14,13 +14,16 @@ from onnx_subgraph.rewriting.refused import Refused
 def declared(
     node: ir.Node, output: ir.Value, opset_imports: Mapping[str, int], dtype_of: Callable[[ir.Value], ir.DataType | None]
 ) -> ir.DataType | None:
-    """The dtype that the schema gives a result: that of an input with the same type variable, or a Cast's; else None."""
+    """The dtype that the schema gives a result: its only one, that of an input with the same variable, or a Cast's; else None."""
     if node.op_type == "Cast" and not node.domain:
         return ir.DataType(node.attributes["to"].as_int())
     known = schema(node.op_type, node.domain, opset_imports.get(node.domain, 1))
     if known is None:
         return None
-    variable = formal_at(known.outputs, node.outputs.index(output)).variable
+    formal = formal_at(known.outputs, node.outputs.index(output))
+    if len(formal.types) == 1:
+        return _DTYPES.get(next(iter(formal.types)))  # of a Shape, IsNaN or comparison, say
+    variable = formal.variable
     alike = (v for i, v in enumerate(node.inputs) if v is not None and formal_at(known.inputs, i).variable == variable)
     source = next(alike, None) if variable else None
     return None if source is None else dtype_of(source)
@@ -35,6 +38,10 @@ def tensor_type(dtype: ir.DataType) -> str:
     """The name of a tensor's type in schemas: `tensor(float)`."""
     names = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16"}
     return f"tensor({names.get(dtype.name, dtype.name.lower())})"
+
+
+_DTYPES = {tensor_type(dtype): dtype for dtype in ir.DataType if dtype is not ir.DataType.UNDEFINED}
+"""The name of a tensor's type in schemas → the dtype."""
 
 
 def plainest(array: np.ndarray) -> ir.DataType:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +18,7 @@ import onnx
 import pytest
 
 from onnx_subgraph.cli import main
+from onnx_subgraph.cli.batch import PRELOADED
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,6 +85,33 @@ def run_process() -> Run:
         return Result(done.returncode, done.stdout, done.stderr)
 
     return there
+
+
+def forked(code: str, *arguments: object, folder: Path, **environment: str) -> Result:
+    """Runs `code` as a program, in a process of its own: a fork of one that has imported the command line, which is sooner there.
+
+    folder: an empty one, for the program and what it writes.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOADED])
+    program, streams = folder / "program.py", (folder / "out", folder / "err")
+    program.write_text(code, encoding="utf-8")
+    process = context.Process(target=_execute, args=([str(program), *map(str, arguments)], streams, environment), daemon=True)
+    process.start()
+    process.join(300)
+    assert process.exitcode is not None
+    return Result(process.exitcode, *(stream.read_text(encoding="utf-8") for stream in streams))
+
+
+def _execute(words: list[str], streams: tuple[Path, Path], environment: dict[str, str]) -> None:
+    for number, path in enumerate(streams, 1):
+        with path.open("w", encoding="utf-8") as stream:
+            os.dup2(stream.fileno(), number)
+    os.chdir(ROOT)
+    os.environ.update(environment)
+    tempfile.tempdir = None  # it is looked for again, in the new environment
+    sys.argv = words
+    runpy.run_path(words[0], run_name="__main__")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import onnx
 import pytest
 
 from onnx_subgraph.language import library
-from tests.cli.conftest import GELU, ROOT, Run, save
+from tests.cli.conftest import GELU, ROOT, Run, forked, save
 from tests.language.test_mistakes import CASES
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
@@ -432,9 +432,9 @@ else:
     setattr(pathlib.Path, {call!r}, killed(getattr(pathlib.Path, {call!r})))
 sys.exit(main(sys.argv[1:]))
 """
-    command = [sys.executable, "-c", code, "fuse", str(model), "-o", str(output), *([] if verify else ["--no-verify"])]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)})
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    given = ["fuse", model, "-o", output, *([] if verify else ["--no-verify"])]
+    done = forked(code, *given, folder=tmp_path_factory.mktemp("streams"), TMPDIR=str(temporary))
+    assert done.code == -signal.SIGKILL, done.err
     assert model.read_bytes() == before
     if call == "unlink":  # the last thing that happens: the output has its name
         assert "Gelu" in {n.op_type for n in onnx.load(output).graph.node}

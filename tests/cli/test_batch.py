@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from typing import Any, cast
 
 import pytest
@@ -40,3 +43,18 @@ def test_a_second_signal_does_not_break_off_the_cleaning_up() -> None:
         signal.raise_signal(signal.SIGUSR1)  # what would clean up now is left in peace
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forks on Linux only")
+def test_what_processes_are_forked_from_can_be_forked() -> None:
+    """It has one thread (numpy's own, which it makes anew in a fork, aside), and not onnxruntime, which makes more."""
+    code = """
+import os, sys
+import onnx_subgraph.cli.preloaded
+from onnx_subgraph.language.library import _parsed
+from onnx_subgraph.matching.normalise import normalise
+assert _parsed.cache_info().currsize == 1 and normalise.cache_info().currsize > 50
+sys.exit("onnxruntime" in sys.modules or len(os.listdir("/proc/self/task")) > 1)
+"""
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, timeout=60)
+    assert done.returncode == 0
