@@ -76,8 +76,8 @@ def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = Ma
         assumes=_assumes(fields.get("assumes")),
         mixed_precision=_flag(fields.get("mixed-precision")),
         shares=_shares(fields.get("shares"), match),
-        keeps=_cases(fields.get("keeps"), "keeps"),
-        fuses=_cases(fields.get("fuses"), "fuses"),
+        keeps=read_cases(fields.get("keeps"), "keeps"),
+        fuses=read_cases(fields.get("fuses"), "fuses"),
         file=str(path),
         order=order,
         formerly=read_formerly(fields, identity),
@@ -118,8 +118,8 @@ def _without_formula(fields: Fields, path: Path, order: int) -> Pattern:
         let=(),
         replace={},
         example={},
-        keeps=_cases(fields.get("keeps"), "keeps"),
-        fuses=_cases(fields.get("fuses"), "fuses"),
+        keeps=read_cases(fields.get("keeps"), "keeps"),
+        fuses=read_cases(fields.get("fuses"), "fuses"),
         file=str(path),
         order=order,
         formerly=read_formerly(fields, identity),
@@ -263,7 +263,8 @@ def _shares(data: Data | None, match: Block) -> frozenset[str]:
     return frozenset(found)
 
 
-def _cases(data: Data | None, key: str) -> tuple[Case, ...]:
+def read_cases(data: Data | None, key: str) -> tuple[Case, ...]:
+    """The models under `fuses` or `keeps`, which `key` names. Raises PatternError, with the place."""
     if data is None:
         return ()
     usage = "write a list of `- why: …` with `model: |` and below it an ONNX text model"
