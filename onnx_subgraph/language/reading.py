@@ -15,7 +15,7 @@ from types import MappingProxyType
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import names, spelling
 from onnx_subgraph.language.bodies import read_bodies
-from onnx_subgraph.language.example import read_example
+from onnx_subgraph.language.example import each_example, read_example
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.formerly import read_formerly
 from onnx_subgraph.language.formulas import formulas_for
@@ -234,7 +234,7 @@ def _example(data: Data | None) -> dict[str, Example]:
         return {}
     if not isinstance(data, Fields):
         raise PatternError("`example` is not a mapping", span=data.span, hint='write `example: {x: "float32[2, 8]"}`')
-    return {key.text: read_example(key.text, value) for key, value in data.entries}
+    return {key.text: read_example(key.text, value) for key, value in each_example(data).entries}
 
 
 def _assumes(data: Data | None) -> frozenset[str]:

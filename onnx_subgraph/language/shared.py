@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language.example import each_example
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
 
 SHARED_KEYS = ("match", "where", "let", "raises", "example", "assumes", "mixed-precision", "shares")
@@ -121,9 +122,9 @@ def _items(data: Data | None) -> tuple[Data, ...]:
 
 def _examples(common: Data | None, own: Data | None, free: Collection[str], formula: Fields) -> Fields:
     """The examples of the free values that a formula has, its own before the shared ones."""
-    given = own.entries if isinstance(own, Fields) else ()
+    given = each_example(own).entries if isinstance(own, Fields) else ()
     named = {key.text for key, _ in given}
-    shared = common.entries if isinstance(common, Fields) else ()
+    shared = each_example(common).entries if isinstance(common, Fields) else ()
     return Fields((*given, *((k, d) for k, d in shared if k.text in free and k.text not in named)), formula.span)
 
 
