@@ -1,7 +1,7 @@
 """The `example` of a pattern: what its free values look like in the models that prove it.
 
-`float32[2, 8]`, `float32[8] constant`, `int64[2] in [0, 10]`, or a value given outright: `1e-5`, `[1, 2]`, `tanh`. Values that look
-alike stand in one key: `scale, shift: float32[8]`.
+`float32[2, 8]`, `float32[8] constant`, `int64[2] in [0, 10]`, or a value given outright: `1e-5`, `[1, 2]`, `tanh`. Values that
+look alike stand in one key: `scale, shift: float32[8]`.
 """
 
 from __future__ import annotations
