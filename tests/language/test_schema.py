@@ -19,7 +19,7 @@ SAMPLES = Path(__file__).parent / "data"
 
 def test_the_schema_has_the_keys_of_the_reader() -> None:
     properties = SCHEMA["properties"]
-    assert tuple(properties) == reading.KEYS
+    assert tuple(properties) == (*reading.KEYS, "each")
     assert set(properties["replace"]["properties"]) == set(TARGETS)
     assert tuple(properties["grow"]["properties"]) == grow.KEYS
     assert SCHEMA["$defs"]["assumption"]["enum"] == list(reading.ASSUMPTIONS)
