@@ -52,7 +52,7 @@ STEPS = tuple(
 )
 CACHED = tuple(
     Case(
-        ("multi-head-attention-heads",),
+        ("multi-head-attention",),
         f"""($T[$b,$N,$s,64] qt, $T[$b,$N,$t,64] kh, $T[$b,$N,$t,64] vt, $T[1,1,$s,$t] mask) => ($T[$b,$N,$s,64] o)
             <float e = {{8.0}}, float r = {{0.35355339}}> {{
             kt = Transpose <perm = [0, 1, 3, 2]> (kh) {scaled} w = Add(u, mask) {WEIGHTED} }}""",

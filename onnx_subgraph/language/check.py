@@ -23,18 +23,25 @@ from onnx_subgraph.language.sentence import place_in, valued_names
 from onnx_subgraph.language.term import (
     Apply,
     Block,
+    Chain,
+    Either,
     Literal,
     Operator,
     Rearrange,
     Static,
+    Term,
     Variable,
+    children,
     walk,
 )
 from onnx_subgraph.language.vocabulary import RELATIVE_TOLERANCE
 from onnx_subgraph.operators import AttributeSpec
 
 _LONGEST_FORMULA = 10_000
-"""Terms of a formula in which each name is written out; the longest that comes with the project has a few hundred."""
+"""Terms of a formula in which each name that is an item of a sum or product is written out; the longest that comes with the
+project has a few hundred."""
+_JOINED = frozenset({"Add", "Sub", "Sum", "Mul", "Div", "Neg", "Pow", "Reciprocal", "Sqrt"})
+"""The operators whose operands are items of a sum or product."""
 
 
 def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
@@ -42,7 +49,7 @@ def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
 
     domains: those that the loaded packs bring; nothing is known of their operators, so nothing is asked.
     """
-    _check_size(pattern.match)
+    _check_size(pattern)
     for assignment in pattern.match:
         check_assignment(assignment, domains, matching=True)
     for sentence in () if pattern.grow is None else sentences(pattern.grow):
@@ -70,12 +77,16 @@ def check_operator(operator: CanonicalOperator, domains: frozenset[str] = frozen
                 _check_target(target, call, {})
 
 
-def _check_size(block: Block) -> None:
-    """Raises PatternError where the formula is too long once every name stands for its line: names of names double it."""
+def _check_size(pattern: Pattern) -> None:
+    """Raises PatternError where the formula is too long once every sum and product is flat: names of names double it.
+
+    Of several results each way from one to another counts, so there every name is written out.
+    """
     sizes: dict[str, int] = {}
-    for assignment in block:
+    for assignment in pattern.match:
         terms = list(walk(assignment.term))
-        size = len(terms) + sum(sizes.get(t.name, 0) for t in terms if isinstance(t, Variable))
+        items = terms if len(pattern.results) > 1 else [item for term in terms if _is_joined(term) for item in children(term)]
+        size = len(terms) + sum(sizes.get(t.name, 0) for t in items if isinstance(t, Variable))
         if size > _LONGEST_FORMULA:
             raise PatternError(
                 f"the formula has more than {_LONGEST_FORMULA} terms when every name is written out",
@@ -83,6 +94,11 @@ def _check_size(block: Block) -> None:
                 hint="split the pattern in two, of which one finds what the other made",
             )
         sizes.update(dict.fromkeys(assignment.names, size))
+
+
+def _is_joined(term: Term) -> bool:
+    """Whether matching opens the names inside: they are items of a sum or product, or alternatives of one."""
+    return isinstance(term, Chain | Either) or (isinstance(term, Apply) and any(o.name in _JOINED for o in term.operators))
 
 
 def _check_named_operators(sentence: Expression) -> None:

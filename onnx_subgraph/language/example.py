@@ -1,6 +1,7 @@
 """The `example` of a pattern: what its free values look like in the models that prove it.
 
-`float32[2, 8]`, `float32[8] constant`, `int64[2] in [0, 10]`, or a value given outright: `1e-5`, `[1, 2]`, `tanh`.
+`float32[2, 8]`, `float32[8] constant`, `int64[2] in [0, 10]`, or a value given outright: `1e-5`, `[1, 2]`, `tanh`. Values that
+look alike stand in one key: `scale, shift: float32[8]`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.pattern import Example
-from onnx_subgraph.language.source import Data, Items, Scalar
+from onnx_subgraph.language.source import Data, Fields, Items, Scalar
 from onnx_subgraph.language.term import Static
 from onnx_subgraph.language.vocabulary import DTYPES
 
@@ -19,6 +20,17 @@ USAGE = 'write `"float32[2, 8]"`, with `constant` or `in [-1, 1]` after it, or a
 _TENSOR = re.compile(r"\s*(\w+)\s*\[([^\]]*)\](.*)", re.DOTALL)
 _RANGE = re.compile(r"\bin\s*\[([^,\]]*),([^,\]]*)\]")
 _MAX_ELEMENTS = 10_000_000
+
+
+def each_example(data: Fields) -> Fields:
+    """The same examples, each name with a key of its own. Raises PatternError, with the place, where a name is given twice."""
+    found: dict[str, tuple[Scalar, Data]] = {}
+    for key, value in data.entries:
+        for name in key.text.split(","):
+            if name.strip() in found:
+                raise PatternError(f"`{name.strip()}` has an example already", span=key.span, hint="leave one of the two out")
+            found[name.strip()] = Scalar(name.strip(), key.style, key.span), value
+    return Fields(tuple(found.values()), data.span)
 
 
 def read_example(name: str, data: Data) -> Example:

@@ -151,13 +151,14 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
 
 
 def _told_apart(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[_File]]:
-    """The patterns, the files of canonical operators, whose formulas are patterns, too, and those of lowerings."""
+    """The patterns, those of files that hold several included, the files of canonical operators, and those of lowerings."""
     formulas: list[_File] = []
     operators: list[_File] = []
     lowerings: list[_File] = []
     for path, fields in files:
         if fields.get("operator") is not None:
             operators.append((path, fields))
+        if fields.get("operator") is not None or fields.get("each") is not None:
             formulas += [(path, one) for one in formulas_of(fields)]
         else:
             (formulas if fields.get("lowers") is None else lowerings).append((path, fields))

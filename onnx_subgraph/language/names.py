@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
+from onnx_subgraph.language.example import each_example
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.optional import is_optional
 from onnx_subgraph.language.pattern import Pattern
@@ -222,7 +223,7 @@ def _check_example(pattern: Pattern, fields: Fields, names: Bound) -> None:
     known = {*values, *statics, *names.axes}
     example = fields.get("example")
     for name, given in pattern.example.items():
-        key = example.key(name) if isinstance(example, Fields) else None
+        key = each_example(example).key(name) if isinstance(example, Fields) else None
         span = None if key is None else key.span
         if name not in known:
             raise PatternError(f"`{name}` is not a free value of `match`", span=span, hint=spelling.hint(name, known))

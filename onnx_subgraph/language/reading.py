@@ -15,7 +15,7 @@ from types import MappingProxyType
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import names, spelling
 from onnx_subgraph.language.bodies import read_bodies
-from onnx_subgraph.language.example import read_example
+from onnx_subgraph.language.example import each_example, read_example
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.formerly import read_formerly
 from onnx_subgraph.language.formulas import formulas_for
@@ -76,8 +76,8 @@ def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = Ma
         assumes=_assumes(fields.get("assumes")),
         mixed_precision=_flag(fields.get("mixed-precision")),
         shares=_shares(fields.get("shares"), match),
-        keeps=_cases(fields.get("keeps"), "keeps"),
-        fuses=_cases(fields.get("fuses"), "fuses"),
+        keeps=read_cases(fields.get("keeps"), "keeps"),
+        fuses=read_cases(fields.get("fuses"), "fuses"),
         file=str(path),
         order=order,
         formerly=read_formerly(fields, identity),
@@ -118,8 +118,8 @@ def _without_formula(fields: Fields, path: Path, order: int) -> Pattern:
         let=(),
         replace={},
         example={},
-        keeps=_cases(fields.get("keeps"), "keeps"),
-        fuses=_cases(fields.get("fuses"), "fuses"),
+        keeps=read_cases(fields.get("keeps"), "keeps"),
+        fuses=read_cases(fields.get("fuses"), "fuses"),
         file=str(path),
         order=order,
         formerly=read_formerly(fields, identity),
@@ -233,7 +233,7 @@ def _example(data: Data | None) -> dict[str, Example]:
         return {}
     if not isinstance(data, Fields):
         raise PatternError("`example` is not a mapping", span=data.span, hint='write `example: {x: "float32[2, 8]"}`')
-    return {key.text: read_example(key.text, value) for key, value in data.entries}
+    return {key.text: read_example(key.text, value) for key, value in each_example(data).entries}
 
 
 def _assumes(data: Data | None) -> frozenset[str]:
@@ -262,7 +262,8 @@ def _shares(data: Data | None, match: Block) -> frozenset[str]:
     return frozenset(found)
 
 
-def _cases(data: Data | None, key: str) -> tuple[Case, ...]:
+def read_cases(data: Data | None, key: str) -> tuple[Case, ...]:
+    """The models under `fuses` or `keeps`, which `key` names. Raises PatternError, with the place."""
     if data is None:
         return ()
     usage = "write a list of `- why: …` with `model: |` and below it an ONNX text model"

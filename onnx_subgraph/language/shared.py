@@ -1,4 +1,4 @@
-"""The formulas of a canonical operator: patterns that stand together in its file, and share what they have in common.
+"""Formulas that share: patterns that stand together in the file of a canonical operator or in one of their own.
 
 Each formula is made the keys of a pattern file, which is then read as any other is. A line of its own stands in place of the
 shared one that assigns the same name; of the shared lines it has the last, and those that this one and its own lead to. What only
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language.example import each_example
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
 
-SHARED_KEYS = ("match", "where", "let", "raises", "example", "assumes", "mixed-precision", "shares")
+SHARED_KEYS = ("match", "where", "let", "raises", "replace", "example", "assumes", "mixed-precision", "shares")
 """The keys that formulas may share."""
 _BLOCKS = ("match", "let", "raises")
 _NAME = re.compile(r"(?<![\w.])[a-z_]\w*(?!\w|\s*\()")
@@ -35,8 +36,8 @@ class _Line:
 
 
 def formulas_of(fields: Fields) -> tuple[Fields, ...]:
-    """The formulas in an operator's file, each as the keys of a pattern. Raises PatternError, with the place."""
-    data = fields.get("formulas")
+    """The formulas in an operator's file, or under `each`, each as the keys of a pattern. Raises PatternError, with the place."""
+    data = fields if fields.get("each") is not None else fields.get("formulas")
     if data is None:
         return ()
     common, each = (data, data.get("each")) if isinstance(data, Fields) else (Fields((), data.span), data)
@@ -83,7 +84,14 @@ def _named(fields: Fields) -> frozenset[str]:
     """Every name that a formula binds or assigns."""
     match = fields.get("match")
     bound = set(_NAME.findall(match.text)) if isinstance(match, Scalar) else set()
-    return frozenset(bound.union(*(line.assigned for key in ("let", "raises") for line in _lines(fields.get(key)))))
+    blocks = (fields.get("let"), fields.get("raises"), *_targets(fields).values())
+    return frozenset(bound.union(*(line.assigned for block in blocks for line in _lines(block))))
+
+
+def _targets(fields: Fields) -> dict[str, Data]:
+    """What stands under `replace`, by target."""
+    data = fields.get("replace")
+    return {key.text: block for key, block in data.entries} if isinstance(data, Fields) else {}
 
 
 def _whole(own: Fields, common: Fields, others: frozenset[str]) -> Fields:
@@ -92,17 +100,26 @@ def _whole(own: Fields, common: Fields, others: frozenset[str]) -> Fields:
     match, raises = (
         _merged(blocks[key], lines := _lines(common.get(key)), lines[-1].assigned if lines else ()) for key in ("match", "raises")
     )
+    targets = {**_targets(common), **_targets(own)}
+    replaced = {
+        t: _merged(_lines(_targets(own).get(t)), lines := _lines(_targets(common).get(t)), lines[-1].assigned if lines else ())
+        for t in targets
+    }
+    read = [line for lines in (raises, *replaced.values()) for line in lines]
     where = [sentence for fields in (common, own) for sentence in _items(fields.get("where"))]
     asked = {name for s in where if isinstance(s, Scalar) for name in _read(s.text)}
-    let = _merged(blocks["let"], _lines(common.get("let")), asked.union(*(line.read for line in raises)))
+    let = _merged(blocks["let"], _lines(common.get("let")), asked.union(*(line.read for line in read)))
     bound = {name for line in match for name in _NAME.findall(line.text)}
-    given = bound.union(*(line.assigned for line in (*let, *raises)))
-    wanted = asked.union(*(line.read for line in (*let, *raises)))
+    given = bound.union(*(line.assigned for line in (*let, *read)))
+    wanted = asked.union(*(line.read for line in (*let, *read)))
     place = own.span.line, own.span.column
     absent = [_Line(f"{name} = None", (place,), frozenset({name}), frozenset()) for name in sorted((wanted & others) - given)]
-    whole: dict[str, Data] = {key.text: data for key, data in common.entries if key.text != "each"}
-    whole |= {key.text: data for key, data in own.entries}
+    whole: dict[str, Data] = {key.text: data for key, data in common.entries if key.text not in ("each", "let")}
+    whole |= {key.text: data for key, data in own.entries if key.text != "let"}
     whole |= {key: _block(lines, own, common) for key, lines in (("match", match), ("raises", raises)) if lines}
+    if targets:
+        names = (Scalar(target, "", data.span) for target, data in targets.items())
+        whole["replace"] = Fields(tuple((name, _block(replaced[name.text], own, common)) for name in names), own.span)
     if absent or let:
         whole["let"] = _block((*absent, *let), own, common)
     if where:
@@ -121,9 +138,9 @@ def _items(data: Data | None) -> tuple[Data, ...]:
 
 def _examples(common: Data | None, own: Data | None, free: Collection[str], formula: Fields) -> Fields:
     """The examples of the free values that a formula has, its own before the shared ones."""
-    given = own.entries if isinstance(own, Fields) else ()
+    given = each_example(own).entries if isinstance(own, Fields) else ()
     named = {key.text for key, _ in given}
-    shared = common.entries if isinstance(common, Fields) else ()
+    shared = each_example(common).entries if isinstance(common, Fields) else ()
     return Fields((*given, *((k, d) for k, d in shared if k.text in free and k.text not in named)), formula.span)
 
 

@@ -30,6 +30,7 @@ from onnx_subgraph.matching.normal import (
     Sum,
     children,
     is_empty,
+    walk,
 )
 from onnx_subgraph.matching.rearrangement import LONGEST
 
@@ -94,24 +95,31 @@ def choose(root: Normal, counts: Count) -> Start:
 
 def needs(root: Normal) -> tuple[frozenset[Identity], ...]:
     """Sets of operators of each of which every match holds one: a graph that has none of one set costs nothing to `choose`."""
-    if isinstance(root, Choice):
-        each = [needs(alternative) for alternative in root.alternatives]
-        if prod(map(len, each)) > MOST_NEEDS:
-            return ()
-        return tuple(dict.fromkeys(frozenset().union(*one_of_each) for one_of_each in product(*each)))
-    level = _level(root) if isinstance(root, Operation) else None
-    below = (need for child in children(root) if not _is_free(child) for need in needs(child))
-    return tuple(dict.fromkeys((*(() if level is None else (level.operators,)), *below)))
+    known: dict[int, tuple[frozenset[Identity], ...]] = {}  # formulas share their parts
+    for term in reversed(list(walk(root))):
+        if isinstance(term, Choice):
+            each = [known[id(alternative)] for alternative in term.alternatives]
+            ways = product(*each) if prod(map(len, each)) <= MOST_NEEDS else ()
+            known[id(term)] = tuple(dict.fromkeys(frozenset().union(*one_of_each) for one_of_each in ways))
+            continue
+        level = _level(term) if isinstance(term, Operation) else None
+        below = (need for child in children(term) if not _is_free(child) for need in known[id(child)])
+        known[id(term)] = tuple(dict.fromkeys((*(() if level is None else (level.operators,)), *below)))
+    return known[id(root)]
 
 
 def lacking(root: Normal, counts: Count) -> frozenset[Identity]:
     """The operators one of which every match holds, where the graph has none of them; empty where it may hold a match."""
-    if isinstance(root, Choice):
-        each = [lacking(alternative, counts) for alternative in root.alternatives]
-        return frozenset().union(*each) if all(each) else frozenset()
-    if isinstance(root, Operation) and (level := _level(root)) is not None and not counts(level.operators):
-        return root.operators
-    return next((missing for child in children(root) if (missing := lacking(child, counts))), frozenset())
+    known: dict[int, frozenset[Identity]] = {}
+    for term in reversed(list(walk(root))):
+        below = [known[id(child)] for child in children(term)]
+        if isinstance(term, Choice):
+            known[id(term)] = frozenset().union(*below) if all(below) else frozenset()
+        elif isinstance(term, Operation) and (level := _level(term)) is not None and not counts(level.operators):
+            known[id(term)] = term.operators
+        else:
+            known[id(term)] = next(filter(None, below), frozenset())
+    return known[id(root)]
 
 
 def paths_to(root: Normal, name: str) -> Iterator[tuple[Level, ...]]:

@@ -176,10 +176,17 @@ def children(normal: Normal) -> tuple[Normal, ...]:
 
 
 def walk(normal: Normal) -> Iterator[Normal]:
-    """`normal` and everything inside it, parents first."""
-    yield normal
-    for child in children(normal):
-        yield from walk(child)
+    """`normal` and everything inside it, parents first; what several parts share comes once."""
+    found: dict[int, Normal] = {}
+
+    def visit(term: Normal) -> None:
+        if id(term) not in found:
+            for child in children(term):
+                visit(child)
+            found[id(term)] = term
+
+    visit(normal)
+    return reversed(found.values())
 
 
 def is_empty(term: Normal) -> bool:

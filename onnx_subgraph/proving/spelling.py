@@ -7,9 +7,9 @@ alternatives that can occur together, each storage, each opset in which the oper
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, cycle
+from itertools import combinations, cycle, product
 
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Pattern
@@ -18,6 +18,8 @@ from onnx_subgraph.matching.synonyms import written
 OPSETS = (18, 13, 11, 23, 17)
 LATEST = 24
 """Where an operator does not exist at the opset asked for: the latest that the current releases of onnxruntime run."""
+MOST_WAYS = 32
+"""How many ways to one line of a formula are looked at."""
 STORAGES = ("initializer", "constant node", "rank one")
 
 
@@ -78,10 +80,19 @@ class Spelling:
         return ", ".join(text for text, so in said.items() if so)
 
 
-def spellings(pattern: Pattern) -> Iterator[Spelling]:
+Excludes = Callable[[Mapping[int, int]], bool]
+"""Whether these alternatives can't all be in one model."""
+
+
+def nothing(chosen: Mapping[int, int]) -> bool:
+    """`Excludes`, where nothing is known of the models."""
+    return False
+
+
+def spellings(pattern: Pattern, excludes: Excludes = nothing) -> Iterator[Spelling]:
     """Spellings of the pattern's formula, plain ones first; last those for alternatives that did not occur together before."""
     opsets, storages, dtypes = cycle(OPSETS), cycle(STORAGES), cycle(("float32", "float32", "float16", "float64"))
-    apart = covering(pattern, together=1)
+    apart = covering(pattern, together=1, excludes=excludes)
     for number, chosen in enumerate(apart):
         for seed in range(3) if number == 0 else (number % 3,):
             yield Spelling(chosen, seed, next(opsets), next(dtypes), next(storages), symbolic=seed == 1)
@@ -95,13 +106,13 @@ def spellings(pattern: Pattern) -> Iterator[Spelling]:
             yield Spelling(chosen, other_axis=True)
             if pattern.mixed_precision:
                 yield Spelling(chosen, mixed=True, returned=False)
-    for number, chosen in enumerate(covering(pattern, together=2, made=apart)):
+    for number, chosen in enumerate(covering(pattern, together=2, made=apart, excludes=excludes)):
         yield Spelling(chosen, number % 3, next(opsets), storage=next(storages), symbolic=number % 2 == 1)
 
 
-def base_spellings(pattern: Pattern) -> Iterator[Spelling]:
+def base_spellings(pattern: Pattern, excludes: Excludes = nothing) -> Iterator[Spelling]:
     """Plain spellings in which each alternative occurs: what mutants are made from."""
-    for chosen in covering(pattern, together=1):
+    for chosen in covering(pattern, together=1, excludes=excludes):
         yield Spelling(chosen)
 
 
@@ -121,28 +132,36 @@ def points(pattern: Pattern) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def covering(pattern: Pattern, together: int, made: Sequence[Mapping[int, int]] = ()) -> list[Mapping[int, int]]:
+def covering(
+    pattern: Pattern, together: int, made: Sequence[Mapping[int, int]] = (), excludes: Excludes = nothing
+) -> list[Mapping[int, int]]:
     """Choices in which any `together` alternatives occur that can occur at once and do not in those `made`; plain ones first.
 
     A covering array, filled greedily: few models in place of the product of all alternatives, and a mistake that two alternatives
-    make together is found all the same. An alternative inside another one is reached by choosing that one, too.
+    make together is found all the same. An alternative inside another one is reached by choosing that one, too. Where a model
+    excludes what was chosen, its first alternatives are chosen alone.
     """
     counts = {point: len(alternatives) for point, alternatives in points(pattern).items()}
     outer = _outer(pattern)
     first = dict.fromkeys(counts, 0)
     alike = _alike(pattern)
     single = [
-        {**outer[point], **dict.fromkeys(alike.get(point, (point,)), index)}
+        sorted(
+            ({**way, **dict.fromkeys(alike.get(point, (point,)), index)} for way in outer[point]),
+            key=lambda chosen: excludes({**first, **chosen}),
+        )
         for point, count in counts.items()
         for index in range(count)
     ]
-    several = map(_joined, combinations(single, together))
+    several = (next(filter(None, map(_joined, product(*ways))), None) for ways in combinations(single, together))
     found: list[Mapping[int, int]] = [] if made else [first]
     wanted = [w for w in several if w is not None and not any(w.items() <= row.items() for row in (*made, *found))]
     while wanted:
         chosen = wanted[0]
         for more in wanted[1:]:
             chosen = _joined((chosen, more)) or chosen
+        if len(chosen) > len(wanted[0]) and excludes({**first, **chosen}):
+            chosen = wanted[0]
         found.append({**first, **chosen})
         wanted = [w for w in wanted if not w.items() <= chosen.items()]
     return found
@@ -163,29 +182,34 @@ def _joined(choices: Iterable[Mapping[int, int]]) -> dict[int, int] | None:
     return joined
 
 
-def _outer(pattern: Pattern) -> dict[int, dict[int, int]]:
-    """For each point, what must be chosen elsewhere so that the formula uses it at all."""
+def _outer(pattern: Pattern) -> dict[int, list[dict[int, int]]]:
+    """For each point, what must be chosen elsewhere so that the formula uses it at all: one or more ways, the least first."""
     counts = {point: len(alternatives) for point, alternatives in points(pattern).items()}
-    needed: dict[int, dict[int, int]] = {}
+    needed: dict[int, list[dict[int, int]]] = {}
     lines: dict[str, list[dict[int, int]]] = {}
 
     def visit(term: syntax.Term, so_far: dict[int, int]) -> None:
         if id(term) in counts:
-            needed[id(term)] = so_far
+            needed.setdefault(id(term), []).append(so_far)
         if isinstance(term, syntax.Variable):
             lines.setdefault(term.name, []).append(so_far)
         for index, child in enumerate(syntax.children(term)):
             visit(child, {**so_far, id(term): index} if isinstance(term, syntax.Either) else so_far)
 
     for line in reversed(pattern.match.assignments):
-        visit(line.term, _least([way for name in line.names for way in lines.get(name, ())], counts))
+        for way in _least([way for name in line.names for way in lines.get(name, ())], counts):
+            visit(line.term, way)
     return needed
 
 
-def _least(ways: list[dict[int, int]], counts: Mapping[int, int]) -> dict[int, int]:
+def _least(ways: list[dict[int, int]], counts: Mapping[int, int]) -> list[dict[int, int]]:
     """The least that must be chosen to reach a line in one of these ways: not what is reached whichever alternative is chosen."""
     for point, count in counts.items():
         for rest in [{p: i for p, i in way.items() if p != point} for way in ways if point in way]:
             if all({**rest, point: index} in ways for index in range(count)):
                 ways = [*ways, rest]
-    return min(ways, key=len, default={})
+    least: list[dict[int, int]] = []
+    for way in sorted(ways, key=lambda way: (len(way), sum(way.values()))):  # of those that are as long, the first alternatives
+        if not any(shorter.items() <= way.items() for shorter in least):
+            least.append(way)
+    return least[:MOST_WAYS] or [{}]

@@ -172,3 +172,11 @@ def test_files_are_parsed_again_where_they_changed(tmp_path: Path, monkeypatch: 
 
 def test_files_that_stay_are_parsed_once() -> None:
     assert all(a is b for a, b in zip(load_patterns().patterns, load_patterns().patterns, strict=True))
+
+
+def test_examples_that_look_alike_share_a_key() -> None:
+    text = "id: gate\nsummary: A gate\nmatch: y = a * Sigmoid(b) + c\n"
+    whole = parse_pattern(text + 'example: {"a, b": "float32[2]", c: "float32[1] constant"}', "group/gate.yaml")
+    assert {name: str(given.shape) for name, given in whole.example.items()} == {"a": "(2,)", "b": "(2,)", "c": "(1,)"}
+    with pytest.raises(PatternError, match="`b` has an example already"):
+        parse_pattern(text + 'example: {"a, b": "float32[2]", "b, c": "float32[1]"}', "group/gate.yaml")

@@ -237,3 +237,56 @@ def test_a_mistake_in_a_shared_line_is_shown_at_its_place(tmp_path: Path) -> Non
 def test_a_mistake_in_shared_formulas_is_an_error(written: str, instead: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(PatternError, match=says):
         several(tmp_path, SEVERAL.replace(written, instead))
+
+
+ALIKE = """\
+match: |
+  inner = Exp(x)
+  y = inner + k
+let: double = 2 * k
+replace:
+  standard: |
+    twice = Mul(inner, inner)
+    y = Add(twice, k)
+  onnxruntime: y = Sum(x, k)
+example: {x: "float32[2]", k: 1.5, z: "float32[2]"}
+each:
+  - id: alike-sum
+    summary: A sum
+    where: double > 0
+    replace: {standard: "twice = Mul(x, x)"}
+  - id: alike-product
+    summary: A product
+    match: y = inner * z
+    replace: {standard: "y = Mul(x, z)", onnxruntime: "y = Max(x, z)"}
+"""
+
+
+def test_patterns_without_an_operator_share_a_file(tmp_path: Path) -> None:
+    """What a pattern replaces is shared line by line for each target; what nothing reads is left out."""
+    (tmp_path / "alike.yaml").write_text(ALIKE, encoding="utf-8")
+    library = load_patterns([tmp_path], built_in=False)
+    plain, other = library.patterns
+    assert [(p.id, str(p.match).splitlines()) for p in (plain, other)] == [
+        ("alike-sum", ["inner = Exp(x)", "y = inner + k"]),
+        ("alike-product", ["inner = Exp(x)", "y = inner * z"]),
+    ]
+    assert {target: str(block) for target, block in plain.replace.items()} == {
+        "standard": "twice = Mul(x, x)\ny = Add(twice, k)",
+        "onnxruntime": "y = Sum(x, k)",
+    }
+    assert {target: str(block) for target, block in other.replace.items()} == {
+        "standard": "y = Mul(x, z)",
+        "onnxruntime": "y = Max(x, z)",
+    }
+    assert ([name for name, _ in plain.let], other.let) == (["double"], ())
+    assert (set(plain.example), set(other.example), library.operators) == ({"x", "k"}, {"x", "z"}, {})
+    assert [(h.id, h.targets) for h in headers([tmp_path], built_in=False)] == [(p.id, p.targets) for p in (plain, other)]
+    text = source_of(tmp_path / "alike.yaml", "alike-sum")
+    again = parse_pattern(text, "group/alike_sum.yaml")
+    assert (again.match, again.replace) == (plain.match, plain.replace)
+    for wrong, says in (("double > 0", "`duble`"), ("id: alike-product", "taken"), ("let:", "`lot` is not shared")):
+        instead = {"double > 0": "duble > 0", "id: alike-product": "id: alike-sum", "let:": "lot:"}[wrong]
+        (tmp_path / "alike.yaml").write_text(ALIKE.replace(wrong, instead), encoding="utf-8")
+        with pytest.raises(PatternError, match=says):
+            load_patterns([tmp_path], built_in=False)

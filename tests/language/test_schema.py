@@ -34,7 +34,7 @@ def validate(content: Any) -> None:
 
 def test_the_schema_has_the_keys_of_the_reader() -> None:
     properties = SCHEMA["properties"]
-    assert tuple(properties) == reading.KEYS
+    assert tuple(properties) == (*reading.KEYS, "each")
     assert set(properties["replace"]["properties"]) == {*WRITTEN, "function"}
     assert tuple(properties["grow"]["properties"]) == grow.KEYS
     assert SCHEMA["$defs"]["assumption"]["enum"] == list(reading.ASSUMPTIONS)

@@ -124,3 +124,12 @@ def test_the_report_names_a_pattern_that_gave_up() -> None:
     (skip,) = fused.skips
     assert (skip.pattern, skip.reason) == ("probe", f"the search here was given up after {MOST_STEPS} steps")
     assert "two patterns" in skip.change
+
+
+def test_a_line_that_several_alternatives_read_costs_as_much_as_one() -> None:
+    """Written out, this formula has 3 ** 40 terms."""
+    lines = ["a0 = Erf(x)", *(f"a{i + 1} = Exp(a{i}) | Tanh(a{i}) | Sin(a{i})" for i in range(40)), "y = Relu(a40)"]
+    probe = pattern("\n".join(lines), "y = Gelu(x)", example='{x: "float32[2, 8]"}')
+    text = "b0 = Erf(x) " + "".join(f"b{i + 1} = {('Exp', 'Tanh', 'Sin')[i % 3]}(b{i}) " for i in range(40))
+    assert matches(probe, model(f"{text} y = Relu(b40)")) == 1
+    assert matches(probe, model(f"{text} z = Cos(b40) y = Relu(z)")) == 0

@@ -134,7 +134,7 @@ def test_of_several_forms_the_one_that_moves_less_is_written(target: str, heads:
     text = FORMS.replace("HEADS", heads)
     text = text if heads is FLAT else text.replace("float[2, 6, 32]", "float[2, 4, 6, 8]")
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
-    options = Options(target=target, only=("multi-head-attention-heads",), opset="keep", prefer="fusion")
+    options = Options(target=target, only=("multi-head-attention",), opset="keep", prefer="fusion")
     result = fuse(tmp_path / "m.onnx", tmp_path / "fused.onnx", LIBRARY, options)
     assert len(result.rewrites) == 1 and not result.undone
     nodes = Counter(node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node)
@@ -159,7 +159,7 @@ TWO_MASKS = """
 def test_what_two_masks_drop_weighs_nothing_beside_what_one_drops(target: str, tmp_path: Path) -> None:
     """A row in which each place is dropped by one mask or by both, as of a window that lies in the padding."""
     onnx.save(onnx.parser.parse_model(TWO_MASKS), tmp_path / "m.onnx")
-    options = Options(target=target, only=("multi-head-attention-heads",))
+    options = Options(target=target, only=("multi-head-attention",))
     result = fuse(tmp_path / "m.onnx", tmp_path / "fused.onnx", LIBRARY, options)
     assert len(result.rewrites) == 1 and not result.undone
     rng = np.random.default_rng(0)

@@ -223,6 +223,6 @@ def test_sizes_that_only_the_fused_operator_refuses_are_not_the_only_ones_that_a
     }
     """
     model = write(tmp_path / "m.onnx", text)
-    only = ("multi-head-attention-heads",)
+    only = ("multi-head-attention",)
     result = fuse(model, None, load_patterns(), Options(only=only, dry_run=True, target="standard", prefer="fusion"))
     assert [rewrite.op for rewrite in result.rewrites] == ["Attention"], [sentence(one) for one in result.undone]
