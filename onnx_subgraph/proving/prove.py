@@ -27,7 +27,7 @@ from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, diffe
 from onnx_subgraph.proving.coverage import Coverage
 from onnx_subgraph.proving.given import given
 from onnx_subgraph.proving.instance import Instance, build
-from onnx_subgraph.proving.missing import why_not_found
+from onnx_subgraph.proving.missing import excluded_from, why_not_found
 from onnx_subgraph.proving.mutants import Mutant, mutants
 from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError, base_spellings, spellings
 from onnx_subgraph.rewriting.apply import apply
@@ -105,12 +105,12 @@ class _Proof:
 
     def instances(self) -> None:
         """Try every instance that the formula has, and the mutants of the plain ones."""
-        for spelling in spellings(self.pattern, self.excludes):
+        for spelling in spellings(self.pattern, excluded_from(self.pattern)):
             for target, opset in self.instance(spelling, self.pattern.targets).items():
                 if opset > spelling.opset:  # the replacement needs a later opset than this one
                     self.instance(replace(spelling, opset=opset), (target,))
         tried: set[str] = set()
-        for spelling in base_spellings(self.pattern, self.excludes):
+        for spelling in base_spellings(self.pattern, excluded_from(self.pattern)):
             instance = self.build(spelling)
             new = [m for m in (mutants(instance) if instance is not None else ()) if m.kind not in tried]
             for mutant in new:
@@ -123,14 +123,6 @@ class _Proof:
         self.tell(f"{self.cases} model{'' if self.cases == 1 else 's'}")
 
     # Instances
-
-    def excludes(self, chosen: Mapping[int, int]) -> bool:
-        """Whether no model has these alternatives."""
-        try:
-            build(self.pattern, Spelling(chosen, opset=LATEST))
-        except UnbuildableError:
-            return True
-        return False
 
     def build(self, spelling: Spelling) -> Instance | None:
         """The instance in this spelling, at the latest opset where an operator does not exist at the one asked for."""
