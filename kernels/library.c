@@ -28,6 +28,8 @@ const Kind *const kinds[] = {
     &SOFTMAX, &GELU_OF,   &FAST_GELU_OF, &SWISH_OF, &ROTARY,         NULL,
 };
 
+_Static_assert(sizeof kinds / sizeof *kinds <= MOST_KINDS + 1, "MOST_KINDS is too small");
+
 /* An operator, compiled for one instruction set, as onnxruntime sees it. */
 typedef struct {
     OrtCustomOp op; /* first: onnxruntime gives back a pointer to it */

@@ -6,8 +6,6 @@
 #include "activate.h"
 #include "tile.h"
 
-enum { FEW = 4 };
-
 static void pack(const float *w, int64_t depth, int64_t columns, int64_t panel, float *packed) {
     const int64_t first = panel * PANEL, count = columns - first < PANEL ? columns - first : PANEL;
     for (int64_t k = 0; k < depth; k++, packed += PANEL) {
@@ -61,20 +59,6 @@ INLINE int64_t depth_of_part(int64_t left) {
     return parts ? (left + parts - 1) / parts : 0;
 }
 
-/* Few rows are bound by memory: the weights are read once, in the order in which they stand. */
-static void linear_few(const Linear *l, int64_t row, int count, int64_t panel, int64_t panel_end) {
-    float rows[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
-    for (int64_t p = panel; p < panel_end; p++) {
-        int64_t k = 0;
-        do { /* once where the depth is 0 */
-            const int64_t depth = depth_of_part(l->depth - k);
-            copy_rows(l, row, count, k, depth, rows);
-            step(l, row, count, rows, p, k, depth, l->packed + (p * l->depth + k + DEPTH) * PANEL);
-            k += depth;
-        } while (k < l->depth);
-    }
-}
-
 /* What is read after the last row has passed the panels: the next part of the depth, or the panels behind these. */
 INLINE const float *upcoming(const Linear *l, int64_t panel, int64_t panel_end, int64_t k) {
     return l->packed + (k < l->depth ? panel * l->depth + k : panel_end * l->depth) * PANEL;
@@ -83,12 +67,8 @@ INLINE const float *upcoming(const Linear *l, int64_t panel, int64_t panel_end, 
 /* The panels stay in L2 while all rows pass by: the caller gives as many as fit. */
 static void linear(const Linear *l, int64_t row_begin, int64_t row_end, int64_t panel, int64_t panel_end) {
     float rows[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
-    if (row_end - row_begin <= FEW) {
-        linear_few(l, row_begin, (int)(row_end - row_begin), panel, panel_end);
-        return;
-    }
     int64_t k = 0;
-    do {
+    do { /* once where the depth is 0 */
         const int64_t depth = depth_of_part(l->depth - k);
         for (int64_t row = row_begin; row < row_end;) {
             const int count = tile_rows(row_end - row);

@@ -48,6 +48,16 @@ def test_an_installed_wheel_lists_the_same_patterns(wheel: Path, tmp_path: Path)
     assert ids.split() == sorted(header.id for header in headers())
 
 
+def test_an_installed_wheel_finds_the_sources_of_the_kernels(wheel: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]);"
+        "from onnx_subgraph.kernels.build import source_folder; print(source_folder())"
+    )
+    command = [sys.executable, "-P", "-c", code, str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert Path(done.stdout.strip()) == wheel / "onnx_subgraph" / "kernels" / "source"
+
+
 def test_the_package_says_its_license_and_command(wheel: Path) -> None:
     (info,) = wheel.glob("*.dist-info")
     assert "License-Expression: Apache-2.0" in (info / "METADATA").read_text(encoding="utf-8")
