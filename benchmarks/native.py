@@ -43,7 +43,8 @@ PREFACE = """\
 Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} on {processor}, {threads}. Each number is a
 model's time over the original's, both run by onnxruntime with all its optimisations, in turn: of medians, with the least and most
 in five parts of the run. *onnxruntime* is `fuse`; *by definition* is `fuse --target native` without the library; the others are
-with it, held to that instruction set. *kernels* are the operators of ours that a model has.
+with it, held to that instruction set, while the original has all that the processor has. *kernels* are the operators of ours
+that a model has.
 """
 
 
