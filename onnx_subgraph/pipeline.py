@@ -26,13 +26,13 @@ from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.excerpt import operator_name
-from onnx_subgraph.rewriting.loadability import CPU, Loadability
+from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.marked import Marks, replace_marked
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, Undone, settle
-from onnx_subgraph.verification.memory import open_model
+from onnx_subgraph.verification.both_ways import both_ways
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.planting import planted
 from onnx_subgraph.verification.site import SiteCheck, check_sites
@@ -263,11 +263,7 @@ def _settled(
 
     def verdict(fused: Fused) -> Verdict:
         with clock.stage("verify"):
-            if library is None:
-                return reference.verdict(fused.model)
-            opened = partial(open_model, fused.model, model.resolve().parent, CPU, optimised=True, libraries=(library.path,))
-            way = f"the kernels for {library.used}"
-            return replace(reference.verdict(fused.model, also={way: opened}), strength="kernel", also=(way,))
+            return reference.verdict(fused.model) if library is None else both_ways(reference, fused.model, library)
 
     def check(fused: Fused, thorough: bool) -> list[SiteCheck]:
         with clock.stage("sites"):

@@ -182,6 +182,7 @@ def _receive(reader: Connection, process: Process) -> str | FuseResult | Failure
 
 def _work(task: Task, environment: dict[str, str], writer: Connection) -> None:
     """What a process does: fuse one model and send what came of it. environment: of the process that asks for it."""
+    os.environ.clear()  # of the process that it is forked from, which is older than the caller's
     os.environ.update(environment)
     try:
         signal.signal(signal.SIGTERM, break_off)

@@ -79,6 +79,6 @@ def distance(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
 def planted(output: np.ndarray) -> np.ndarray:
     """The output with an error that any judge must see: the first element that is a number is another one."""
     flat = output.reshape(-1).copy()
-    at = 0 if flat.dtype.kind in "OSU" else int(np.argmax(np.isfinite(flat)))
+    at = int(np.argmax(np.isfinite(flat.astype(np.float64))))
     flat[at] = not flat[at] if flat.dtype == np.bool_ else flat[at] + 1 + abs(flat[at])
     return flat.reshape(output.shape)

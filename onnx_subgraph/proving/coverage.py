@@ -100,5 +100,5 @@ class Coverage:
     def _why_not(self, target: str, notes: Mapping[str, int]) -> str:
         """The most frequent reason for which models were left out that no missing kernel explains."""
         reasons = Counter({o.reason: n for o, n in self._left[target].items() if not o.unloadable and o.opset is None})
-        reasons.update({note: count for note, count in notes.items() if note.startswith("not ")})
+        reasons.update(notes)
         return "".join(f": {reason}" for reason, _ in reasons.most_common(1))

@@ -111,6 +111,33 @@ def test_a_library_that_does_not_load_is_no_verdict(
     assert "missing.so" in ran.out + ran.err
 
 
+OWN = """
+operator: Doubled
+summary: Twice the absolute value
+source: a test
+inputs: {x: "[…]"}
+definition: y = 2 * Abs(x)
+native: float32
+formulas:
+  - id: doubled
+    summary: Twice the absolute value
+    match: y = 2 * Abs(x)
+    raises: y = onnx_subgraph.Doubled(x)
+    example: {x: "float32[2, 8]"}
+"""
+
+
+def test_what_the_library_lacks_is_not_said_to_run_by_a_kernel(library: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "doubled.yaml").write_text(OWN, encoding="utf-8")
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 8] x) => (float[N, 8] y) <float two = {2}> { a = Abs(x) y = Mul(a, two) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    ran = run("fuse", tmp_path / "m.onnx", "--patterns", tmp_path / "mine", "--target", "native", "--dry-run", "--json")
+    assert [fusion["op"] for fusion in ran.json["fusions"]] == ["onnx_subgraph.Doubled"]
+    assert ran.json["verification"]["verdict"] == "equivalent" and ran.json["verification"]["strength"] == "body"
+
+
 def test_a_session_loads_the_library_by_itself(library: Path, tmp_path: Path) -> None:
     model = tmp_path / "layer.onnx"
     onnx.save(onnx.parser.parse_model(LAYER), model)
