@@ -23,7 +23,7 @@ from onnx_subgraph.cli.streams import naming
 from onnx_subgraph.errors import OnnxSubgraphError
 
 COMMANDS = (
-    *("fuse", "list-patterns", "explain", "verify", "specialize", "test-patterns"),
+    *("fuse", "list-patterns", "explain", "verify", "bench", "specialize", "test-patterns"),
     *("partition", "inline", "run", "hook", "kernels"),
 )
 """In the order of the help text. A command lives in the module of its name, with `_` for `-`, as the function of that name."""

@@ -47,6 +47,14 @@ def input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(map(int, parts))
 
 
+def dimension_size(text: str) -> tuple[str, int]:
+    """A dimension's name and its size from `seq=128`. Raises click.BadParameter."""
+    name, equals, size = text.rpartition("=")
+    if not equals or not name or not size.isdecimal() or not int(size):
+        raise click.BadParameter(f"{text!r} is no NAME=SIZE; write for example seq=128")
+    return name, int(size)
+
+
 def feeds_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     """`path` as it is, where it can be an .npz file, which is a zip archive. Raises click.BadParameter."""
     import zipfile

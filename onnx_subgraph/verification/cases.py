@@ -9,24 +9,25 @@ What random operators give is drawn in one run of the original and fed from then
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fed import Fed, fed
-from onnx_subgraph.verification.feeds import Feeds, draw_feeds, elements_of, required_inputs, sizes_of
+from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
 from onnx_subgraph.verification.judge import Array, Bound, Noise, bound, flatten
 from onnx_subgraph.verification.memory import open_model
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.refusal import Refusals
+from onnx_subgraph.verification.search import first_that_runs, long_trials, trials
 from onnx_subgraph.verification.sessions import Failure, Session, open_session, run
 from onnx_subgraph.verification.showing import showings
-from onnx_subgraph.verification.sizes import Sizes, assignments, baked, fixed_by, symbols
+from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by
 
 DRAWS = 2
 """Runs with noise inside, for each case; one where the model is slow. The run with optimisation on is one more."""
@@ -36,12 +37,8 @@ SECONDS = 5.0
 """What the runs of one provider may take together, by the first run's time, before draws, then cases are left out."""
 PATIENCE = 1.0
 """A model whose run takes less than these seconds is run at two sizes in any case."""
-SEARCH_SECONDS = 60.0
-"""How long sizes are tried before the search is given up."""
 LARGER = (512, 2048, 8192)
 """Lengths that are tried where no output shows anything: a piece of sound that is shorter than a window is silence."""
-MOST_ELEMENTS = 1 << 20
-"""Of an input of such a length."""
 
 
 @dataclass(slots=True)
@@ -124,8 +121,7 @@ class Drawing:
         """Cases of two sizes, if it can be; of such a length, if one is given."""
         inputs = required_inputs(self.model)
         refusals = Refusals(self.model, frozenset(fixed_by(inputs, shapes)))
-        trials = refusals.guided(self._trials(inputs, shapes, False, length))
-        first, seconds = self._first_that_runs(session, trials, refusals, seed, {})
+        first, seconds = self._found(session, refusals, self._trials(shapes, FIRST, length), seed)
         if isinstance(first, Failure):
             return first
         self.seconds = seconds
@@ -140,8 +136,8 @@ class Drawing:
         if affordable < 4:
             self.remarks.append(f"{max(1, affordable)} of 4 sets of feeds were run, because one run takes {seconds:.1f} s")
         if affordable >= 2:
-            trials = refusals.guided(self._trials(inputs, shapes, True, length))
-            other, _ = self._first_that_runs(session, trials, refusals, seed + 1, first.sizes)
+            trials = self._trials(shapes, SECOND, length - length // 4)
+            other, _ = self._found(session, refusals, trials, seed + 1, other_than=first.sizes, seconds=SECONDS / 2)
             if not isinstance(other, Failure):
                 cases.append(other)
         for sizes, at in [(case.sizes, (case.seed or 0) + 2) for case in cases]:
@@ -152,53 +148,14 @@ class Drawing:
                     cases.append(Case(dict(sizes), at, feeds, outputs))
         return cases
 
-    def _trials(
-        self, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], second: bool, length: int
-    ) -> Iterator[Sizes]:
-        roles, start = symbols(inputs), next(assignments(inputs, shapes, second))
-        fixed = {name for value in inputs if value.name in shapes for name in symbols([value])}
-        free = [name for name in roles if name not in fixed]
-        if length:
-            size = length - length // 4 if second else length
-            for name in (name for name in free if roles[name] != "batch"):
-                if all(elements_of(value, start | {name: size}) <= MOST_ELEMENTS for value in inputs):
-                    yield start | {name: size}
-            return
-        yield from assignments(inputs, shapes, second)
-        # then the sizes that the model's own constants name, for one dimension and for all but the batch
-        for size in baked(self.model):
-            yield {name: (size if name in free and roles[name] != "batch" else start[name]) for name in start}
-            for name in free:
-                yield start | {name: size}
+    def _trials(self, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:
+        return long_trials(self.model, shapes, likely, length) if length else trials(self.model, shapes, likely)
 
-    def _first_that_runs(
-        self, session: Session, trials: Iterator[Sizes], refusals: Refusals, seed: int, other_than: Sizes
+    def _found(
+        self, session: Session, refusals: Refusals, trials: Iterator[Sizes], seed: int, **search: Any
     ) -> tuple[Case | Failure, float]:
-        said = ""
-        tried: list[Sizes] = []
-        begun = time.monotonic()
-        for sizes in itertools.islice(trials, 120):
-            if sizes in tried or (other_than and sizes == other_than):
-                continue
-            if time.monotonic() - begun > (SEARCH_SECONDS if not other_than else SECONDS / 2):
-                break
-            tried.append(sizes)
-            feeds = draw_feeds(self.model, sizes, seed)
-            at, busy = time.monotonic(), time.process_time()
-            outputs = run(session, feeds)
-            seconds = time.monotonic() - at
-            if self.provider == "CPUExecutionProvider":  # a processor shared with others is no reason to look less closely
-                seconds = min(seconds, time.process_time() - busy)
-            if not isinstance(outputs, Failure):
-                return Case(sizes, seed, feeds, outputs), seconds
-            said = said or outputs.message
-            refusals.learn(outputs.message, sizes)
-        if refusals.fixed:
-            failed = "the original model does not run on the shapes given"
-        else:
-            failed = f"no feeds were found that the original model runs on ({len(tried)} sets of sizes were tried)"
-        next_step = "give its shapes with --shape INPUT=1x128 or its feeds with --inputs FEEDS.npz"
-        return Failure(f"{failed}; {next_step}. onnxruntime says: {said}"), 0.0
+        alone = self.provider == "CPUExecutionProvider"
+        return first_that_runs(self.model, session, refusals.guided(trials), refusals, seed, alone=alone, **search)
 
     def _bound(self, cases: list[Case]) -> None:
         """Sets the bounds of all cases from rtol and atol or from the noise."""

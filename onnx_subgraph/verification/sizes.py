@@ -12,6 +12,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -24,10 +25,28 @@ Sizes = dict[str, int]
 _BATCH = re.compile(r"batch|^n$|^b$|^bs$", re.IGNORECASE)
 _IMAGE = re.compile(r"height|width|^h$|^w$|image|pixel", re.IGNORECASE)
 _PAST = re.compile(r"past|cache", re.IGNORECASE)
-_FIRST = {"batch": (2,), "image": (64, 96), "past": (5, 3), "length": (7, 11, 13, 9, 6)}
-_SECOND = {"batch": (1, 3), "image": (96, 64), "past": (8, 6), "length": (12, 8, 10, 14, 5)}
 _PIECES = (512, 128, 256, 64)
 _UNIFORM = (8, 16, 32, 64, 4, 128, 224, 1, 2, 256, 512, 77)
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """Sizes that are tried first. roles: role → sizes for its dimensions, one after another.
+
+    batches: those tried beside a size that all other dimensions have. pieces: the batch beside a piece of a signal.
+    """
+
+    roles: Mapping[str, tuple[int, ...]]
+    batches: tuple[int, ...]
+    pieces: int
+
+
+FIRST = Likely({"batch": (2,), "image": (64, 96), "past": (5, 3), "length": (7, 11, 13, 9, 6)}, (2, 1), 2)
+"""Small and all different, so that a swap of two axes shows."""
+SECOND = Likely({"batch": (1, 3), "image": (96, 64), "past": (8, 6), "length": (12, 8, 10, 14, 5)}, (1, 3), 3)
+"""Others, for where one size hides something."""
+USUAL = Likely({"batch": (1,), "image": (224, 224), "past": (128,), "length": (128, 64, 32)}, (1,), 1)
+"""As a program has them: one image, one text of some length."""
 
 
 def symbols(inputs: Sequence[ir.Value]) -> dict[str, str]:
@@ -74,34 +93,34 @@ def resolve(sizes: Mapping[str, int], name: str) -> int | None:
         return None
 
 
-def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], second: bool = False) -> Iterator[Sizes]:
+def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], likely: Likely = FIRST) -> Iterator[Sizes]:
     """Sizes for all symbolic dimensions, the likeliest first; what `shapes` (input → shape) fixes is the same in all.
 
-    second: other sizes than the first ones, where they are free. Raises UsageError for a shape that doesn't fit its input.
+    Raises UsageError for a shape that doesn't fit its input.
     """
     roles = symbols(inputs)
     fixed = fixed_by(inputs, shapes)
     roles = {name: role for name, role in roles.items() if name not in fixed}
-    yield _by_role(roles, _SECOND if second else _FIRST) | fixed
+    yield _by_role(roles, likely.roles) | fixed
     if not roles:
         return
     named = {name: re.sub(r"^.*\[(\d+)\]$", r"axis \1 of \1", name) for name in roles}
     if len(set(named.values())) < len(named):  # dimensions without names: equal axes may be equal sizes
-        table = _by_role({named[name]: role for name, role in roles.items()}, _SECOND if second else _FIRST)
+        table = _by_role({named[name]: role for name, role in roles.items()}, likely.roles)
         yield {name: table[named[name]] for name in roles} | fixed
     # "total_length" is a sum that no expression says
     totals = [name for name in roles if re.search(r"total|mask|kv|key", name, re.IGNORECASE) and roles[name] != "batch"]
     lengths = [name for name in roles if roles[name] in ("length", "past") and name not in totals]
     if totals and len(lengths) >= 2:
-        sizes = _by_role(roles, _SECOND if second else _FIRST)
+        sizes = _by_role(roles, likely.roles)
         yield sizes | dict.fromkeys(totals, sum(sizes[name] for name in lengths[:2])) | fixed
-    for batch in (1, 3) if second else (2, 1):
+    for batch in likely.batches:
         for size in _UNIFORM:
             yield {name: batch if role == "batch" else size for name, role in roles.items()} | fixed
     # a piece of a signal beside a state whose batch has no name
     others = [name for name, role in roles.items() if role != "batch"]
     for size, name in itertools.product(_PIECES, others if len(others) > 1 else ()):
-        yield {other: size if other == name else 3 if second else 2 for other in roles} | fixed
+        yield {other: size if other == name else likely.pieces for other in roles} | fixed
 
 
 def baked(model: ir.Model) -> list[int]:

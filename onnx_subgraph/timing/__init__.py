@@ -1,0 +1,6 @@
+"""How long models take, side by side, and where their time goes."""
+
+from onnx_subgraph.timing.bench import Bench, BenchOptions, Timed, bench
+from onnx_subgraph.timing.turns import Ratio
+
+__all__ = ["Bench", "BenchOptions", "Ratio", "Timed", "bench"]

@@ -1,0 +1,244 @@
+"""bench(): how long models take, side by side: as ratios to the first one, with their spread.
+
+All are run in one process, in turn, on the same feeds, at the sizes that the user gives or at usual ones that the first model
+takes: one image, one text of 128 tokens. What is measured is a run as a program makes it, by the wall clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.clock import Progress
+from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.paths import StrPath
+from onnx_subgraph.timing.memory import peak
+from onnx_subgraph.timing.profile import Profile, modules_of, profiled
+from onnx_subgraph.timing.runtimes import Runner, Setting, check_runtimes, open_runner, try_once
+from onnx_subgraph.timing.turns import Ratio, ratio, take_turns
+from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
+from onnx_subgraph.verification.refusal import Refusals
+from onnx_subgraph.verification.search import first_that_runs, trials
+from onnx_subgraph.verification.sessions import Failure, check_providers, onnxruntime
+from onnx_subgraph.verification.sizes import USUAL, fixed_by, symbols
+
+BUDGET = 10.0
+"""Seconds that all runs take together."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """How to time. The command line's options, one for one.
+
+    runtimes: see `RUNTIMES`; every model is timed in each. provider: of onnxruntime. threads: 0 for what a runtime takes.
+    budget: seconds of running, for all together. sizes: symbolic dimension → size. shapes: input → shape. inputs: an .npz.
+    libraries: of custom operators. memory: whether to ask for it, in a process of its own a model. profile: where the time goes.
+    """
+
+    runtimes: tuple[str, ...] = ("onnxruntime",)
+    provider: str = "CPUExecutionProvider"
+    threads: int = 0
+    budget: float = BUDGET
+    seed: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: StrPath | None = None
+    libraries: tuple[Path, ...] = ()
+    memory: bool = True
+    profile: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One model in one runtime. seconds: of each run that counts. opening: seconds to open it; memory: bytes, see `memory.peak`.
+
+    ratio: to the first one's time; None for itself. difference: the largest one of an output from the first one's, as a part of
+    that output's largest element. problem: why it was not timed.
+    """
+
+    model: Path
+    runtime: str
+    seconds: tuple[float, ...] = ()
+    ratio: Ratio | None = None
+    opening: float = math.nan
+    memory: int | None = None
+    difference: float | None = None
+    problem: str = ""
+    profile: Profile | None = None
+
+    def quantile(self, share: float) -> float:
+        """Seconds that so large a share of the runs did not exceed: 0.5 is the median."""
+        return float(np.quantile(self.seconds, share))
+
+    @property
+    def throughput(self) -> float:
+        """Runs a second, one after another."""
+        return len(self.seconds) / sum(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What `bench` measured. timed: the first is what the others are held against. sizes: symbolic dimension → size."""
+
+    timed: tuple[Timed, ...]
+    options: BenchOptions
+    sizes: Mapping[str, int]
+    onnxruntime: str
+
+
+@dataclass(slots=True)
+class _Entrant:
+    """A model in a runtime, on its way to being timed. problem: why it is out."""
+
+    model: Path
+    runtime: str
+    runner: Runner | None = None
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+    def open(self, setting: Setting) -> None:
+        opened = open_runner(self.model, self.runtime, setting)
+        if isinstance(opened, Failure):
+            self.problem = f"{self.runtime} does not load it: {opened.message}"
+        else:
+            self.runner = opened
+
+    def try_once(self, feeds: Feeds) -> None:
+        if self.runner is None:
+            return
+        found = try_once(self.runner, feeds)
+        if isinstance(found, Failure):
+            self.problem, self.runner = f"{self.runtime} does not run it on these feeds: {found.message}", None
+        else:
+            self.outputs = found
+
+    def must_run(self) -> Runner:
+        if self.runner is None:
+            raise ModelError(f"{self.model}: {self.problem}", hint="the first model is what the others are held against")
+        return self.runner
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all entrants share. modules: of the first model's nodes, by name."""
+
+    setting: Setting
+    feeds: Feeds
+    options: BenchOptions
+    modules: Mapping[str, str]
+
+
+def bench(models: Sequence[StrPath], options: BenchOptions, progress: Progress | None = None) -> Bench:
+    """Times the models in turn. The first one is what the others are held against.
+
+    Raises ModelError where the first one can't be read or run, UsageError for options that don't fit it, KernelError where the
+    runtime is "kernels" and there is no library.
+    """
+    tell = progress or (lambda stage: None)
+    check_providers([options.provider])
+    check_runtimes(options.runtimes)
+    setting = Setting(options.provider, options.threads, options.libraries)
+    tell("load")
+    entrants = [_Entrant(path, runtime) for path in map(Path, models) for runtime in _of(path, options.runtimes)]
+    first = entrants[0]
+    model = load(first.model)
+    infer_shapes(model)
+    for one in entrants:
+        tell(f"open {one.model.name} in {one.runtime}")
+        one.open(setting)
+    tell("look for sizes")
+    feeds, sizes = _feeds(model, first.must_run(), options)
+    for one in entrants:
+        one.try_once(feeds)
+    first.must_run()
+    tell("run, in turn")
+    ways = {str(number): partial(one.runner.run, feeds) for number, one in enumerate(entrants) if one.runner is not None}
+    seconds = take_turns(ways, options.budget)
+    run, timed = _Run(setting, feeds, options, modules_of(model)), []
+    for number, one in enumerate(entrants):
+        tell(f"look at {one.model.name} in {one.runtime}")
+        timed.append(_timed(one, first, seconds.get(str(number), []), seconds["0"], run))
+    return Bench(tuple(timed), options, sizes, onnxruntime().__version__)
+
+
+def _of(path: Path, runtimes: Sequence[str]) -> list[str]:
+    """Those of the runtimes that are not the same for a model: our kernels are for models with operators of ours."""
+    ours = any(function.domain == OWN_DOMAIN for function in load(path).functions.values())
+    return [runtime for runtime in runtimes if runtime != "kernels" or ours] or ["onnxruntime"]
+
+
+def _timed(
+    one: _Entrant,
+    first: _Entrant,
+    seconds: Sequence[float],
+    of_first: Sequence[float],
+    run: _Run,
+) -> Timed:
+    """What is known of an entrant when all have run."""
+    if one.runner is None:
+        return Timed(one.model, one.runtime, problem=one.problem)
+    profiles = run.options.profile and one.runner.session is not None
+    return Timed(
+        one.model,
+        one.runtime,
+        seconds=tuple(seconds),
+        ratio=None if one is first else ratio(seconds, of_first),
+        opening=one.runner.seconds,
+        memory=peak(one.model, one.runtime, run.setting, run.feeds) if run.options.memory else None,
+        difference=None if one is first else _difference(one.outputs, first.outputs),
+        profile=profiled(one.model, one.runtime, run.setting, run.feeds, run.modules) if profiles else None,
+    )
+
+
+def _feeds(model: ir.Model, runner: Runner, options: BenchOptions) -> tuple[Feeds, Mapping[str, int]]:
+    """The feeds that all are run on, and the sizes that they have. Raises UsageError where none are to be had."""
+    inputs = required_inputs(model)
+    if options.inputs is not None:
+        feeds = read_feeds(Path(options.inputs), model.graph.inputs)
+        return feeds, sizes_of(feeds, inputs)
+    if reason := unfeedable(model):
+        raise UsageError(reason, hint="give them with --inputs")
+    known = symbols(inputs)
+    if unknown := [name for name in options.sizes if name not in known]:
+        hint = f"it has {', '.join(known)}" if known else "all its inputs have fixed shapes"
+        raise UsageError(f"--dim names {unknown[0]}, which is no dimension of the model's inputs", hint=hint)
+    chosen = {**fixed_by(inputs, options.shapes), **options.sizes}
+    refusals = Refusals(model, frozenset(chosen))
+    tried = ({**sizes, **options.sizes} for sizes in refusals.guided(trials(model, options.shapes, USUAL)))
+    if runner.session is None:
+        sizes = next(tried)
+        return draw_feeds(model, sizes, options.seed), sizes
+    case, _ = first_that_runs(model, runner.session, tried, refusals, options.seed)
+    if isinstance(case, Failure):
+        raise UsageError(case.message)
+    return case.feeds, case.sizes
+
+
+def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> float | None:
+    """The largest difference of an output's element, as a part of the largest element of that output."""
+    worst: float | None = None
+    for name, wanted in expected.items():
+        other = found.get(name)
+        if not isinstance(wanted, np.ndarray) or wanted.dtype.kind not in "fiub" or not isinstance(other, np.ndarray):
+            continue
+        if other.shape != wanted.shape:
+            return math.inf
+        if not wanted.size:
+            continue
+        with np.errstate(all="ignore"):
+            a, b = wanted.astype(np.float64), other.astype(np.float64)
+            apart = np.abs(np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, a - b)).max()
+            largest = np.abs(a[np.isfinite(a)]).max(initial=0.0)
+        share = float(apart / largest) if largest else float(apart)
+        worst = share if worst is None else max(worst, share)
+    return worst

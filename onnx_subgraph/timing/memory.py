@@ -1,0 +1,86 @@
+"""The memory that a model takes: how far the peak of a process rises while it opens and runs the model.
+
+The process is one of its own, made for that, so that what others hold or have held does not count. `python -m` runs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnx_subgraph import temporary
+from onnx_subgraph.deadline import remaining
+from onnx_subgraph.timing.runtimes import Setting, open_runner, try_once
+from onnx_subgraph.verification.sessions import Failure, onnxruntime
+
+PATIENCE = 300.0
+"""Seconds that the process may take."""
+
+
+def peak(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) -> int | None:
+    """The bytes by which opening the model and running it twice raises the peak; None where that can't be found out here."""
+    if any(not isinstance(array, np.ndarray) or array.dtype.hasobject or array.dtype.kind == "V" for array in feeds.values()):
+        return None
+    with temporary.folder() as folder:
+        given = folder / "feeds.npz"
+        np.savez(given, **{f"feed_{name}": array for name, array in feeds.items()})
+        task = {
+            "model": str(model),
+            "runtime": runtime,
+            "provider": setting.provider,
+            "threads": setting.threads,
+            "libraries": [str(path) for path in setting.libraries],
+            "feeds": str(given),
+        }
+        try:
+            answer = subprocess.run(
+                [sys.executable, "-m", __name__],
+                input=json.dumps(task),
+                capture_output=True,
+                text=True,
+                timeout=min(PATIENCE, remaining()),
+                check=True,
+            )
+            found: int | None = json.loads(answer.stdout)
+        except (subprocess.SubprocessError, OSError, ValueError):
+            return None
+    return found
+
+
+def _peak_of_this_process() -> int | None:
+    """Bytes; None where the system does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    with contextlib.suppress(ImportError):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes on macOS, the only such system without /proc
+    return None
+
+
+def main() -> None:
+    """Answer one task from standard input."""
+    task = json.loads(sys.stdin.read())
+    with np.load(task["feeds"], allow_pickle=False) as archive:
+        feeds = {name.removeprefix("feed_"): archive[name] for name in archive.files}
+    setting = Setting(task["provider"], task["threads"], tuple(map(Path, task["libraries"])))
+    if not task["runtime"].startswith("openvino"):
+        onnxruntime()  # its own memory is not the model's
+    before = _peak_of_this_process()
+    runner = open_runner(Path(task["model"]), task["runtime"], setting)
+    failed = isinstance(runner, Failure) or any(isinstance(try_once(runner, feeds), Failure) for _ in range(2))
+    after = _peak_of_this_process()
+    sys.stdout.write(json.dumps(None if failed or before is None or after is None else after - before))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Where the time of a model goes: by operator, by module of the network, and what of it no pattern covers.
+
+Read off the profile that onnxruntime writes. A node that onnxruntime made by itself has a name of onnxruntime's own; where that
+begins with the name of a node of the file, it counts as that node.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from os.path import commonprefix
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import onnx_ir as ir
+
+from onnx_subgraph import temporary
+from onnx_subgraph.matching.origin import stood_for
+from onnx_subgraph.model.files import load
+from onnx_subgraph.regions.growing import PATTERN
+from onnx_subgraph.regions.marks import paths
+from onnx_subgraph.timing.runtimes import Setting, open_runner
+from onnx_subgraph.verification.sessions import Failure
+
+RUNS = 3
+"""The fewest runs that are profiled."""
+SECONDS = 2.0
+"""How long runs are profiled where they are short."""
+_RAN = "_kernel_time"
+"""What onnxruntime appends to a node's name where it notes down how long it ran."""
+_INLINED = "_inlfunc_"
+"""What it begins the name of a node with that it took out of a function."""
+UNRECORDED = "(not recorded)"
+"""Where a node is that no module is recorded for."""
+PLAIN = frozenset(
+    {"MatMul", "Gemm", "Conv", "FusedMatMul", "FusedGemm", "FusedConv", "ConvTranspose", "QLinearConv", "QLinearMatMul"}
+)
+"""Products and convolutions: what is left of a model when all else is fused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a run. share: of the time in nodes. milliseconds: a run. count: of nodes."""
+
+    name: str
+    share: float
+    milliseconds: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """operators: by operator, the longest first. modules: by module of the network, as the exporter recorded it.
+
+    patterns: by the pattern that wrote the node. uncovered: by operator, what no pattern wrote and is no product or convolution.
+    """
+
+    operators: tuple[Part, ...]
+    modules: tuple[Part, ...]
+    patterns: tuple[Part, ...]
+    uncovered: tuple[Part, ...]
+    milliseconds: float
+
+
+def modules_of(model: ir.Model) -> dict[str, str]:
+    """The innermost module of each node that the exporter recorded one for, by the node's name."""
+    return {str(node.name): inside[-1] for node in model.graph.all_nodes() if (inside := paths(node))}
+
+
+def profiled(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any], modules: Mapping[str, str]) -> Profile | None:
+    """The profile of some runs of a model in onnxruntime; None where it can't be had.
+
+    modules: of the model that this one was made of, by the names of its nodes.
+    """
+    with temporary.folder() as folder:
+        runner = open_runner(model, runtime, Setting(setting.provider, setting.threads, setting.libraries, folder / "profile"))
+        if isinstance(runner, Failure):
+            return None
+        assert runner.session is not None
+        begun, runs = time.perf_counter(), 0
+        while runs < RUNS or time.perf_counter() - begun < SECONDS:
+            runner.run(feeds)
+            runs += 1
+        try:
+            events = json.loads(Path(runner.session.handle.end_profiling()).read_text(encoding="utf-8", errors="replace"))
+        except (OSError, ValueError):
+            return None
+    return _read(events, _Nodes(load(model), modules))
+
+
+class _Nodes:
+    """The nodes of a model, by the names that a profile has for them."""
+
+    def __init__(self, model: ir.Model, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+        graphs = [model.graph, *(function.graph for function in model.functions.values())]
+        self._nodes = {str(node.name): node for graph in graphs for node in graph.all_nodes() if node.name}
+        self._called = {str(node.name) for node in model.graph.all_nodes() if node.op_identifier() in model.functions}
+
+    def module(self, node: ir.Node) -> str:
+        """The module of a node; of one that a pattern wrote, what the modules of those that it replaces have in common."""
+        if inside := paths(node):
+            return inside[-1]
+        known = [self._modules[name] for name in stood_for(node) if name in self._modules]
+        return ".".join(commonprefix([module.split(".") for module in known])) if known else ""
+
+    def __call__(self, name: str) -> ir.Node | None:
+        """The node of this name; or the one whose name stands at its beginning; the call, where it was inlined."""
+        if name.startswith(_INLINED):
+            called = [one for one in self._called if one in name]
+            return self._nodes[max(called, key=len)] if called else None
+        while name:
+            if name in self._nodes:
+                return self._nodes[name]
+            cut = max(name.rfind(mark) for mark in "/_:")
+            name = name[: max(cut, 0)]
+        return None
+
+
+def _read(events: Iterable[Mapping[str, Any]], nodes: _Nodes) -> Profile:
+    """A profile from onnxruntime's events: of each node the median of its runs."""
+    taken: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for event in events:
+        name = str(event.get("name", ""))
+        if event.get("cat") == "Node" and name.endswith(_RAN):
+            operator = str(event.get("args", {}).get("op_name", "?"))
+            taken[name.removesuffix(_RAN), operator].append(int(event.get("dur", 0)))
+    sums = {kind: _Sums() for kind in ("operator", "module", "pattern", "uncovered")}
+    for (name, operator), microseconds in taken.items():
+        typical, node = median(microseconds), nodes(name)
+        module = nodes.module(node) if node is not None else ""
+        pattern = node.metadata_props.get(PATTERN) if node is not None else None
+        sums["operator"].add(operator, typical)
+        sums["module"].add(_short(module) or UNRECORDED, typical)
+        if pattern is not None:
+            sums["pattern"].add(pattern, typical)
+        elif operator not in PLAIN:
+            sums["uncovered"].add(operator, typical)
+    total = sum(sums["operator"].microseconds.values())
+    parts = {kind: found.parts(total) for kind, found in sums.items()}
+    return Profile(parts["operator"], parts["module"], parts["pattern"], parts["uncovered"], total / 1e3)
+
+
+class _Sums:
+    """Times of nodes, added up by a name."""
+
+    def __init__(self) -> None:
+        self.microseconds: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+
+    def add(self, name: str, microseconds: float) -> None:
+        self.microseconds[name] += microseconds  # type: ignore[assignment]  # a Counter takes any number
+        self._counts[name] += 1
+
+    def parts(self, total: float) -> tuple[Part, ...]:
+        return tuple(
+            Part(name, taken / total if total else 0.0, taken / 1e3, self._counts[name])
+            for name, taken in self.microseconds.most_common()
+        )
+
+
+def _short(module: str) -> str:
+    """Modules that differ in a number alone are one: `encoder.layer.*.attention`."""
+    return ".".join("*" if part.isdecimal() else part for part in module.split("."))

@@ -1,0 +1,124 @@
+"""What runs a model that is timed: onnxruntime, onnxruntime with our library of kernels, OpenVINO.
+
+A runtime is set up as a program would set it up, with all its optimisations, but for one thing: threads of onnxruntime that have
+nothing to do leave the processor to the next model.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnx_subgraph import kernels
+from onnx_subgraph.errors import OnnxSubgraphError, UsageError
+from onnx_subgraph.verification.sessions import Failure, Session, onnxruntime, plain_session_class, run
+
+RUNTIMES = ("onnxruntime", "kernels", "openvino", "openvino-f32")
+"""kernels: onnxruntime with our library of kernels. openvino: in the precision that it chooses. openvino-f32: in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How all models are run. provider: of onnxruntime. threads: 0 for what the runtime takes by itself.
+
+    libraries: of custom operators, for onnxruntime. profile: what the file begins with that onnxruntime writes its profile to.
+    """
+
+    provider: str = "CPUExecutionProvider"
+    threads: int = 0
+    libraries: tuple[Path, ...] = ()
+    profile: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A model that is ready to run. outputs: their names. seconds: what it took to get there."""
+
+    run: Callable[[Mapping[str, Any]], Sequence[Any]]
+    outputs: tuple[str, ...]
+    seconds: float
+    session: Session | None = None
+
+
+def check_runtimes(runtimes: Sequence[str]) -> None:
+    """Raises UsageError for a runtime that is not here."""
+    for runtime in runtimes:
+        if runtime not in RUNTIMES:
+            raise UsageError(f"there is no runtime {runtime!r}", hint=f"choose of {', '.join(RUNTIMES)}")
+        if runtime.startswith("openvino"):
+            _openvino()
+        elif runtime == "kernels":
+            kernels.path()
+
+
+def open_runner(model: Path, runtime: str, setting: Setting) -> Runner | Failure:
+    """The model, ready to run."""
+    begun = time.perf_counter()
+    try:
+        opened = _in_openvino if runtime.startswith("openvino") else _in_onnxruntime
+        run, outputs, session = opened(model, runtime, setting)
+    except OnnxSubgraphError:
+        raise
+    except Exception as error:  # neither onnxruntime's nor OpenVINO's exceptions share a class of their own
+        return Failure(" ".join(str(error).split())[:400])
+    return Runner(run, outputs, time.perf_counter() - begun, session)
+
+
+_Made = tuple[Callable[[Mapping[str, Any]], Sequence[Any]], tuple[str, ...], Session | None]
+
+
+def _in_onnxruntime(model: Path, runtime: str, setting: Setting) -> _Made:
+    ort = onnxruntime()
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = setting.threads
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    if setting.profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(setting.profile)
+    for library in (*setting.libraries, *([kernels.path()] if runtime == "kernels" else [])):
+        options.register_custom_ops_library(str(library))
+    handle = plain_session_class()(str(model), options, providers=[setting.provider])
+    session = Session(handle, tuple(output.name for output in handle.get_outputs()))
+    return lambda feeds: handle.run(None, feeds), session.outputs, session
+
+
+def _in_openvino(model: Path, runtime: str, setting: Setting) -> _Made:
+    openvino = _openvino()
+    config: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
+    if runtime == "openvino-f32":
+        config["INFERENCE_PRECISION_HINT"] = "f32"
+    if setting.threads:
+        config["INFERENCE_NUM_THREADS"] = setting.threads
+    compiled = openvino.Core().compile_model(str(model), "CPU", config)
+    request = compiled.create_infer_request()
+
+    def infer(feeds: Mapping[str, Any]) -> Sequence[Any]:
+        request.infer(dict(feeds), share_inputs=True)
+        return [np.array(request.get_output_tensor(index).data) for index in range(len(compiled.outputs))]
+
+    return infer, tuple(port.get_any_name() for port in compiled.outputs), None
+
+
+def _openvino() -> Any:
+    try:
+        return importlib.import_module("openvino")
+    except ImportError as error:
+        hint = "pip install 'onnx-subgraph[openvino]'"
+        raise UsageError(f"the runtime openvino needs the package openvino: {error}", hint=hint) from error
+
+
+def try_once(runner: Runner, feeds: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
+    """The outputs of one run, by name, with the time limit that verification has."""
+    if runner.session is not None:
+        return run(runner.session, feeds)
+    try:
+        return dict(zip(runner.outputs, runner.run(feeds), strict=True))
+    except Exception as error:  # as above
+        return Failure(" ".join(str(error).split())[:400])
