@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime
 
-BLOCKS = 5
-"""The runs are cut into so many parts, so that a ratio has a least and a most."""
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from onnx_subgraph.timing.turns import BLOCKS, Ratio, ratio, take_turns
 
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of times: of the medians of all runs, and the least and most of those of parts of them."""
-
-    ratio: float
-    least: float
-    most: float
+__all__ = ["BLOCKS", "Ratio", "open_session", "ratio", "seconds_of_runs"]
 
 
 def open_session(path: Path, threads: int, libraries: Sequence[Path] = ()) -> onnxruntime.InferenceSession:
@@ -38,27 +32,9 @@ def open_session(path: Path, threads: int, libraries: Sequence[Path] = ()) -> on
 def seconds_of_runs(
     sessions: Mapping[str, onnxruntime.InferenceSession], feeds: Mapping[str, Any], budget: float, threads: int
 ) -> dict[str, list[float]]:
-    """Seconds of each run, all sessions in turn, until the budget is spent; the order is turned round each time.
+    """Seconds of each run, all sessions in turn, until the budget is spent.
 
     budget: seconds, of the wall clock. threads: of each session; with one, a run's seconds are processor time.
-    A session runs twice in its turn, and only the second run counts: the first finds the caches full of another model's weights.
-    Without it the two at the ends of the order, which follow themselves, would be flattered.
     """
-    clock = time.thread_time if threads == 1 else time.perf_counter
-    times: dict[str, list[float]] = {name: [] for name in sessions}
-    ends, order = time.perf_counter() + budget, list(sessions)
-    while time.perf_counter() < ends or min(map(len, times.values())) < 2 * BLOCKS:
-        for name in order:
-            sessions[name].run(None, feeds)
-            begun = clock()
-            sessions[name].run(None, feeds)
-            times[name].append(clock() - begun)
-        order.reverse()
-    return times
-
-
-def ratio(some: Sequence[float], others: Sequence[float]) -> Ratio:
-    """The times `some` over the times `others`."""
-    pairs = zip(np.array_split(some, BLOCKS), np.array_split(others, BLOCKS), strict=True)
-    blocks = [float(np.median(a) / np.median(b)) for a, b in pairs]
-    return Ratio(float(np.median(some) / np.median(others)), min(blocks), max(blocks))
+    ways = {name: partial(session.run, None, feeds) for name, session in sessions.items()}
+    return take_turns(ways, budget, time.thread_time if threads == 1 else time.perf_counter)

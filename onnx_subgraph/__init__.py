@@ -36,12 +36,15 @@ if TYPE_CHECKING:
     from onnx_subgraph.session.schedules import Limits
     from onnx_subgraph.session.settings import SessionSettings
     from onnx_subgraph.session.static import StaticSession
+    from onnx_subgraph.timing.bench import Bench, BenchOptions, bench
     from onnx_subgraph.verification.verify import verify
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Backend",
+    "Bench",
+    "BenchOptions",
     "EngineError",
     "EngineSession",
     "EngineSettings",
@@ -66,6 +69,7 @@ __all__ = [
     "StaticSession",
     "UsageError",
     "__version__",
+    "bench",
     "explain",
     "find",
     "fuse",
@@ -78,6 +82,9 @@ __all__ = [
 
 _HOMES = {
     "Backend": "backends.backend",
+    "Bench": "timing.bench",
+    "BenchOptions": "timing.bench",
+    "bench": "timing.bench",
     "EngineError": "errors",
     "KernelError": "errors",
     "EngineSession": "engine.session",

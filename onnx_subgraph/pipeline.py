@@ -31,6 +31,7 @@ from onnx_subgraph.rewriting.marked import Marks, replace_marked
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
+from onnx_subgraph.timing import Bench, BenchOptions, bench
 from onnx_subgraph.verification.blame import Settled, Undone, settle
 from onnx_subgraph.verification.both_ways import both_ways
 from onnx_subgraph.verification.own import OwnWork, own_work
@@ -50,7 +51,7 @@ class Options:
     constant_initializers: take initializers that are inputs as well out of the inputs, so that they are constants.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
-    operator each.
+    operator each. bench: time the result beside the original.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
     strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself on all feeds, whichever others it
     is like, and report how each stands. compare_ort: find out what onnxruntime would have fused by itself. excerpts: whether each
@@ -81,6 +82,7 @@ class Options:
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
     constant_initializers: bool = False
+    bench: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class FuseResult:
     output: the file written, or None (dry run, a verdict "different", or with `strict` something undone). unchanged: nothing
     fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
+    bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
     gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
     made_constant: those that were taken out of the inputs on request. sites: each rewrite by itself, where that was asked for.
     seconds: stage → wall-clock seconds. operators: how often each is there.
@@ -120,10 +123,13 @@ class FuseResult:
     gaps: tuple[Gap, ...] = ()
     overridable: Overridable = field(default_factory=Overridable)
     made_constant: tuple[str, ...] = ()
+    bench: Bench | None = None
 
 
 WRITTEN_BY = "onnx_subgraph.written_by"
 """Key in the metadata of a model that is not a copy of its original: which program and version wrote it."""
+BENCH_BUDGET = 5.0
+"""Seconds that the original and the result run in turn."""
 UNVERIFIED = "--provider verifies it on one that is here as well, --no-verify writes it unverified"
 """What to do where every provider is assumed."""
 
@@ -238,7 +244,24 @@ def fuse(
             hand_on(model, output)
         else:
             save(fused.model, output, model)
+    if options.bench and not unchanged:
+        with clock.stage("bench"):
+            result = replace(result, bench=_timed(model, output, options))
     return replace(result, output=output)
+
+
+def _timed(model: Path, output: Path, options: Options) -> Bench:
+    """The time of the fused model beside that of the original, on the first provider, and with our kernels where it has some."""
+    timing = BenchOptions(
+        runtimes=("onnxruntime", "kernels") if options.target == "native" else ("onnxruntime",),
+        provider=options.providers[0],
+        seed=options.seed,
+        shapes=options.fixed or options.shapes,
+        inputs=options.inputs,
+        budget=BENCH_BUDGET,
+        memory=False,
+    )
+    return bench([model, output], timing)
 
 
 def _settled(

@@ -21,6 +21,7 @@ README = ROOT / "README.md"
 SESSIONS = ROOT / "docs" / "sessions.md"
 LANGUAGE = ROOT / "docs" / "language.md"
 REGIONS = ROOT / "docs" / "regions.md"
+BENCH = ROOT / "docs" / "bench.md"
 CATALOGUE = ROOT / "docs" / "catalogue.py"
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md")
 
@@ -82,7 +83,7 @@ def test_a_console_block_gives_what_it_shows(block: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "block",
-    [b for page in (README, SESSIONS, REGIONS) for b in PYTHON.findall(page.read_text(encoding="utf-8"))],
+    [b for page in (README, SESSIONS, REGIONS, BENCH) for b in PYTHON.findall(page.read_text(encoding="utf-8"))],
     ids=lambda b: b.split("import ")[1].split()[0],
 )
 def test_the_python_runs(block: str, tmp_path: Path) -> None:

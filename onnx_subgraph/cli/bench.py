@@ -98,7 +98,8 @@ def bench(
     from onnx_subgraph import temporary
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within
-    from onnx_subgraph.report import bench as report
+    from onnx_subgraph.report import bench as text
+    from onnx_subgraph.report import json
     from onnx_subgraph.timing import BenchOptions
     from onnx_subgraph.timing import bench as run
 
@@ -118,9 +119,9 @@ def bench(
         models = [model, *(candidates or [_fused(model, folder, target, provider, say)])]
         result = within(time_limit, lambda tell: run(models, options, tell), say, hint)
     if as_json:
-        show_json(report.as_json(result))
+        show_json(json.bench(result))
     else:
-        show(report.as_text(result))
+        show(text.as_text(result))
     if any(one.problem for one in result.timed):
         return 2
     slow = max_ratio is not None and any(one.ratio is not None and one.ratio.ratio > max_ratio for one in result.timed)

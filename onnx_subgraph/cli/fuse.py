@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     help="Show what onnxruntime fuses by itself at load, what ours add to that, and whether any of ours is in its way.",
 )
 @feeds_options
+@click.option("--bench", is_flag=True, help="Time what is written beside MODEL, and show it; `bench` says more.")
 @click.option(
     "--opset",
     type=opset_choice,
@@ -121,6 +122,7 @@ def fuse(
     fix_overflows: bool,
     sites: bool,
     compare_ort: bool,
+    bench: bool,
     opset: str,
     jobs: int,
     time_limit: float,
@@ -153,6 +155,11 @@ def fuse(
     wanted.check((*models, *outputs, *filter(None, pages)))
     if no_verify and (strict or sites):
         raise UsageError("--no-verify leaves nothing for --strict and --sites to look at", hint="leave out --no-verify")
+    if bench and (dry_run or jobs > 1):
+        raise UsageError(
+            "--bench times what is written, on a machine that does nothing else: it goes with neither --dry-run nor -j",
+            hint=f"`onnx-subgraph bench {models[0]}` writes nothing",
+        )
     given_shapes = shapes(shape)
 
     from onnx_subgraph.cli.batch import Task, run
@@ -177,6 +184,7 @@ def fuse(
         fix_overflows=fix_overflows,
         sites=sites,
         compare_ort=compare_ort,
+        bench=bench,
         shapes=given_shapes,
         opset=opset,
         dry_run=dry_run,

@@ -14,7 +14,7 @@ from onnx_subgraph.report import grouping
 from onnx_subgraph.report.blame import sentence
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.notices import Notice, notices
-from onnx_subgraph.report.wording import FOLDED, UNNAMED, count, outcome, tried
+from onnx_subgraph.report.wording import FOLDED, UNNAMED, count, outcome, timed, tried
 
 if TYPE_CHECKING:
     from onnx_subgraph.expectation.expectation import Section
@@ -92,6 +92,8 @@ def _details(result: FuseResult) -> Iterator[str]:
         yield from ("", *_table(("fused by", "into", "count", "nodes"), rows))
     if any(run.provider for run in result.verdict.runs):
         yield from ("", f"Verified on {', '.join(result.providers)}: {html.escape(tried(result.verdict.runs), quote=False)}.")
+    for line in timed(result.bench) if result.bench is not None else ():
+        yield from ("", f"Time: {html.escape(line, quote=False)}.")
     if near:
         shown = (
             (_code(g.pattern), str(len(g.nodes)), _code(g.expected), _code(g.found), _code(g.nodes[0] or UNNAMED))

@@ -21,7 +21,7 @@ from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
 from onnx_subgraph.report.notices import notices
 from onnx_subgraph.report.reasons import Reasons, reasons
-from onnx_subgraph.report.wording import ASSUMED, FOLDED, UNNAMED, count, evidence, outcome, placed, tried
+from onnx_subgraph.report.wording import ASSUMED, FOLDED, UNNAMED, count, evidence, outcome, placed, timed, tried
 from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
@@ -241,6 +241,8 @@ def _facts(result: FuseResult, fused: int) -> Table:
     facts.add_row("verdict", verdict_text(result.verdict))
     for name in result.assumed:
         facts.add_row("", f"not run on {name}: assumed, from a table of the kernels of onnxruntime {table_of(name).onnxruntime}")
+    if result.bench is not None:
+        facts.add_row("time", "\n".join(timed(result.bench)))
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in result.seconds.items())
     facts.add_row("seconds", f"{sum(result.seconds.values()):.2f} ({stages})")
     return facts

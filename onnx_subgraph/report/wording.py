@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnx_subgraph.timing import Bench, Ratio
     from onnx_subgraph.verification.verdict import Coverage, Placement, Run, Verdict
 
 UNNAMED = "(a node without a name)"
@@ -26,6 +27,38 @@ LONGEST_NAME = 60
 def count(number: int, noun: str) -> str:
     """`3 nodes`, `1 node`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def timed(bench: Bench) -> list[str]:
+    """How long the fused model takes, beside the original, a line for each way to run it."""
+    first, *others = bench.timed
+    before, lines = milliseconds(first.quantile(0.5)), []
+    for one in others:
+        by = " with our kernels" if one.runtime == "kernels" else ""
+        if one.ratio is None:
+            lines.append(f"not measured{by}: {one.problem}")
+        else:
+            after = milliseconds(one.quantile(0.5))
+            lines.append(f"{ratio_text(one.ratio)} of the original's{by}: {before} → {after} ms, {conditions(bench)}")
+    return lines
+
+
+def conditions(bench: Bench) -> str:
+    """What the figures hold for: sizes and threads."""
+    options = bench.options
+    threads = count(options.threads, "thread") if options.threads else "as many threads as a session takes"
+    at = ", ".join(f"{name} {size}" for name, size in bench.sizes.items())
+    return f"at {at or ('the sizes given' if options.inputs else 'its fixed shapes')}, {threads}"
+
+
+def ratio_text(ratio: Ratio) -> str:
+    """A ratio, and the least and most of parts of the runs."""
+    return f"{ratio.ratio:.3f} ({ratio.least:.2f}–{ratio.most:.2f})"
+
+
+def milliseconds(seconds: float) -> str:
+    """Three digits."""
+    return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
 
 
 def tried(runs: Sequence[Run]) -> str:

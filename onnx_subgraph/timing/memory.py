@@ -38,9 +38,10 @@ def peak(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) 
             "threads": setting.threads,
             "libraries": [str(path) for path in setting.libraries],
             "feeds": str(given),
+            "answer": str(folder / "answer.json"),
         }
         try:
-            answer = subprocess.run(
+            subprocess.run(
                 [sys.executable, "-m", __name__],
                 input=json.dumps(task),
                 capture_output=True,
@@ -48,7 +49,7 @@ def peak(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) 
                 timeout=min(PATIENCE, remaining()),
                 check=True,
             )
-            found: int | None = json.loads(answer.stdout)
+            found: int | None = json.loads((folder / "answer.json").read_text(encoding="ascii"))
         except (subprocess.SubprocessError, OSError, ValueError):
             return None
     return found
@@ -79,7 +80,8 @@ def main() -> None:
     runner = open_runner(Path(task["model"]), task["runtime"], setting)
     failed = isinstance(runner, Failure) or any(isinstance(try_once(runner, feeds), Failure) for _ in range(2))
     after = _peak_of_this_process()
-    sys.stdout.write(json.dumps(None if failed or before is None or after is None else after - before))
+    found = None if failed or before is None or after is None else after - before
+    Path(task["answer"]).write_text(json.dumps(found), encoding="ascii")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -106,7 +106,8 @@ class _Nodes:
         if inside := paths(node):
             return inside[-1]
         known = [self._modules[name] for name in stood_for(node) if name in self._modules]
-        return ".".join(commonprefix([module.split(".") for module in known])) if known else ""
+        shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*(module.split(".") for module in known), strict=False))
+        return ".".join(parts[0] for parts in shared)
 
     def __call__(self, name: str) -> ir.Node | None:
         """The node of this name; or the one whose name stands at its beginning; the call, where it was inlined."""

@@ -26,26 +26,29 @@ _BATCH = re.compile(r"batch|^n$|^b$|^bs$", re.IGNORECASE)
 _IMAGE = re.compile(r"height|width|^h$|^w$|image|pixel", re.IGNORECASE)
 _PAST = re.compile(r"past|cache", re.IGNORECASE)
 _PIECES = (512, 128, 256, 64)
-_UNIFORM = (8, 16, 32, 64, 4, 128, 224, 1, 2, 256, 512, 77)
 
 
 @dataclass(frozen=True, slots=True)
 class Likely:
     """Sizes that are tried first. roles: role → sizes for its dimensions, one after another.
 
-    batches: those tried beside a size that all other dimensions have. pieces: the batch beside a piece of a signal.
+    uniform: sizes that all dimensions but the batch have together. batches: those tried beside them. pieces: the batch beside a
+    piece of a signal.
     """
 
     roles: Mapping[str, tuple[int, ...]]
     batches: tuple[int, ...]
     pieces: int
+    uniform: tuple[int, ...] = (8, 16, 32, 64, 4, 128, 224, 1, 2, 256, 512, 77)
 
 
 FIRST = Likely({"batch": (2,), "image": (64, 96), "past": (5, 3), "length": (7, 11, 13, 9, 6)}, (2, 1), 2)
 """Small and all different, so that a swap of two axes shows."""
 SECOND = Likely({"batch": (1, 3), "image": (96, 64), "past": (8, 6), "length": (12, 8, 10, 14, 5)}, (1, 3), 3)
 """Others, for where one size hides something."""
-USUAL = Likely({"batch": (1,), "image": (224, 224), "past": (128,), "length": (128, 64, 32)}, (1,), 1)
+LARGE = (128, 224, 64, 256, 512, 32, 77, 16, 8, 4, 2, 1)
+"""Uniform sizes, those first that a program would have."""
+USUAL = Likely({"batch": (1,), "image": (224, 224), "past": (128,), "length": (128, 64, 32)}, (1,), 1, LARGE)
 """As a program has them: one image, one text of some length."""
 
 
@@ -115,7 +118,7 @@ def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]
         sizes = _by_role(roles, likely.roles)
         yield sizes | dict.fromkeys(totals, sum(sizes[name] for name in lengths[:2])) | fixed
     for batch in likely.batches:
-        for size in _UNIFORM:
+        for size in likely.uniform:
             yield {name: batch if role == "batch" else size for name, role in roles.items()} | fixed
     # a piece of a signal beside a state whose batch has no name
     others = [name for name, role in roles.items() if role != "batch"]

@@ -1,0 +1,109 @@
+"""`onnx-subgraph bench`, and `fuse --bench`: what a user sees, and what goes wrong in words."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from onnx_subgraph import kernels
+from onnx_subgraph.errors import KernelError
+from tests.cli.conftest import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+QUICK = ("--budget", "0")
+
+
+def test_a_model_is_held_against_what_fuse_makes_of_it(gelu: Path, run: Run) -> None:
+    before = sorted(gelu.parent.iterdir())
+    ran = run("bench", gelu, *QUICK)
+    assert ran.code == 0, ran.err
+    assert "at batch 1," in ran.out and "gelu.onnx " in ran.out and "gelu.fused.onnx " in ran.out
+    assert sorted(gelu.parent.iterdir()) == before, "it left something behind"
+
+
+def test_json_is_as_its_schema_says_and_has_a_profile(gelu: Path, run: Run) -> None:
+    answer = run("bench", gelu, gelu, *QUICK, "--profile", "--threads", "1", "--json").json
+    jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/bench"}]})
+    first, second = answer["models"]
+    assert first["ratio"] is None and second["ratio"]["least"] <= second["ratio"]["most"]
+    assert second["difference"] == 0.0 and answer["threads"] == 1 and answer["sizes"] == {"batch": 1}
+    assert {part["name"] for part in second["profile"]["operators"]} == {"Gelu"}, "onnxruntime fuses it by itself"
+
+
+def test_the_profile_of_a_fused_model_names_its_pattern(gelu: Path, tmp_path: Path, run: Run) -> None:
+    run("fuse", gelu, "-o", tmp_path / "fused.onnx")
+    ran = run("bench", gelu, tmp_path / "fused.onnx", *QUICK, "--profile")
+    assert "in fusions                    100%: gelu 100%" in ran.out
+
+
+@pytest.mark.parametrize(("bound", "code"), [("1e-9", 1), ("1e9", 0)])
+def test_a_bound_on_the_ratio_is_an_exit_code(bound: str, code: int, gelu: Path, run: Run) -> None:
+    assert run("bench", gelu, gelu, *QUICK, "--max-ratio", bound).code == code
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--dim", "length=3"), "--dim names length, which is no dimension of the model's inputs\nhint: it has batch"),
+        (("--dim", "batch=0"), "'batch=0' is no NAME=SIZE"),
+        (("--dim", "batch=2", "--dim", "batch=3"), "--dim gives two sizes for 'batch'"),
+        (("--shape", "x=2x9"), "the model declares batchx8"),
+        (("--provider", "CUDA"), "execution provider CUDA is not in this onnxruntime"),
+        (("--threads", "0"), "Invalid value for '--threads'"),
+    ],
+)
+def test_what_does_not_fit_is_said(words: tuple[str, ...], said: str, gelu: Path, run: Run) -> None:
+    ran = run("bench", gelu, gelu, *QUICK, *words)
+    assert ran.code == 2 and said in ran.err and not ran.out
+
+
+def test_a_model_in_which_nothing_fuses_wants_a_candidate(plain: Path, run: Run) -> None:
+    ran = run("bench", plain, *QUICK)
+    assert ran.code == 2 and "nothing in it fuses" in ran.err and "name a CANDIDATE" in ran.err
+    assert run("bench", plain, plain, *QUICK).code == 0
+
+
+def test_a_candidate_that_does_not_run_is_named_and_the_answer_is_not_known(gelu: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "text.onnx").write_text("no model")
+    ran = run("bench", gelu, tmp_path / "text.onnx", *QUICK)
+    assert ran.code == 2 and "text.onnx" in ran.err + ran.out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("openvino") is not None, reason="openvino is here")
+def test_a_runtime_that_is_not_here_says_what_to_install(gelu: Path, run: Run) -> None:
+    ran = run("bench", gelu, gelu, *QUICK, "--runtime", "openvino")
+    assert ran.code == 2 and "pip install 'onnx-subgraph[openvino]'" in ran.err
+
+
+def test_a_native_model_is_timed_with_our_kernels_and_without(run: Run) -> None:
+    try:
+        kernels.path()
+    except KernelError as why:
+        pytest.skip(f"no library of kernels: {why}")
+    ran = run("bench", ROOT / "sample_models" / "llama_dynamo.onnx", "--target", "native", *QUICK, "--json")
+    found = [(Path(one["model"]).name, one["runtime"]) for one in ran.json["models"]]
+    fused = "llama_dynamo.fused.onnx"
+    assert found == [("llama_dynamo.onnx", "onnxruntime"), (fused, "onnxruntime"), (fused, "kernels")]
+
+
+def test_fuse_shows_the_ratio(gelu: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_subgraph.pipeline.BENCH_BUDGET", 0.0)
+    page, summary = tmp_path / "page.html", tmp_path / "summary.md"
+    ran = run("fuse", gelu, "--bench", "-o", tmp_path / "out.onnx", "--report", page, "--summary", summary)
+    assert ran.code == 0 and "\ntime     " in ran.out and "of the original's" in ran.out and "at batch 1" in ran.out
+    assert "of the original" in page.read_text(encoding="utf-8") and "Time: " in summary.read_text(encoding="utf-8")
+    answer = run("fuse", gelu, "--bench", "-o", tmp_path / "out.onnx", "--json").json
+    jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/fuse"}]})
+    assert len(answer["bench"]["models"]) == 2
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ("-j", "2")])
+def test_fuse_times_only_what_it_writes_and_alone(words: tuple[str, ...], gelu: Path, run: Run) -> None:
+    ran = run("fuse", gelu, "--bench", *words)
+    assert ran.code == 2 and "it goes with neither --dry-run nor -j" in ran.err and f"onnx-subgraph bench {gelu}" in ran.err
+    assert not gelu.with_suffix(".fused.onnx").exists()
