@@ -28,7 +28,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
-from onnx_subgraph.pipeline import Options, fuse  # noqa: E402
+from onnx_subgraph.options import Options  # noqa: E402
+from onnx_subgraph.pipeline import fuse  # noqa: E402
 
 ATTENTION = ("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention", "com.microsoft.GroupQueryAttention")
 ROTARY = ("RotaryEmbedding", "com.microsoft.RotaryEmbedding")

@@ -37,7 +37,8 @@ sys.path.insert(0, str(HERE.parent))
 
 from onnx_subgraph.errors import OnnxSubgraphError  # noqa: E402
 from onnx_subgraph.language.library import Library, load_patterns  # noqa: E402
-from onnx_subgraph.pipeline import FuseResult, Options, fuse  # noqa: E402
+from onnx_subgraph.options import Options  # noqa: E402
+from onnx_subgraph.pipeline import FuseResult, fuse  # noqa: E402
 
 BODY = "function-body"
 """The pattern of function bodies."""

@@ -34,7 +34,8 @@ sys.path.insert(0, str(HERE.parent))
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
 from onnx_subgraph.model.files import load  # noqa: E402
 from onnx_subgraph.model.shapes import infer_shapes  # noqa: E402
-from onnx_subgraph.pipeline import Options, fuse, selected  # noqa: E402
+from onnx_subgraph.options import Options  # noqa: E402
+from onnx_subgraph.pipeline import fuse, selected  # noqa: E402
 from onnx_subgraph.rewriting import costs  # noqa: E402
 from onnx_subgraph.rewriting.loadability import Loadability  # noqa: E402
 from onnx_subgraph.rewriting.rounds import Rewriter  # noqa: E402

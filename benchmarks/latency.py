@@ -40,7 +40,8 @@ sys.path.insert(0, str(HERE.parent))
 from onnx_subgraph.cli.options import input_shape  # noqa: E402
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
 from onnx_subgraph.model.files import load  # noqa: E402
-from onnx_subgraph.pipeline import Options, fuse  # noqa: E402
+from onnx_subgraph.options import Options  # noqa: E402
+from onnx_subgraph.pipeline import fuse  # noqa: E402
 from onnx_subgraph.verification.feeds import draw_feeds, required_inputs  # noqa: E402
 from onnx_subgraph.verification.sizes import assignments  # noqa: E402
 

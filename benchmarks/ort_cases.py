@@ -37,7 +37,8 @@ from onnx_subgraph.errors import OnnxSubgraphError  # noqa: E402
 from onnx_subgraph.language.library import load_patterns  # noqa: E402
 from onnx_subgraph.language.pattern import Pattern  # noqa: E402
 from onnx_subgraph.language.term import Apply, walk  # noqa: E402
-from onnx_subgraph.pipeline import FuseResult, Options, fuse  # noqa: E402
+from onnx_subgraph.options import Options  # noqa: E402
+from onnx_subgraph.pipeline import FuseResult, fuse  # noqa: E402
 
 SETTLED = ("found", "refused correctly", "unchanged", "changed, equal", "not in this release")
 OUTCOMES = (*SETTLED, "refused with a message", "missed", "wrong", "invalid", "traceback", "fused, must not")

@@ -40,7 +40,8 @@ sys.path.insert(0, str(HERE.parent))
 
 from onnx_subgraph.errors import OnnxSubgraphError  # noqa: E402
 from onnx_subgraph.language.library import Library, load_patterns  # noqa: E402
-from onnx_subgraph.pipeline import FuseResult, Options, fuse  # noqa: E402
+from onnx_subgraph.options import Options  # noqa: E402
+from onnx_subgraph.pipeline import FuseResult, fuse  # noqa: E402
 
 SEEDS = (101, 102, 103)
 """Of the feeds that the written model is held against the original with."""

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from onnx_subgraph.explaining import explain
     from onnx_subgraph.language.library import Library, load_patterns
     from onnx_subgraph.matching.find import find
+    from onnx_subgraph.options import Options
     from onnx_subgraph.partitioning.inline import inline
     from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
     from onnx_subgraph.partitioning.worth import RegionLimits
-    from onnx_subgraph.pipeline import FuseResult, Options, fuse
+    from onnx_subgraph.pipeline import FuseResult, fuse
     from onnx_subgraph.regions.region import Region
     from onnx_subgraph.regions.selector import NewNode, Review, region_pattern
     from onnx_subgraph.session.inference import InferenceSession
@@ -97,7 +98,7 @@ _HOMES = {
     "NewNode": "regions.selector",
     "OnnxSubgraphError": "errors",
     "OnnxSubgraphWarning": "errors",
-    "Options": "pipeline",
+    "Options": "options",
     "PartitionOptions": "partitioning.partition",
     "PartitionResult": "partitioning.partition",
     "PatternError": "errors",

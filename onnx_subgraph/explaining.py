@@ -10,8 +10,9 @@ from onnx_subgraph.language.library import Library
 from onnx_subgraph.language.term import operators_of
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import load
+from onnx_subgraph.options import Options
 from onnx_subgraph.paths import StrPath
-from onnx_subgraph.pipeline import FuseResult, Options, fuse
+from onnx_subgraph.pipeline import FuseResult, fuse
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip, taken
 from onnx_subgraph.verification.own import own_operators
 

@@ -22,12 +22,13 @@ from onnx_subgraph.model.gaps import Gap, gaps
 from onnx_subgraph.model.overridable import Overridable, make_constant, overridable
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import specialize
+from onnx_subgraph.options import Options
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
-from onnx_subgraph.rewriting.marked import Marks, replace_marked
+from onnx_subgraph.rewriting.marked import replace_marked
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
@@ -39,50 +40,6 @@ from onnx_subgraph.verification.planting import planted
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import Reference
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to fuse. The command line's options, one for one; the defaults are the command line's defaults.
-
-    target: "onnxruntime", "standard", "native" or "function". prefer: "speed" leaves apart what was measured to be slower on one
-    of the providers, "fusion" fuses it. providers: execution providers, each verified by itself. assumed: others, that must load
-    the result as a table of their kernels has it, and that nothing is run on.
-    constant_initializers: take initializers that are inputs as well out of the inputs, so that they are constants.
-    opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
-    fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
-    operator each. bench: time the result beside the original.
-    rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
-    strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself on all feeds, whichever others it
-    is like, and report how each stands. compare_ort: find out what onnxruntime would have fused by itself. excerpts: whether each
-    rewrite notes down the nodes that it removed and added, for a report to draw. thorough: look for near misses also where the
-    operators alone speak against a match, as `explain` does.
-    """
-
-    target: str = "onnxruntime"
-    prefer: str = "speed"
-    providers: tuple[str, ...] = ("CPUExecutionProvider",)
-    assumed: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    verify: bool = True
-    strict: bool = False
-    sites: bool = False
-    compare_ort: bool = False
-    fix_overflows: bool = False
-    rtol: float | None = None
-    atol: float | None = None
-    seed: int = 0
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: StrPath | None = None
-    opset: str = "auto"
-    dry_run: bool = False
-    excerpts: bool = False
-    thorough: bool = False
-    fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    marks: Marks = field(default_factory=Marks)
-    constant_initializers: bool = False
-    bench: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("session", "expectation"),  # session runs models for users, in processes of its own; expectation judges what fuse did
     ("explaining",),
     ("pipeline", "partitioning"),
+    ("options",),  # what fuse may be told
     ("proving", "timing"),  # timing: models run against each other
     ("engine",),  # regions at run time
     ("backends",),  # what compiles and runs a region; each stands by itself
@@ -185,7 +186,6 @@ LONG = {
     "model/constants.py": (350, "the rules by which a value is constant"),
     "model/inference_rules.py": (500, "one rule for each operator"),
     "model/wellformed.py": (320, "one function for each thing that can be wrong with a file"),
-    "pipeline.py": (320, "fuse(), what it takes and what it gives"),
     "proving/instance.py": (420, "one method for each kind of term"),
     "regions/growing.py": (310, "the facts of nodes and regions, and what is asked of them"),
     "report/drawing.py": (310, "a drawing is many small measures"),

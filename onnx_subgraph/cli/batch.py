@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from onnx_subgraph.expectation.expectation import Section
     from onnx_subgraph.language.library import Library
-    from onnx_subgraph.pipeline import FuseResult, Options
+    from onnx_subgraph.options import Options
+    from onnx_subgraph.pipeline import FuseResult
 
     Process = ForkServerProcess | SpawnProcess
 

@@ -131,7 +131,8 @@ def bench(
 def _fused(model: Path, folder: Path, target: str, provider: str, say: Callable[[str], None]) -> Path:
     """What `fuse` makes of the model, in a folder that is not kept. Raises UsageError where it makes nothing else of it."""
     from onnx_subgraph.language.library import load_patterns
-    from onnx_subgraph.pipeline import Options, fuse
+    from onnx_subgraph.options import Options
+    from onnx_subgraph.pipeline import fuse
 
     output = folder / f"{model.stem}.fused.onnx"
     result = fuse(model, output, load_patterns(), Options(target=target, providers=(provider,)), say)

@@ -54,10 +54,11 @@ def explain(
     Without PATTERN and --node it tells of what came most of the way to a match, with PATTERN of what came
     furthest; with --node, and with --json, of all.
     """
-    from onnx_subgraph import explaining, pipeline
+    from onnx_subgraph import explaining
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within
     from onnx_subgraph.language.library import load_patterns
+    from onnx_subgraph.options import Options
     from onnx_subgraph.report import json, text
     from onnx_subgraph.report.relevance import absence, answering, asked, unfused
     from onnx_subgraph.report.selection import about
@@ -68,9 +69,7 @@ def explain(
     only = (pattern,) if pattern else ()
     # A region becomes a function and nothing else: asked about one, we don't answer that the target is another.
     target = "function" if pattern and library.get(pattern).grow else "onnxruntime"
-    options = pipeline.Options(
-        target, prefer=prefer, only=only, dry_run=True, verify=False, constant_initializers=constant_initializers
-    )
+    options = Options(target, prefer=prefer, only=only, dry_run=True, verify=False, constant_initializers=constant_initializers)
     hint = "PATTERN asks about one pattern only, --time-limit gives more time"
     explained = partial(explaining.explain, model, library, options)
     with progress() as say:

@@ -165,7 +165,7 @@ def fuse(
     from onnx_subgraph.cli.batch import Task, run
     from onnx_subgraph.cli.interrupt import break_off
     from onnx_subgraph.language.library import load_patterns
-    from onnx_subgraph.pipeline import Options
+    from onnx_subgraph.options import Options
 
     library = load_patterns(patterns)
     only_ids, skip_ids = current_ids(flat(only), library), current_ids(flat(skip), library)

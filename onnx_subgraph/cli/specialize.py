@@ -107,7 +107,8 @@ def specialize(
     from onnx_subgraph.deadline import within
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.model.atomic import check_target
-    from onnx_subgraph.pipeline import Options, fuse
+    from onnx_subgraph.options import Options
+    from onnx_subgraph.pipeline import fuse
     from onnx_subgraph.report import json, text
     from onnx_subgraph.report.relevance import telling
     from onnx_subgraph.rewriting.marked import Marks

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph import explaining, pipeline
+from onnx_subgraph import Options, explaining
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import NearMiss
@@ -30,7 +30,7 @@ def names(graph: ir.Model) -> set[str]:
 def bert() -> tuple[set[str], tuple[NearMiss, ...]]:
     """The names in the file of a BERT of which every part is fused, and what is told of it."""
     path = Path(__file__).parents[2] / "sample_models" / "bert_torchscript.onnx"
-    result = explaining.explain(path, load_patterns(), pipeline.Options(dry_run=True, verify=False), lambda _: None)
+    result = explaining.explain(path, load_patterns(), Options(dry_run=True, verify=False), lambda _: None)
     assert "embed-layer-normalization" in {r.pattern for r in result.rewrites}
     return names(load(path)), result.near_misses
 

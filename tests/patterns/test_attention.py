@@ -13,7 +13,8 @@ import pytest
 
 from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.language.term import operators_of
-from onnx_subgraph.pipeline import Options, fuse
+from onnx_subgraph.options import Options
+from onnx_subgraph.pipeline import fuse
 from onnx_subgraph.proving.instance import build
 from onnx_subgraph.proving.spelling import UnbuildableError, base_spellings
 from onnx_subgraph.verification.verify import verify

@@ -18,7 +18,8 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph.language.library import load_patterns
-from onnx_subgraph.pipeline import FuseResult, Options, fuse
+from onnx_subgraph.options import Options
+from onnx_subgraph.pipeline import FuseResult, fuse
 
 LIBRARY = load_patterns()
 

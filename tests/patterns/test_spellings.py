@@ -13,7 +13,8 @@ import pytest
 from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.pipeline import Options, fuse
+from onnx_subgraph.options import Options
+from onnx_subgraph.pipeline import fuse
 from tests.patterns.spellings import FAMILIES, Spelling, spellings
 
 SPELLINGS = tuple(spellings())

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from onnx_subgraph.language.library import Library, load_patterns
-from onnx_subgraph.pipeline import Options, fuse
+from onnx_subgraph.options import Options
+from onnx_subgraph.pipeline import fuse
 from onnx_subgraph.report.entry import Entry
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from onnx_subgraph import explaining, pipeline
+from onnx_subgraph import Options, explaining
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.report import text
 from onnx_subgraph.report.relevance import asked, unfused
@@ -44,7 +44,7 @@ def first_reason(case: dict[str, Any], folder: Path) -> str:
     library = load_patterns(own)
     options = {"target": "function" if library.get(case["pattern"]).grow else "onnxruntime", **case.get("options", {})}
     lists = {key: tuple(value) for key, value in options.items() if isinstance(value, list)}
-    result = explaining.explain(path, library, pipeline.Options(only=(case["pattern"],), **{**options, **lists}))
+    result = explaining.explain(path, library, Options(only=(case["pattern"],), **{**options, **lists}))
     console = Console(width=200, record=True, file=StringIO())
     console.print(
         text.explanation(asked(unfused(about(result, pattern=case["pattern"])), library.get(case["pattern"]))), soft_wrap=False

@@ -18,7 +18,8 @@ from tempfile import TemporaryDirectory
 import onnx
 
 from onnx_subgraph.errors import OnnxSubgraphError
-from onnx_subgraph.pipeline import FuseResult, Options, fuse
+from onnx_subgraph.options import Options
+from onnx_subgraph.pipeline import FuseResult, fuse
 from onnx_subgraph.report.blame import sentence
 from tests.soundness import graphs, judge, traps
 from tests.soundness.graphs import Case
