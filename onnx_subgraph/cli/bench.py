@@ -99,7 +99,7 @@ def bench(
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within
     from onnx_subgraph.report import bench as text
-    from onnx_subgraph.report import json
+    from onnx_subgraph.report import bench_json
     from onnx_subgraph.timing import BenchOptions
     from onnx_subgraph.timing import bench as run
 
@@ -119,7 +119,7 @@ def bench(
         models = [model, *(candidates or [_fused(model, folder, target, provider, say)])]
         result = within(time_limit, lambda tell: run(models, options, tell), say, hint)
     if as_json:
-        show_json(json.bench(result))
+        show_json(bench_json.bench(result))
     else:
         show(text.as_text(result))
     if any(one.problem for one in result.timed):

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_subgraph.report import grouping
+from onnx_subgraph.report import bench_json, grouping
 from onnx_subgraph.report.notices import gaps
 from onnx_subgraph.report.reasons import reasons
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from onnx_subgraph.language.library import Header
     from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.proving import Proof
-    from onnx_subgraph.timing import Bench, Timed
-    from onnx_subgraph.timing.profile import Part
     from onnx_subgraph.verification.blame import Undone
     from onnx_subgraph.verification.own import OwnWork
     from onnx_subgraph.verification.site import SiteCheck
@@ -52,7 +50,7 @@ def fusion(result: FuseResult) -> Object:
         "onnxruntime": [_own(work) for work in result.own],
         "verification": verdict(result.verdict),
         "seconds": {stage: round(seconds, 6) for stage, seconds in result.seconds.items()},
-        **({"bench": bench(result.bench)} if result.bench is not None else {}),
+        **({"bench": bench_json.bench(result.bench)} if result.bench is not None else {}),
     }
 
 
@@ -69,42 +67,6 @@ def expectations(checks: Sequence[Check]) -> list[Object]:
         }
         for check in checks
     ]
-
-
-def bench(bench: Bench) -> Object:
-    """What `bench --json` prints, and `fuse --bench --json` adds."""
-    options = bench.options
-    return {
-        "sizes": dict(bench.sizes),
-        "provider": options.provider,
-        "threads": options.threads or None,
-        "onnxruntime": bench.onnxruntime,
-        "models": [_timed(one) for one in bench.timed],
-    }
-
-
-def _timed(one: Timed) -> Object:
-    facts: Object = {"model": str(one.model), "runtime": one.runtime}
-    if one.problem:
-        return facts | {"problem": one.problem}
-    facts |= {
-        "runs": len(one.seconds),
-        "p50_ms": one.quantile(0.5) * 1e3,
-        "p90_ms": one.quantile(0.9) * 1e3,
-        "runs_per_second": one.throughput,
-        "ratio": None if one.ratio is None else {"ratio": one.ratio.ratio, "least": one.ratio.least, "most": one.ratio.most},
-        "opening_seconds": one.opening,
-        "memory_bytes": one.memory,
-        "difference": one.difference if one.difference is None or math.isfinite(one.difference) else None,
-    }
-    if one.profile is not None:
-        kinds = ("operators", "modules", "patterns", "uncovered")
-        facts["profile"] = {kind: [_part(part) for part in getattr(one.profile, kind)] for kind in kinds}
-    return facts
-
-
-def _part(part: Part) -> Object:
-    return {"name": part.name, "share": part.share, "ms": part.milliseconds, "nodes": part.count}
 
 
 def failure(model: Path, message: str) -> Object:
