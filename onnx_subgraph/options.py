@@ -19,7 +19,8 @@ class Options:
     constant_initializers: take initializers that are inputs as well out of the inputs, so that they are constants.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
-    operator each. bench: time the result beside the original.
+    operator each. keep_subnormals: make no subnormal weight zero; with `only` none is.
+    bench: time the result beside the original.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
     strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself on all feeds, whichever others it
     is like, and report how each stands. compare_ort: find out what onnxruntime would have fused by itself. excerpts: whether each
@@ -50,4 +51,5 @@ class Options:
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
     constant_initializers: bool = False
+    keep_subnormals: bool = False
     bench: bool = False

@@ -32,6 +32,7 @@ from onnx_subgraph.rewriting.marked import replace_marked
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
+from onnx_subgraph.rewriting.subnormal import Flushed
 from onnx_subgraph.timing import Bench, BenchOptions, bench
 from onnx_subgraph.verification.blame import Settled, Undone, settle
 from onnx_subgraph.verification.both_ways import both_ways
@@ -51,7 +52,8 @@ class FuseResult:
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
     bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
     gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
-    made_constant: those that were taken out of the inputs on request. sites: each rewrite by itself, where that was asked for.
+    made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros.
+    sites: each rewrite by itself, where that was asked for.
     seconds: stage → wall-clock seconds. operators: how often each is there.
     """
 
@@ -80,6 +82,7 @@ class FuseResult:
     gaps: tuple[Gap, ...] = ()
     overridable: Overridable = field(default_factory=Overridable)
     made_constant: tuple[str, ...] = ()
+    flushed: tuple[Flushed, ...] = ()
     bench: Bench | None = None
 
 
@@ -151,6 +154,7 @@ def fuse(
         options.thorough,
         options.thorough and bool(options.only),
         recording=options.verify,
+        flushing=not (options.keep_subnormals or options.only),
     )
     for attempt in attempts(original, rewriter, options.opset, clock, notes):
         settled = _settled(attempt, rewriter, reference, options, clock, None if prepared else opset_before, own_kernels)
@@ -161,7 +165,7 @@ def fuse(
     fused, verdict = settled.fused, settled.verdict
     for rewrite in fused.rewrites:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
-    unchanged = not fused.rewrites and not prepared and fused.opset == opset_before
+    unchanged = not (fused.rewrites or fused.flushed or prepared) and fused.opset == opset_before
     if not unchanged:
         fused.model.metadata_props[WRITTEN_BY] = f"onnx-subgraph {__version__}"
     after = _operators(fused.model)
@@ -191,6 +195,7 @@ def fuse(
         gaps=given_up,
         overridable=replaceable,
         made_constant=made_constant,
+        flushed=fused.flushed,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     writes = writes and not (options.strict and undone)
@@ -238,7 +243,7 @@ def _settled(
         return Settled(first, Verdict("not-run", reason="verification was not asked for"))
     if not options.providers:
         return Settled(first, Verdict("not-run", reason=f"it can't be run on {' or '.join(options.assumed)} here; {UNVERIFIED}"))
-    if not first.rewrites and first.opset == opset:
+    if not (first.rewrites or first.flushed) and first.opset == opset:
         return Settled(first, Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte"))
 
     def verdict(fused: Fused) -> Verdict:

@@ -24,6 +24,7 @@ from onnx_subgraph.cli.options import (
     flat,
     ids_option,
     json_option,
+    keep_subnormals_option,
     opset_choice,
     patterns_option,
     prefer_option,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
 )
 @prefer_option
 @constant_initializers_option
+@keep_subnormals_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
 @click.option(
@@ -116,6 +118,7 @@ def fuse(
     providers: tuple[str, ...],
     prefer: str,
     constant_initializers: bool,
+    keep_subnormals: bool,
     assumed: tuple[str, ...],
     no_verify: bool,
     strict: bool,
@@ -177,6 +180,7 @@ def fuse(
         assumed=assumed,
         prefer=prefer,
         constant_initializers=constant_initializers,
+        keep_subnormals=keep_subnormals,
         only=only_ids,
         skip=skip_ids,
         verify=not no_verify,

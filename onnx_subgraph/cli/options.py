@@ -123,6 +123,16 @@ def constant_initializers_option(command: Command) -> Command:
     )(command)
 
 
+def keep_subnormals_option(command: Command) -> Command:
+    """`--keep-subnormals`: no weight is made zero."""
+    return click.option(
+        "--keep-subnormals",
+        is_flag=True,
+        help="Leave subnormal weights (below 1.2e-38 in float32) as they are; without it they become zeros, because they make "
+        "products slow.",
+    )(command)
+
+
 def _verbosity(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if not value:
         return

@@ -166,6 +166,7 @@ def _found(result: FuseResult) -> Object:
             for group in grouping.skipped(result.skipped)
         ],
         "overridable": {"initializers": list(result.overridable.names), "readers": result.overridable.readers},
+        **({"flushed": [asdict(one) for one in result.flushed]} if result.flushed else {}),
         **({"made_constant": list(result.made_constant)} if result.made_constant else {}),
         "gaps": [
             {

@@ -21,7 +21,7 @@ from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
 from onnx_subgraph.report.notices import notices
 from onnx_subgraph.report.reasons import Reasons, reasons
-from onnx_subgraph.report.wording import ASSUMED, FOLDED, UNNAMED, count, evidence, outcome, placed, timed, tried
+from onnx_subgraph.report.wording import ASSUMED, FOLDED, UNNAMED, count, evidence, flushed, outcome, placed, timed, tried
 from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
@@ -234,6 +234,8 @@ def _facts(result: FuseResult, fused: int) -> Table:
     facts.add_row("nodes", f"{before} → {after}{fewer}{fusions}")
     if result.fixed:
         facts.add_row("fixed", ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in result.fixed.items()))
+    if result.flushed:
+        facts.add_row("weights", flushed(result.flushed))
     opset = str(result.opset_before)
     facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
     on = [*result.providers, *(f"{provider} (assumed)" for provider in result.assumed)]

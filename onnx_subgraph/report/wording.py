@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnx_subgraph.rewriting.subnormal import Flushed
     from onnx_subgraph.timing import Bench, Ratio
     from onnx_subgraph.verification.verdict import Coverage, Placement, Run, Verdict
 
@@ -41,6 +42,12 @@ def timed(bench: Bench) -> list[str]:
             after = milliseconds(one.quantile(0.5))
             lines.append(f"{ratio_text(one.ratio)} of the original's{by}: {before} → {after} ms, {conditions(bench)}")
     return lines
+
+
+def flushed(weights: Sequence[Flushed]) -> str:
+    """How many subnormal numbers became zeros, and where."""
+    where = weights[0].weight if len(weights) == 1 else f"{len(weights)} weights"
+    return f"{sum(one.count for one in weights):,} subnormal numbers of {where} are zeros now: products with them are slow"
 
 
 def conditions(bench: Bench) -> str:

@@ -20,6 +20,7 @@ from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
+from onnx_subgraph.rewriting.subnormal import Flushed, flush
 
 MOST_ROUNDS = 16
 """A bound on the rounds; one fusion enables the next two or three times, not more."""
@@ -34,7 +35,7 @@ Stage = Callable[[str], AbstractContextManager[None]]
 class Fused:
     """A model after rewriting, not yet verified. cuttings: each rewrite by itself, where they were recorded.
 
-    opset: of the default domain.
+    flushed: the weights in which subnormal numbers were made zeros. opset: of the default domain.
     """
 
     model: ir.Model
@@ -42,6 +43,7 @@ class Fused:
     skips: tuple[Skip, ...]
     found: Found
     cuttings: tuple[Cutting, ...] = ()
+    flushed: tuple[Flushed, ...] = ()
 
     @property
     def near_misses(self) -> tuple[NearMiss, ...]:
@@ -59,6 +61,7 @@ class Rewriter:
 
     stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws. costs: what
     replacements cost on these providers. thorough, asked: see `find`. recording: whether each rewrite is kept by itself.
+    flushing: whether subnormal weights become zeros in the end.
     """
 
     patterns: Sequence[Pattern]
@@ -70,6 +73,7 @@ class Rewriter:
     thorough: bool = False
     asked: bool = False
     recording: bool = False
+    flushing: bool = False
 
     @uncollected()
     def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
@@ -89,7 +93,8 @@ class Rewriter:
             made, not_made, found = self._all(model, patterns, allowed, record)
             rewrites += made
             skips += not_made
-        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings))
+        flushed = flush(model) if self.flushing else ()
+        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed)
 
     def _all(
         self, model: ir.Model, patterns: Sequence[Pattern], admits: Admits, record: Record | None

@@ -307,3 +307,19 @@ def test_texts_may_stand_beside_numbers(run: Run, tmp_path: Path) -> None:
     source = source.replace("=> (float[batch, 8] y)", "=> (float[batch, 8] y, bool[2] same)")
     result = run("fuse", save(source.replace("  y =", "  same = Equal (a, b)\n  y ="), tmp_path / "model.onnx"), "--json")
     assert result.code == 0 and result.json["verification"]["verdict"] == "equivalent"
+
+
+def test_subnormal_weights_become_zeros_and_it_is_said(tmp_path: Path, run: Run) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 2] x) => (float[N, 2] y)
+    <float[2, 2] w = {1e-40, 1.0, 2.0, -1e-39}> { y = MatMul(x, w) }"""
+    model = save(text, tmp_path / "m.onnx")
+    ran = run("fuse", model)
+    assert ran.code == 0 and "weights  2 subnormal numbers of w are zeros now" in ran.out and "equivalent" in ran.out
+    (stored,) = onnx.load(tmp_path / "m.fused.onnx").graph.initializer
+    assert onnx.numpy_helper.to_array(stored).tolist() == [[0.0, 1.0], [2.0, 0.0]]
+    answer = run("fuse", model, "--json", "--dry-run").json
+    assert answer["flushed"] == [{"weight": "w", "count": 2, "elements": 4}] and not answer["unchanged"]
+    for words in (("--keep-subnormals",), ("--only", "gelu")):
+        ran = run("fuse", model, "-o", tmp_path / "kept.onnx", *words)
+        assert ran.code == 0 and "zeros now" not in ran.out
+        assert (tmp_path / "kept.onnx").read_bytes() == model.read_bytes()
