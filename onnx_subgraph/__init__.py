@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from onnx_subgraph.partitioning.inline import inline
     from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
     from onnx_subgraph.partitioning.worth import RegionLimits
-    from onnx_subgraph.pipeline import FuseResult, fuse
+    from onnx_subgraph.pipeline import fuse
     from onnx_subgraph.regions.region import Region
     from onnx_subgraph.regions.selector import NewNode, Review, region_pattern
+    from onnx_subgraph.result import FuseResult
     from onnx_subgraph.session.inference import InferenceSession
     from onnx_subgraph.session.schedules import Limits
     from onnx_subgraph.session.settings import SessionSettings
@@ -90,7 +91,7 @@ _HOMES = {
     "KernelError": "errors",
     "EngineSession": "engine.session",
     "EngineSettings": "engine.engine",
-    "FuseResult": "pipeline",
+    "FuseResult": "result",
     "InferenceSession": "session.inference",
     "Library": "language.library",
     "Limits": "session.schedules",

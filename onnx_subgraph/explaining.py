@@ -12,7 +12,8 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import load
 from onnx_subgraph.options import Options
 from onnx_subgraph.paths import StrPath
-from onnx_subgraph.pipeline import FuseResult, fuse
+from onnx_subgraph.pipeline import fuse
+from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip, taken
 from onnx_subgraph.verification.own import own_operators
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,11 +19,12 @@ from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
 from onnx_subgraph.model.gaps import Gap, gaps
-from onnx_subgraph.model.overridable import Overridable, make_constant, overridable
+from onnx_subgraph.model.overridable import make_constant, overridable
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.options import Options
 from onnx_subgraph.paths import StrPath
+from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.excerpt import operator_name
@@ -32,7 +33,6 @@ from onnx_subgraph.rewriting.marked import replace_marked
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
-from onnx_subgraph.rewriting.subnormal import Flushed
 from onnx_subgraph.timing import Bench, BenchOptions, bench
 from onnx_subgraph.verification.blame import Settled, Undone, settle
 from onnx_subgraph.verification.both_ways import both_ways
@@ -41,50 +41,6 @@ from onnx_subgraph.verification.planting import planted
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import Reference
-
-
-@dataclass(frozen=True, slots=True)
-class FuseResult:
-    """What `fuse` did to one model.
-
-    output: the file written, or None (dry run, a verdict "different", or with `strict` something undone). unchanged: nothing
-    fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
-    size: the bytes that the fused model takes, its external data included; None where nobody asked.
-    bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
-    gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
-    made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros.
-    sites: each rewrite by itself, where that was asked for.
-    seconds: stage → wall-clock seconds. operators: how often each is there.
-    """
-
-    model: Path
-    output: Path | None
-    nodes_before: int
-    nodes_after: int
-    opset_before: int
-    opset_after: int
-    target: str
-    providers: tuple[str, ...]
-    rewrites: tuple[Rewrite, ...]
-    near_misses: tuple[NearMiss, ...]
-    skipped: tuple[Skip, ...]
-    verdict: Verdict
-    seconds: Mapping[str, float]
-    unchanged: bool = False
-    size: int | None = None
-    undone: tuple[Undone, ...] = ()
-    sites: tuple[SiteCheck, ...] = ()
-    own: tuple[OwnWork, ...] = ()
-    operators_before: Mapping[str, int] = field(default_factory=dict)
-    operators_after: Mapping[str, int] = field(default_factory=dict)
-    assumed: tuple[str, ...] = ()
-    fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    gaps: tuple[Gap, ...] = ()
-    overridable: Overridable = field(default_factory=Overridable)
-    made_constant: tuple[str, ...] = ()
-    flushed: tuple[Flushed, ...] = ()
-    bench: Bench | None = None
-
 
 WRITTEN_BY = "onnx_subgraph.written_by"
 """Key in the metadata of a model that is not a copy of its original: which program and version wrote it."""

@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("session", "expectation"),  # session runs models for users, in processes of its own; expectation judges what fuse did
     ("explaining",),
     ("pipeline", "partitioning"),
-    ("options",),  # what fuse may be told
+    ("options", "result"),  # what fuse may be told, and what it gives
     ("proving", "timing"),  # timing: models run against each other
     ("engine",),  # regions at run time
     ("backends",),  # what compiles and runs a region; each stands by itself

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.expectation.expectation import Section
     from onnx_subgraph.language.library import Library
     from onnx_subgraph.options import Options
-    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.result import FuseResult
 
     Process = ForkServerProcess | SpawnProcess
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from onnx_subgraph.expectation.check import Check
     from onnx_subgraph.expectation.expectation import Expectation, Section
     from onnx_subgraph.language.library import Library
-    from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.report.entry import Entry
+    from onnx_subgraph.result import FuseResult
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -26,7 +26,7 @@ from onnx_subgraph.cli.streams import MODEL
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.result import FuseResult
 
 
 @click.command(short_help="Say what matched, what nearly did, and why not.")

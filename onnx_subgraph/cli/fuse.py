@@ -43,8 +43,8 @@ from onnx_subgraph.errors import UsageError
 if TYPE_CHECKING:
     from onnx_subgraph.cli.batch import Failure, Task
     from onnx_subgraph.language.library import Library
-    from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.report.entry import Entry
+    from onnx_subgraph.result import FuseResult
 
 
 @click.command(short_help="Fuse models, verify them, and write them.")

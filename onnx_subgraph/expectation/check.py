@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from onnx_subgraph.errors import Span
 from onnx_subgraph.expectation.expectation import AttributeValues, Fusions, Limit, Scalar, Section, Tolerance
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.pipeline import FuseResult
+from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.verdict import Run
 

@@ -15,7 +15,7 @@ from onnx_subgraph.expectation.expectation import names
 from onnx_subgraph.expectation.reading import UNITS
 from onnx_subgraph.language.dump import yaml_text
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.pipeline import FuseResult
+from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.verdict import Verdict
 

@@ -10,7 +10,7 @@ from onnx_subgraph.report.wording import count
 
 if TYPE_CHECKING:
     from onnx_subgraph.expectation.check import Check
-    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.result import FuseResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
     from onnx_subgraph.expectation.check import Check
     from onnx_subgraph.language.library import Header
-    from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.proving import Proof
+    from onnx_subgraph.result import FuseResult
     from onnx_subgraph.verification.blame import Undone
     from onnx_subgraph.verification.own import OwnWork
     from onnx_subgraph.verification.site import SiteCheck

@@ -19,8 +19,8 @@ from onnx_subgraph.report.wording import outcome
 if TYPE_CHECKING:
     from onnx_subgraph.expectation.check import Check
     from onnx_subgraph.expectation.expectation import Section
-    from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.report.entry import Entry
+    from onnx_subgraph.result import FuseResult
 
 OUTCOMES = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 """What a case can hold → the attribute of a suite that counts it."""

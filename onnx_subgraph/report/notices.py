@@ -14,7 +14,7 @@ from onnx_subgraph.report.wording import UNNAMED, count
 
 if TYPE_CHECKING:
     from onnx_subgraph.model.gaps import Gap
-    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.result import FuseResult
 
 REPORT = "please report it with what --json has under `bugs`"
 

@@ -15,7 +15,7 @@ from onnx_subgraph.report.notices import notices
 from onnx_subgraph.report.wording import UNNAMED, count
 
 if TYPE_CHECKING:
-    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.result import FuseResult
 
 LITTLE = 0.1
 """The part of a model's nodes that fusions have to save, or else little was fused."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.language.library import Library
     from onnx_subgraph.language.pattern import Pattern
     from onnx_subgraph.matching.match import NearMiss
-    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.result import FuseResult
 
 LEAST = 3
 """Two operators in a row are found everywhere; from three on a likeness says something."""

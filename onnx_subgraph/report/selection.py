@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx_subgraph.pipeline import FuseResult
+    from onnx_subgraph.result import FuseResult
 
 
 def about(result: FuseResult, *, pattern: str | None = None, node: str | None = None) -> FuseResult:

@@ -18,8 +18,8 @@ from onnx_subgraph.report.wording import FOLDED, UNNAMED, count, outcome, timed,
 
 if TYPE_CHECKING:
     from onnx_subgraph.expectation.expectation import Section
-    from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.report.entry import Entry
+    from onnx_subgraph.result import FuseResult
 
 NEAR_MISSES = 5
 """How many near misses of one model are shown; `explain` shows all."""

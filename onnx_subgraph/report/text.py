@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from onnx_subgraph.errors import Span
-    from onnx_subgraph.pipeline import FuseResult
     from onnx_subgraph.proving import Proof
     from onnx_subgraph.report.entry import Entry
+    from onnx_subgraph.result import FuseResult
     from onnx_subgraph.verification.blame import Undone
     from onnx_subgraph.verification.own import OwnWork
     from onnx_subgraph.verification.site import SiteCheck

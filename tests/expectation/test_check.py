@@ -12,7 +12,7 @@ from onnx_subgraph.expectation.check import Check, bytes_text, check
 from onnx_subgraph.expectation.reading import read_expectation
 from onnx_subgraph.expectation.writing import expectation_text
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.pipeline import FuseResult
+from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.blame import Undone
 from onnx_subgraph.verification.verdict import Run, Verdict

@@ -19,7 +19,8 @@ import pytest
 
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.options import Options
-from onnx_subgraph.pipeline import FuseResult, fuse
+from onnx_subgraph.pipeline import fuse
+from onnx_subgraph.result import FuseResult
 
 LIBRARY = load_patterns()
 

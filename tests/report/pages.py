@@ -9,9 +9,9 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.expectation.check import Check
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.report import html
 from onnx_subgraph.report.entry import Entry
+from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.accuracy import Accuracy

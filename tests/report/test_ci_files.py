@@ -14,11 +14,11 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.expectation.check import Check
 from onnx_subgraph.expectation.expectation import Section
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.report.annotations import commands
 from onnx_subgraph.report.entry import Entry
 from onnx_subgraph.report.junit import document
 from onnx_subgraph.report.summary import markdown
+from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.verdict import Run, Verdict
 

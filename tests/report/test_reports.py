@@ -13,10 +13,10 @@ from rich.console import Console, RenderableType
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.proving import Proof
 from onnx_subgraph.report import json, text, wording
 from onnx_subgraph.report.selection import about
+from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.verdict import Run, Verdict
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.overridable import Overridable
-from onnx_subgraph.pipeline import FuseResult
 from onnx_subgraph.report import json
 from onnx_subgraph.report.reasons import Reasons, reasons
+from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Bug, Rewrite, Skip
 from onnx_subgraph.verification.verdict import Verdict
 

@@ -10,7 +10,8 @@ import pytest
 
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.options import Options
-from onnx_subgraph.pipeline import FuseResult, fuse
+from onnx_subgraph.pipeline import fuse
+from onnx_subgraph.result import FuseResult
 
 MODEL = """<ir_version: 8, opset_import: ["" : {opset}]>
 g (float[N, 3, 4] x, float[3, 4] w) => (float[N, 3, 4] y, float[N, 1, 1] m)

@@ -19,8 +19,9 @@ import onnx
 
 from onnx_subgraph.errors import OnnxSubgraphError
 from onnx_subgraph.options import Options
-from onnx_subgraph.pipeline import FuseResult, fuse
+from onnx_subgraph.pipeline import fuse
 from onnx_subgraph.report.blame import sentence
+from onnx_subgraph.result import FuseResult
 from tests.soundness import graphs, judge, traps
 from tests.soundness.graphs import Case
 from tests.soundness.planting import library, misleading, wrong

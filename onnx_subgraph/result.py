@@ -1,0 +1,61 @@
+"""FuseResult: what fuse() gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.model.gaps import Gap
+from onnx_subgraph.model.overridable import Overridable
+from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
+from onnx_subgraph.rewriting.subnormal import Flushed
+from onnx_subgraph.timing import Bench
+from onnx_subgraph.verification.blame import Undone
+from onnx_subgraph.verification.own import OwnWork
+from onnx_subgraph.verification.site import SiteCheck
+from onnx_subgraph.verification.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class FuseResult:
+    """What `fuse` did to one model.
+
+    output: the file written, or None (dry run, a verdict "different", or with `strict` something undone). unchanged: nothing
+    fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
+    size: the bytes that the fused model takes, its external data included; None where nobody asked.
+    bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
+    gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
+    made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros.
+    sites: each rewrite by itself, where that was asked for.
+    seconds: stage → wall-clock seconds. operators: how often each is there.
+    """
+
+    model: Path
+    output: Path | None
+    nodes_before: int
+    nodes_after: int
+    opset_before: int
+    opset_after: int
+    target: str
+    providers: tuple[str, ...]
+    rewrites: tuple[Rewrite, ...]
+    near_misses: tuple[NearMiss, ...]
+    skipped: tuple[Skip, ...]
+    verdict: Verdict
+    seconds: Mapping[str, float]
+    unchanged: bool = False
+    size: int | None = None
+    undone: tuple[Undone, ...] = ()
+    sites: tuple[SiteCheck, ...] = ()
+    own: tuple[OwnWork, ...] = ()
+    operators_before: Mapping[str, int] = field(default_factory=dict)
+    operators_after: Mapping[str, int] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+    overridable: Overridable = field(default_factory=Overridable)
+    made_constant: tuple[str, ...] = ()
+    flushed: tuple[Flushed, ...] = ()
+    bench: Bench | None = None
