@@ -55,7 +55,8 @@ def conditions(bench: Bench) -> str:
     options = bench.options
     threads = count(options.threads, "thread") if options.threads else "as many threads as a session takes"
     at = ", ".join(f"{name} {size}" for name, size in bench.sizes.items())
-    return f"at {at or ('the sizes given' if options.inputs else 'its fixed shapes')}, {threads}"
+    by = ", processor time" if options.by_processor else ""
+    return f"at {at or ('the sizes given' if options.inputs else 'its fixed shapes')}, {threads}{by}"
 
 
 def ratio_text(ratio: Ratio) -> str:
