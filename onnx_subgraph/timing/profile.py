@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -32,6 +32,7 @@ SECONDS = 2.0
 """How long runs are profiled where they are short."""
 _RAN = "_kernel_time"
 """What onnxruntime appends to a node's name where it notes down how long it ran."""
+_WITH_BODIES = frozenset({"If", "Loop", "Scan"})
 _INLINED = "_inlfunc_"
 """What it begins the name of a node with that it took out of a function."""
 UNRECORDED = "(not recorded)"
@@ -125,11 +126,8 @@ class _Nodes:
 def _read(events: Iterable[Mapping[str, Any]], nodes: _Nodes) -> Profile:
     """A profile from onnxruntime's events: of each node the median of its runs."""
     taken: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for event in events:
-        name = str(event.get("name", ""))
-        if event.get("cat") == "Node" and name.endswith(_RAN):
-            operator = str(event.get("args", {}).get("op_name", "?"))
-            taken[name.removesuffix(_RAN), operator].append(int(event.get("dur", 0)))
+    for name, operator, lasted in _own_time(events):
+        taken[name, operator].append(lasted)
     sums = {kind: _Sums() for kind in ("operator", "module", "pattern", "uncovered")}
     for (name, operator), microseconds in taken.items():
         typical, node = median(microseconds), nodes(name)
@@ -144,6 +142,26 @@ def _read(events: Iterable[Mapping[str, Any]], nodes: _Nodes) -> Profile:
     total = sum(sums["operator"].microseconds.values())
     parts = {kind: found.parts(total) for kind, found in sums.items()}
     return Profile(parts["operator"], parts["module"], parts["pattern"], parts["uncovered"], total / 1e3)
+
+
+def _own_time(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, int]]:
+    """Node, operator and microseconds of each run of a node, without those of the nodes in its bodies."""
+    ran = [event for event in events if event.get("cat") == "Node" and str(event.get("name", "")).endswith(_RAN)]
+    ran.sort(key=lambda event: (event.get("tid", 0), event.get("ts", 0), -event.get("dur", 0)))
+    outside: list[tuple[int, int, int]] = []  # what lasts: the thread, the end, and the place in `own`
+    own: list[int] = []
+    for event in ran:
+        thread, start, lasted = event.get("tid", 0), int(event.get("ts", 0)), int(event.get("dur", 0))
+        while outside and (outside[-1][0] != thread or outside[-1][1] < start + lasted):
+            outside.pop()
+        if outside:
+            own[outside[-1][2]] -= lasted
+        own.append(lasted)
+        if str(event.get("args", {}).get("op_name", "")) in _WITH_BODIES:
+            outside.append((thread, start + lasted, len(own) - 1))
+    for event, microseconds in zip(ran, own, strict=True):
+        name = str(event["name"]).removesuffix(_RAN)
+        yield name, str(event.get("args", {}).get("op_name", "?")), max(0, microseconds)
 
 
 class _Sums:

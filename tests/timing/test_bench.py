@@ -11,7 +11,7 @@ import pytest
 from onnx_subgraph import BenchOptions, bench
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.timing.memory import peak
-from onnx_subgraph.timing.profile import UNRECORDED
+from onnx_subgraph.timing.profile import UNRECORDED, _own_time
 from onnx_subgraph.timing.runtimes import Setting
 from tests.cli.conftest import save
 
@@ -100,6 +100,29 @@ def test_a_profile_says_where_the_time_goes() -> None:
     modules = {part.name for part in timed.profile.modules}
     assert any("layer.*.attention" in name for name in modules) and not any(".0." in name for name in modules)
     assert timed.profile.patterns == () and all(part.name != "MatMul" for part in timed.profile.uncovered)
+
+
+def test_the_time_of_a_body_is_not_its_owners_too() -> None:
+    """Nested twice, and beside a node of another thread that lasts longer."""
+    events = [
+        {"cat": "Node", "name": f"{name}_kernel_time", "ts": ts, "dur": dur, "tid": tid, "args": {"op_name": operator}}
+        for name, operator, ts, dur, tid in (
+            ("outer", "Loop", 0, 100, 1),
+            ("inner", "If", 10, 50, 1),
+            ("add", "Add", 20, 30, 1),
+            ("mul", "Mul", 70, 20, 1),
+            ("after", "Add", 100, 7, 1),
+            ("beside", "Conv", 5, 400, 2),
+        )
+    ]
+    assert dict((name, taken) for name, _, taken in _own_time(events)) == {
+        "outer": 30,
+        "inner": 20,
+        "add": 30,
+        "mul": 20,
+        "after": 7,
+        "beside": 400,
+    }
 
 
 def test_a_fused_node_counts_for_its_pattern_and_for_the_module_that_it_came_from(tmp_path: Path) -> None:
