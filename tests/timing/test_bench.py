@@ -115,7 +115,7 @@ def test_the_time_of_a_body_is_not_its_owners_too() -> None:
             ("beside", "Conv", 5, 400, 2),
         )
     ]
-    assert dict((name, taken) for name, _, taken in _own_time(events)) == {
+    assert {name: taken for name, _, taken in _own_time(events)} == {
         "outer": 30,
         "inner": 20,
         "add": 30,
