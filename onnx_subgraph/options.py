@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting.marked import Marks
+from onnx_subgraph.timing.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Options:
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
     operator each. keep_subnormals: make no subnormal weight zero; with `only` none is.
-    bench: time the result beside the original.
+    bench: time the result beside the original. tuning: what `skip` and `prefer` were measured to be best as, for the report.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
     strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself on all feeds, whichever others it
     is like, and report how each stands. compare_ort: find out what onnxruntime would have fused by itself. excerpts: whether each
@@ -53,3 +54,4 @@ class Options:
     constant_initializers: bool = False
     keep_subnormals: bool = False
     bench: bool = False
+    tuning: Tuning | None = None

@@ -152,6 +152,7 @@ def fuse(
         overridable=replaceable,
         made_constant=made_constant,
         flushed=fused.flushed,
+        tuning=options.tuning,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     writes = writes and not (options.strict and undone)

@@ -12,6 +12,7 @@ from onnx_subgraph.model.overridable import Overridable
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Flushed
 from onnx_subgraph.timing import Bench
+from onnx_subgraph.timing.tuning import Tuning
 from onnx_subgraph.verification.blame import Undone
 from onnx_subgraph.verification.own import OwnWork
 from onnx_subgraph.verification.site import SiteCheck
@@ -26,6 +27,7 @@ class FuseResult:
     fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
     bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
+    tuning: what was measured to pay; None where nobody asked.
     gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
     made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros.
     sites: each rewrite by itself, where that was asked for.
@@ -59,3 +61,4 @@ class FuseResult:
     made_constant: tuple[str, ...] = ()
     flushed: tuple[Flushed, ...] = ()
     bench: Bench | None = None
+    tuning: Tuning | None = None

@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("report",),
     ("session", "expectation"),  # session runs models for users, in processes of its own; expectation judges what fuse did
-    ("explaining",),
+    ("explaining", "tuning"),
     ("pipeline", "partitioning"),
     ("options", "result"),  # what fuse may be told, and what it gives
     ("proving", "timing"),  # timing: models run against each other

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.result import FuseResult
 
     Process = ForkServerProcess | SpawnProcess
+    Tune = Callable[[Path, Library, Options, Callable[[str], None]], Options]
 
 GRACE = 10.0
 """Seconds that a process has to clean up before it is killed."""
@@ -49,7 +50,7 @@ class Task:
     """One model to fuse. patterns: the folders and files given beside the built-in ones.
 
     section: what is expected of it; where that is missed, it is not written. measured: whether its size is asked for.
-    time_limit: the seconds that it may take, 0 for any.
+    time_limit: the seconds that it may take, 0 for any. tune: gives the options anew, from measurements, before it is fused.
     """
 
     model: Path
@@ -59,6 +60,7 @@ class Task:
     section: Section | None = None
     measured: bool = False
     time_limit: float = 0.0
+    tune: Tune | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,11 @@ def _fuse(task: Task, library: Library, progress: Callable[[str], None]) -> Fuse
         from onnx_subgraph.pipeline import fuse
 
         accepts = partial(_accepts, task.section, library) if task.measured else None
-        fused = partial(fuse, task.model, task.output, library, task.options, accepts=accepts)
+
+        def fused(tell: Callable[[str], None]) -> FuseResult:
+            options = task.options if task.tune is None else task.tune(task.model, library, task.options, tell)
+            return fuse(task.model, task.output, library, options, tell, accepts)
+
         return within(task.time_limit, fused, progress, LESS_TIME)
     except Exception as error:
         if was_interrupted():

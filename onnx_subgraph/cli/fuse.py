@@ -38,6 +38,7 @@ from onnx_subgraph.cli.options import (
 from onnx_subgraph.cli.outputs import plan_outputs, without_own
 from onnx_subgraph.cli.page import check_folder, plan_pages, report_option, write_page
 from onnx_subgraph.cli.streams import MODEL, OUTPUT
+from onnx_subgraph.cli.tuning import Tuner, tune_options
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
 )
 @feeds_options
 @click.option("--bench", is_flag=True, help="Time what is written beside MODEL, and show it; `bench` says more.")
+@tune_options
 @click.option(
     "--opset",
     type=opset_choice,
@@ -126,6 +128,9 @@ def fuse(
     sites: bool,
     compare_ort: bool,
     bench: bool,
+    tune: bool,
+    tune_budget: float,
+    tuned: Path | None,
     opset: str,
     jobs: int,
     time_limit: float,
@@ -195,8 +200,10 @@ def fuse(
         excerpts=report is not None,
         **feeds,
     )
+    tuner = Tuner(tune, tune_budget, tuned, lambda line: click.echo(line, err=True))
+    tuner.check(jobs, options)
     tasks = [
-        Task(model, path, patterns, options, section, wanted.measured, time_limit)
+        Task(model, path, patterns, tuner.known(model, options), section, wanted.measured, time_limit, tuner.measure)
         for model, path, section in zip(models, outputs, sections, strict=True)
     ]
     # A CI system ends a job with SIGTERM: like ^C, it leaves no half-written file behind.
@@ -214,6 +221,7 @@ def fuse(
                 write_page(page, entries[-1], library, hidden=hidden)
     if as_json:
         _print_json(entries)
+    tuner.finish()
     wanted.finish(entries, () if expectation is None else expectation.unused(models))
     return max(entry.code for entry in entries)
 

@@ -41,7 +41,8 @@ def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], time_limit
     from onnx_subgraph.deadline import within
     from onnx_subgraph.errors import TimeLimitError
     from onnx_subgraph.language.library import load_patterns
-    from onnx_subgraph.report import json, text
+    from onnx_subgraph.report import json
+    from onnx_subgraph.report import proofs as proofs_text
 
     library = load_patterns(patterns)
     names = current_ids(names, library)
@@ -68,7 +69,7 @@ def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], time_limit
     if as_json:
         show_json({"patterns": [json.proof(proof) for proof in proofs]})
     elif proofs:
-        show(text.proofs(proofs), good=over is None and not failed)
+        show(proofs_text.proofs(proofs), good=over is None and not failed)
     if over is not None:
         raise over
     return 1 if failed else 0

@@ -15,30 +15,40 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from onnx_subgraph.language.pattern import TARGETS
 from onnx_subgraph.report import blame, grouping, own
 from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
 from onnx_subgraph.report.notices import notices
 from onnx_subgraph.report.reasons import Reasons, reasons
-from onnx_subgraph.report.wording import ASSUMED, FOLDED, UNNAMED, count, evidence, flushed, outcome, placed, timed, tried
+from onnx_subgraph.report.wording import (
+    ASSUMED,
+    FOLDED,
+    UNNAMED,
+    count,
+    evidence,
+    flushed,
+    outcome,
+    placed,
+    ratio_text,
+    timed,
+    tried,
+    tuned,
+)
 from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from onnx_subgraph.errors import Span
-    from onnx_subgraph.proving import Proof
     from onnx_subgraph.report.entry import Entry
     from onnx_subgraph.result import FuseResult
+    from onnx_subgraph.timing.tuning import Tuning
     from onnx_subgraph.verification.blame import Undone
     from onnx_subgraph.verification.own import OwnWork
     from onnx_subgraph.verification.site import SiteCheck
     from onnx_subgraph.verification.verdict import Run, Verdict
 
 DEFAULT_TARGET = "onnxruntime"
-FAILURES = 10
-"""How many failures of one proof are shown; `--json` has all."""
 FATES = ("by itself", "kept", "replaced", "blocked")
 NEAR_MISSES = 5
 """How many near misses a fusion report shows; `explain` shows all."""
@@ -50,6 +60,8 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
     parts: list[RenderableType] = [_heading(result), _facts(result, len(result.rewrites)), *_notices(result)]
     if groups:
         parts += ["", *_fused(groups)]
+    if result.tuning is not None and result.tuning.choices:
+        parts += ["", Text("Measured on this machine", "bold"), _choices(result.tuning)]
     if result.undone:
         parts += ["", Text("Not equivalent, and undone", "bold red"), _undone(result.undone)]
     if result.sites:
@@ -142,29 +154,6 @@ def comparison(reference: Path, candidate: Path, verdict: Verdict) -> Renderable
     return Group(*parts, "")
 
 
-def proofs(proofs: Sequence[Proof]) -> RenderableType:
-    """Which patterns proved themselves, for which targets, and what went wrong in the others."""
-    table = Rows("pattern", "models", "proof", *TARGETS, head=3 + len(TARGETS), right=("models", *TARGETS))
-    for proof in proofs:
-        word = Text(count(len(proof.failures), "failure"), "red") if proof.failures else Text("holds", "green")
-        counts = (str(proof.targets[t] or "none") if t in proof.targets else "" for t in TARGETS)
-        table.add(proof.pattern, str(proof.cases), word, *counts)
-    parts: list[RenderableType] = [table]
-    unproved = [f"{p.pattern}, {target}: {why}" for p in proofs for target, why in p.unproved.items()]
-    if unproved:
-        parts += ["", Text("Not proved on this machine", "bold"), *(Text(f"  {line}") for line in unproved)]
-    if len(proofs) == 1 and proofs[0].notes:
-        parts += ["", Text("Spellings that were left out", "bold"), *(Text(f"  {note}") for note in proofs[0].notes)]
-    for proof in proofs:
-        shown, hidden = proof.failures[:FAILURES], len(proof.failures) - FAILURES
-        parts += [Text(f"\n{proof.pattern}: {failure}", "red") for failure in shown]
-        if hidden > 0:
-            parts.append(Text(f"\n{proof.pattern}: and {count(hidden, 'failure')} more, in --json", "red"))
-    failed = sum(bool(proof.failures) for proof in proofs)
-    total = f"{count(len(proofs), 'pattern')}, {count(sum(proof.cases for proof in proofs), 'model')}"
-    return Group(*parts, "", f"{total}: {count(failed, 'pattern')} failed" if failed else f"{total}: all hold")
-
-
 class Rows:
     """A table with one entry a line; where that is wider than the screen, an entry's last columns stand below its first.
 
@@ -243,6 +232,8 @@ def _facts(result: FuseResult, fused: int) -> Table:
     facts.add_row("verdict", verdict_text(result.verdict))
     for name in result.assumed:
         facts.add_row("", f"not run on {name}: assumed, from a table of the kernels of onnxruntime {table_of(name).onnxruntime}")
+    if result.tuning is not None:
+        facts.add_row("tuned", tuned(result.tuning))
     if result.bench is not None:
         facts.add_row("time", "\n".join(timed(result.bench)))
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in result.seconds.items())
@@ -304,6 +295,13 @@ def _undone(undone: Sequence[Undone]) -> Rows:
     table = Rows("pattern", "at", "why", head=1)
     for one in undone:
         table.add(one.rewrite.pattern, one.rewrite.root or UNNAMED, blame.reason(one))
+    return table
+
+
+def _choices(tuning: Tuning) -> Rows:
+    table = Rows("way", "time", "taken", head=3, right=("time",))
+    for choice in tuning.choices:
+        table.add(choice.what, ratio_text(choice.ratio), Text("yes", "green") if choice.taken else "no")
     return table
 
 

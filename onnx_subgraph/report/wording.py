@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnx_subgraph.rewriting.subnormal import Flushed
     from onnx_subgraph.timing import Bench, Ratio
+    from onnx_subgraph.timing.tuning import Tuning
     from onnx_subgraph.verification.verdict import Coverage, Placement, Run, Verdict
 
 UNNAMED = "(a node without a name)"
@@ -42,6 +43,17 @@ def timed(bench: Bench) -> list[str]:
             after = milliseconds(one.quantile(0.5))
             lines.append(f"{ratio_text(one.ratio)} of the original's{by}: {before} → {after} ms, {conditions(bench)}")
     return lines
+
+
+def tuned(tuning: Tuning) -> str:
+    """What the measurements came to, in a sentence."""
+    if tuning.whole is not None:
+        left = f"; left alone: {', '.join(tuning.skip)}" if tuning.skip else ""
+        more = "; fused against the table of costs as well" if tuning.prefer == "fusion" else ""
+        return f"{ratio_text(tuning.whole)} of the original's time{left}{more}"
+    return (
+        "nothing pays on this machine, and nothing is fused" if tuning.skip else "nothing in it fuses, and nothing was measured"
+    )
 
 
 def flushed(weights: Sequence[Flushed]) -> str:

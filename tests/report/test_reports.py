@@ -15,6 +15,7 @@ from onnx_subgraph.errors import Span
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.proving import Proof
 from onnx_subgraph.report import json, text, wording
+from onnx_subgraph.report import proofs as proofs_text
 from onnx_subgraph.report.selection import about
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
@@ -205,25 +206,25 @@ def test_about_keeps_what_concerns_the_node() -> None:
 
 def test_proofs_name_the_patterns_that_fail() -> None:
     mish = Proof("mish", 10, ("opset 9: not fused",), {}, ("Erf has no kernel (2 times)",), {"onnxruntime": "it does not load"})
-    report = shown(text.proofs([PROOF, mish]))
+    report = shown(proofs_text.proofs([PROOF, mish]))
     assert "mish: opset 9: not fused" in report
     assert "2 patterns, 50 models: 1 pattern failed" in report
     assert "1 failure" in report
     assert "mish, onnxruntime: it does not load" in report
     assert "Erf has no kernel" not in report, "only who asks for one pattern wants to know it so well"
-    assert "Erf has no kernel (2 times)" in shown(text.proofs([mish]))
-    assert "all hold" in shown(text.proofs([PROOF]))
+    assert "Erf has no kernel (2 times)" in shown(proofs_text.proofs([mish]))
+    assert "all hold" in shown(proofs_text.proofs([PROOF]))
 
 
 def test_proofs_count_what_was_proved_for_each_target() -> None:
-    lines = shown(text.proofs([PROOF])).splitlines()
+    lines = shown(proofs_text.proofs([PROOF])).splitlines()
     assert next(line for line in lines if "gelu" in line).split() == ["gelu", "40", "holds", "20"]
     none = Proof("gelu", 40, (), {"onnxruntime": 0, "standard": 20})
-    assert next(line for line in shown(text.proofs([none])).splitlines() if "gelu" in line).split()[3:] == ["none", "20"]
+    assert next(line for line in shown(proofs_text.proofs([none])).splitlines() if "gelu" in line).split()[3:] == ["none", "20"]
 
 
 def test_many_failures_of_one_proof_are_cut_short() -> None:
-    report = shown(text.proofs([Proof("mish", 30, tuple(f"failure number {i}" for i in range(30)), {})]))
+    report = shown(proofs_text.proofs([Proof("mish", 30, tuple(f"failure number {i}" for i in range(30)), {})]))
     assert "number 9" in report and "number 10" not in report and "and 20 failures more, in --json" in report
 
 

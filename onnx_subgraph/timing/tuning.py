@@ -1,0 +1,101 @@
+"""What was measured to pay for a model on a machine: a file that a later run reads instead of measuring again."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.model.atomic import written_whole
+from onnx_subgraph.timing.turns import Ratio
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Something that was tried. what: `without gelu`, in words. ratio: its time by that of the model as it was without it.
+
+    taken: whether the model is made so.
+    """
+
+    what: str
+    ratio: Ratio
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What was chosen for one model. skip: patterns that are left alone. prefer: see `Options`. choices: all that was tried.
+
+    whole: the time of the model so made, by that of the original. machine: what it holds for.
+    """
+
+    skip: tuple[str, ...]
+    prefer: str
+    choices: tuple[Choice, ...] = ()
+    whole: Ratio | None = None
+    machine: Mapping[str, str] | None = None
+
+    @property
+    def other_machine(self) -> str:
+        """What is another now than when it was measured, in words; "" for nothing."""
+        now = machine(str((self.machine or {}).get("provider", "")))
+        changed = [name for name, value in (self.machine or {}).items() if now.get(name, value) != value]
+        return ", ".join(f"{name} was {(self.machine or {})[name]} and is {now[name]}" for name in changed)
+
+
+def machine(provider: str) -> dict[str, str]:
+    """What the times of a model depend on, besides the model and its sizes."""
+    from onnx_subgraph.verification.sessions import onnxruntime
+
+    return {"processor": _processor(), "onnxruntime": onnxruntime().__version__, "provider": provider}
+
+
+def _processor() -> str:
+    """The processor's name, as the system has it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return name or platform.processor() or platform.machine()
+
+
+def write(path: Path, found: Mapping[str, Tuning]) -> None:
+    """Writes what was chosen, by the name of each model's file. Raises ModelError where that can't be done."""
+    models = {name: asdict(tuning) for name, tuning in found.items()}
+    with written_whole(path) as (file,):
+        file.write((json.dumps({"format": FORMAT, "models": models}, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read(path: Path) -> dict[str, Tuning]:
+    """What was chosen, by the name of each model's file. Raises UsageError where the file is none of ours."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']}, and this version reads {FORMAT}")
+        return {str(name): _tuning(fields) for name, fields in content["models"].items()}
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        said = str(error) if isinstance(error, ValueError) else "something is missing in it"
+        raise UsageError(
+            f"{path}: it is no file that --tune has written: {said}", hint="make it with --tune --tuned FILE"
+        ) from error
+
+
+def _tuning(fields: Mapping[str, Any]) -> Tuning:
+    if fields["prefer"] not in ("speed", "fusion"):
+        raise ValueError(f"prefer is {fields['prefer']!r}")
+    return Tuning(
+        skip=tuple(map(str, fields["skip"])),
+        prefer=fields["prefer"],
+        choices=tuple(Choice(str(c["what"]), Ratio(**c["ratio"]), bool(c["taken"])) for c in fields.get("choices", ())),
+        whole=Ratio(**fields["whole"]) if fields.get("whole") else None,
+        machine={str(k): str(v) for k, v in (fields.get("machine") or {}).items()},
+    )

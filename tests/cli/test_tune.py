@@ -1,0 +1,60 @@
+"""`fuse --tune` and `--tuned`: the report says what was measured, and a kept choice is followed without measuring."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import onnx
+import pytest
+
+from tests.cli.conftest import Run
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+QUICK = ("--tune", "--tune-budget", "0")
+
+
+def test_what_was_measured_is_in_the_report(gelu: Path, tmp_path: Path, run: Run) -> None:
+    ran = run("fuse", gelu, *QUICK, "-o", tmp_path / "out.onnx")
+    assert ran.code == 0 and "Measured on this machine" in ran.out and "without gelu" in ran.out and "\ntuned " in ran.out
+    answer = run("fuse", gelu, *QUICK, "-o", tmp_path / "out.onnx", "--json").json
+    jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/fuse"}]})
+    assert [choice["what"] for choice in answer["tuning"]["choices"]] == ["without gelu"]
+
+
+def test_a_kept_choice_is_followed(gelu: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "tuned.json"
+    assert run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx").code == 0
+    monkeypatch.setattr("onnx_subgraph.tuning.tune", None)
+    content = json.loads(kept.read_text())
+    for skip, operators in (([], ["Gelu"]), (["gelu"], ["Div", "Erf", "Add", "Mul", "Mul"])):
+        content["models"][gelu.name]["skip"] = skip
+        kept.write_text(json.dumps(content))
+        ran = run("fuse", gelu, "--tuned", kept, "-o", tmp_path / "out.onnx")
+        assert ran.code == 0 and not ran.err
+        assert [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node] == operators
+
+
+def test_a_choice_of_another_machine_is_followed_with_a_warning(gelu: Path, tmp_path: Path, run: Run) -> None:
+    kept = tmp_path / "tuned.json"
+    run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx")
+    content = json.loads(kept.read_text())
+    content["models"][gelu.name]["machine"]["processor"] = "abacus"
+    kept.write_text(json.dumps(content))
+    ran = run("fuse", gelu, "--tuned", kept, "-o", tmp_path / "out.onnx")
+    assert ran.code == 0 and "processor was abacus and is " in ran.err and "--tune measures again" in ran.err
+
+
+def test_what_cannot_be_is_said(gelu: Path, plain: Path, tmp_path: Path, run: Run) -> None:
+    kept = tmp_path / "tuned.json"
+    run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx")
+    for words, said in (
+        ((plain, "--tuned", kept), f"{kept}: it has nothing about {plain.name}"),
+        ((gelu, "--tuned", tmp_path / "no.json"), "no.json: can't be read"),
+        ((gelu, plain, *QUICK, "-j", "2"), "--tune measures on a machine that does nothing else: leave -j out"),
+        ((gelu, *QUICK, "--assume-provider", "CUDAExecutionProvider"), "--tune measures on a provider"),
+    ):
+        ran = run("fuse", *words)
+        assert ran.code == 2 and said in ran.err, ran.err
+    assert not list(tmp_path.glob("*.fused.onnx"))

@@ -1,0 +1,103 @@
+"""tune(): with times that are a sum over the nodes, the choice is the one that the sums say; with real ones it is a choice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnx_subgraph import Options, load_patterns
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.timing import Bench, BenchOptions, Ratio, Timed
+from onnx_subgraph.timing.tuning import Tuning, read, write
+from onnx_subgraph.tuning import tune
+from tests.cli.conftest import save
+
+LIBRARY = load_patterns()
+TEXT = """<ir_version: 8, opset_import: ["" : 20]> g (float[N, 8] x) => (float[N, 8] y)
+<float half = {0.5}, float one = {1.0}, float root = {1.4142135}> {
+  scaled = Div (x, root) erf = Erf (scaled) sum = Add (erf, one) product = Mul (x, sum) g = Mul (product, half)
+  s = Sigmoid (g) y = Mul (g, s)
+}"""
+GELU, SILU = "gelu", "silu"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A GELU and a SiLU."""
+    return save(TEXT, tmp_path / "m.onnx")
+
+
+def timed_by(monkeypatch: pytest.MonkeyPatch, costs: Mapping[str, float]) -> None:
+    """Has `tune` measure the sum of `costs` over the operators of a model, 1 for an operator that is not among them."""
+
+    def time(path: Path) -> float:
+        return sum(costs.get(node.op_type, 1.0) for node in onnx.load(path).graph.node)
+
+    def bench(paths: Sequence[Path], options: BenchOptions, progress: object) -> Bench:
+        first = time(paths[0])
+        ratios = [Ratio(time(path) / first, time(path) / first, time(path) / first) for path in paths]
+        timed = tuple(Timed(path, "onnxruntime", (1.0,), None if n == 0 else ratios[n]) for n, path in enumerate(paths))
+        return Bench(timed, options, {}, "")
+
+    monkeypatch.setattr("onnx_subgraph.tuning.bench", bench)
+
+
+@pytest.mark.parametrize(
+    ("costs", "skip"),
+    [
+        ({}, ()),
+        ({"Gelu": 20.0}, (GELU,)),
+        ({"Swish": 20.0, "QuickGelu": 20.0}, (SILU,)),
+        ({"Gelu": 4.99}, ()),
+        ({"Gelu": 5.5}, (GELU,)),
+    ],
+)
+def test_what_is_slower_fused_is_left_alone_and_nothing_else(
+    costs: dict[str, float], skip: tuple[str, ...], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed_by(monkeypatch, costs)
+    found = tune(model, LIBRARY, Options(target="onnxruntime"), 0.0)
+    assert found.skip == skip
+    assert {choice.what for choice in found.choices} >= {f"without {GELU}", f"without {SILU}"}
+    assert {c.what for c in found.choices if c.taken} == {f"without {name}" for name in skip}
+    assert found.whole is not None and found.whole.ratio < 1
+
+
+def test_where_the_original_is_the_fastest_nothing_is_fused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_by(monkeypatch, {"Gelu": 20.0, "Swish": 20.0, "QuickGelu": 20.0, "Erf": 0.1})
+    found = tune(model, LIBRARY, Options(skip=(SILU,)), 0.0)
+    assert found.whole is None or found.whole.ratio <= 1
+    timed_by(monkeypatch, {"Gelu": 20.0, "Swish": 20.0, "QuickGelu": 20.0})
+    monkeypatch.setattr("onnx_subgraph.tuning.CLEARLY", 0.0)  # so that no single change is taken
+    found = tune(model, LIBRARY, Options(), 0.0)
+    assert found.whole is None and set(found.skip) == {GELU, SILU}
+
+
+def test_a_model_in_which_nothing_fuses_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_subgraph.tuning.bench", None)
+    plain = save('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Abs(x) }', tmp_path / "p.onnx")
+    found = tune(plain, LIBRARY, Options(), 0.0)
+    assert (found.skip, found.choices, found.whole) == ((), (), None)
+
+
+def test_what_is_kept_is_what_was_found(model: Path, tmp_path: Path) -> None:
+    found = tune(model, LIBRARY, Options(), 0.0)
+    write(tmp_path / "tuned.json", {"m.onnx": found})
+    assert read(tmp_path / "tuned.json") == {"m.onnx": found}
+    assert found.other_machine == ""
+    older = Tuning((), "speed", machine={**(found.machine or {}), "onnxruntime": "1.0.0"})
+    assert older.other_machine.startswith("onnxruntime was 1.0.0 and is ")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2, "models": {}}', '{"format": 1, "models": {"m": {"skip": []}}}'])
+def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(UsageError, match="it is no file that --tune has written"):
+        read(tmp_path / "t.json")
+    (tmp_path / "t.json").write_text(json.dumps({"format": 1, "models": {"m": {"skip": [], "prefer": "luck"}}}))
+    with pytest.raises(UsageError, match="prefer is 'luck'"):
+        read(tmp_path / "t.json")
