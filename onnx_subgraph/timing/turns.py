@@ -16,7 +16,7 @@ BLOCKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of times: of the medians of all runs, and the least and most of those of parts of them."""
+    """A ratio of times: of the medians in each of five parts of the runs, the middle one, the least and the most."""
 
     ratio: float
     least: float
@@ -50,4 +50,4 @@ def ratio(some: Sequence[float], others: Sequence[float]) -> Ratio:
     """The times `some` over the times `others`."""
     pairs = zip(np.array_split(some, BLOCKS), np.array_split(others, BLOCKS), strict=True)
     blocks = [float(np.median(a) / np.median(b)) for a, b in pairs]
-    return Ratio(float(np.median(some) / np.median(others)), min(blocks), max(blocks))
+    return Ratio(float(np.median(blocks)), min(blocks), max(blocks))

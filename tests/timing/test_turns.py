@@ -51,3 +51,9 @@ def test_one_slow_run_moves_the_spread_and_not_the_ratio() -> None:
     assert (found.ratio, found.least, found.most) == (1.0, 1.0, 1.0)
     found = ratio([1000.0] * 3 + steady[3:], steady)
     assert (found.ratio, found.least, found.most) == (1.0, 1.0, 1000.0)
+
+
+@given(SECONDS, SECONDS)
+def test_a_ratio_lies_within_its_spread(some: list[float], others: list[float]) -> None:
+    found = ratio(some, others)
+    assert found.least <= found.ratio <= found.most
