@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import onnx_ir as ir
 
@@ -12,6 +12,8 @@ from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import Virtual
 
+T = TypeVar("T")
+I = TypeVar("I")
 Target = ir.Value | Virtual
 Terms = tuple[tuple[Normal, float], ...]
 """The items of a sum or product in normal form, with their signs or exponents."""
@@ -87,23 +89,23 @@ def _assigned(
             matcher.recorder.fail(Kind.ITEM, state, term.span, None, said=said)
 
 
-def can_be_assigned(terms: Sequence[object], items: Sequence[object], may: Callable[[int, int], bool]) -> bool:
-    """Whether every term can have an item of its own; `may(t, i)` says which items a term can have.
+def can_be_assigned(terms: Sequence[T], items: Sequence[I], may: Callable[[T, I], bool]) -> bool:
+    """Whether every term can have an item of its own; `may` says which items a term can have.
 
     A maximum matching by augmenting paths, in time that grows with the cube of the number of terms.
     """
-    holder: dict[int, int] = {}
+    holder: dict[int, T] = {}
 
-    def settle(term: int, seen: set[int]) -> bool:
-        for item in range(len(items)):
-            if item not in seen and may(term, item):
-                seen.add(item)
-                if item not in holder or settle(holder[item], seen):
-                    holder[item] = term
+    def settle(term: T, seen: set[int]) -> bool:
+        for index, item in enumerate(items):
+            if index not in seen and may(term, item):
+                seen.add(index)
+                if index not in holder or settle(holder[index], seen):
+                    holder[index] = term
                     return True
         return False
 
-    return all(settle(term, set()) for term in range(len(terms)))
+    return all(settle(term, set()) for term in terms)
 
 
 def specificity(term: Normal, state: State | None = None) -> int:

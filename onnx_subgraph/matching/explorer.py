@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -10,7 +10,7 @@ from onnx_subgraph.matching.assignment import assigned
 from onnx_subgraph.matching.chain import Factoring
 from onnx_subgraph.matching.failure import LONGER, Failure, Furthest, Kind
 from onnx_subgraph.matching.matcher import Matcher, Structured, Target
-from onnx_subgraph.matching.normal import BROADCASTING, Normal, NormalPattern, Product, Sum, mentions
+from onnx_subgraph.matching.normal import BROADCASTING, Choice, Normal, NormalPattern, Product, Sum, mentions
 from onnx_subgraph.matching.prefilter import variants
 from onnx_subgraph.matching.reasons import applied, constant_of_rank, describe, spelled, words
 from onnx_subgraph.matching.state import State
@@ -30,6 +30,10 @@ class Explorer(Matcher):
     def may(self, term: Normal, value: Target) -> bool:
         """Everything is tried."""
         return True
+
+    def open(self, term: Choice, value: Target) -> Sequence[int]:
+        """All are."""
+        return range(len(term.alternatives))
 
     def tried(self, term: Structured, value: Target, state: State) -> Iterator[State]:
         """`structured`, whatever the operators say.
@@ -68,7 +72,7 @@ class Explorer(Matcher):
         """All factorings with as many items, whatever the items are."""
         wanted = self.structure(term)
         assert isinstance(wanted, Items)
-        factorings = tuple(variants(self.factorings, wanted, value))
+        factorings = variants(self.factorings, wanted, value)
         self._other_items(term, value, constant, state, known=bool(factorings))
         return factorings
 

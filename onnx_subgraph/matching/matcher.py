@@ -48,7 +48,7 @@ from onnx_subgraph.matching.reasons import (
 )
 from onnx_subgraph.matching.recipe import Mismatch
 from onnx_subgraph.matching.state import NODE, State
-from onnx_subgraph.matching.structure import Items, Structure
+from onnx_subgraph.matching.structure import Alternatives, Items, Structure
 from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.operators.names import qualified
 
@@ -91,6 +91,14 @@ class Matcher:
     def tried(self, term: Structured, value: Target, state: State) -> Iterable[State]:
         """`structured`, where there is a chance."""
         return self.structured(term, value, state) if self.plausible(term, value) else ()
+
+    def open(self, term: Choice, value: Target) -> Sequence[int]:
+        """Which alternatives `value` is held against."""
+        if isinstance(value, Virtual):
+            return range(len(term.alternatives))
+        wanted = self.structure(term)
+        assert isinstance(wanted, Alternatives)
+        return self.prefilter.alternatives(wanted, value)
 
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """The factorings of `value` that are held against the items of `term`, whose constant shall be `constant`."""
@@ -136,9 +144,9 @@ class Matcher:
         return self._layout(term, value, state) if isinstance(term, Layout) else self._chain(term, value, state)
 
     def _choice(self, term: Choice, value: Target, state: State) -> Iterator[State]:
-        for index, alternative in enumerate(term.alternatives):
+        for index in self.open(term, value):
             start = self._without(term.term, state) if index and isinstance(term.term, syntax.Variable) else state
-            for found in self.match(alternative, value, start) if start is not None else ():
+            for found in self.match(term.alternatives[index], value, start) if start is not None else ():
                 yield found.choose(id(term.term), index)
 
     def _without(self, variable: syntax.Variable, state: State) -> State | None:
@@ -174,7 +182,7 @@ class Matcher:
             self.recorder.fail(Kind.CONSTANT if constant else Kind.VALUE, state, term.span, value, said=(wanted, "", ""))
             return ()
         plain = self.view.through(value)[0]
-        behind = self.look(value).value if self.mixed else plain
+        behind = self.look.through(value).value if self.mixed else plain
         states = (state.bind(term.name, plain),)
         return states if behind is plain else (state.bind(term.name, behind), *states)
 
@@ -189,7 +197,7 @@ class Matcher:
         if not isinstance(bound, ir.Value):
             number = self.view.scalar(value)
             return isinstance(bound, int | float) and number is not None and close(number.number, float(bound), number.tolerance)
-        return self.view.same(bound, value) or (self.mixed and self.view.same(self.look(bound).value, self.look(value).value))
+        return self.view.same(bound, value) or (self.mixed and self.view.same(self.look.through(bound).value, self.look.through(value).value))
 
     def _operation(self, term: Operation, value: Target, state: State) -> Iterator[State]:
         node, identity, inputs, passed = self._applied(value, term.operators)
@@ -214,7 +222,7 @@ class Matcher:
     def _identified(self, term: Operation, node: ir.Node, identity: tuple[str, str], value: Target, state: State) -> State | None:
         """The state in which it is known which node and operator `term` is; None where they are others already."""
         if isinstance(value, ir.Value):
-            index = self.look(value).value.index()
+            index = self.look.through(value).value.index()
             if index != term.index:
                 said = another_result(term, index)
                 self.recorder.fail(Kind.RESULT, state, term.span, value, said=said)
@@ -267,7 +275,7 @@ class Matcher:
             operand = operands[index]
             if not isinstance(operand, ir.Value):
                 continue
-            _, passed, node = self.look(operand)
+            _, passed, node = self.look.through(operand)
             if node is not None and (node.domain, node.op_type) == identity:
                 opened = (*operands[:index], *node.inputs, *operands[index + 1 :])
                 for found, inner in self._groupings(identity, opened, wanted, index):
@@ -305,7 +313,7 @@ class Matcher:
         """The node behind `value`, which operator it stands for, its inputs, and the nodes looked through."""
         if isinstance(value, Virtual):
             return value.node, ("", value.operator), value.inputs, ()
-        _, passed, node = self.look(value)
+        _, passed, node = self.look.through(value)
         if node is None:
             return None, ("", ""), (), passed
         return node, self.view.meaning(node, wanted), tuple(node.inputs), passed

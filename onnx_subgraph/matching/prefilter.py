@@ -7,7 +7,7 @@ matcher proper sees few values in vain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import onnx_ir as ir
@@ -23,12 +23,13 @@ from onnx_subgraph.matching.equalities import (
     PRODUCT_OPERATORS,
     SUM_OPERATORS,
     SWAPPING,
+    Identity,
     orders,
     standing_for,
 )
 from onnx_subgraph.matching.rearrangement import OPERATORS
 from onnx_subgraph.matching.recipe import parse_recipe
-from onnx_subgraph.matching.structure import Absent, Alternatives, Anything, Applied, Items, Structure, Word
+from onnx_subgraph.matching.structure import ANYTHING, Absent, Alternatives, Anything, Applied, Items, Structure, Word
 from onnx_subgraph.matching.view import View, Virtual
 
 Target = ir.Value | Virtual
@@ -44,22 +45,15 @@ class Prefilter:
         self.view = factorings.view
         self.look = factorings.look
         self.factorings = factorings
-        self._known: dict[tuple[Structure, ir.Value], bool] = {}
-        self._chains: dict[tuple[Items, ir.Value], tuple[Factoring, ...]] = {}
-        self._assignable: dict[tuple[Items, ir.Value], tuple[Factoring, ...]] = {}
+        self.alternatives = cache(self._alternatives)
+        self.chains = cache(self._chains)
+        self.assignable = cache(self._assignable)
+        self._known = cache(self._ask)
         self._cut: dict[Structure, list[ir.Value]] = {}
 
     def __call__(self, structure: Structure, value: Target) -> bool:
         """Whether `value` may have this structure."""
-        if isinstance(value, Virtual):
-            return True
-        if type(structure) is Anything and structure.constant is None:
-            return True
-        key = (structure, value)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._ask(structure, value)
-        return known
+        return structure is ANYTHING or isinstance(value, Virtual) or self._known(structure, value)
 
     def cut_for(self, structures: Iterable[Structure]) -> Iterable[ir.Value]:
         """The values of which not every factoring was looked at, in vain, for one of these structures."""
@@ -71,8 +65,8 @@ class Prefilter:
                 return self._applied(structure, value)
             case Items():
                 return bool(self.chains(structure, value))
-            case Alternatives(alternatives=alternatives):
-                return any(self(alternative, value) for alternative in alternatives)
+            case Alternatives():
+                return bool(self.alternatives(structure, value))
             case Anything(constant=constant):
                 return constant is None or self.view.constants.is_constant(value) is constant
             case Word():
@@ -80,13 +74,19 @@ class Prefilter:
             case Absent():
                 return False
 
+    def _alternatives(self, structure: Alternatives, value: ir.Value) -> tuple[int, ...]:
+        """Which of the alternatives `value` may have."""
+        node = self.look.through(value).producer
+        likely = headed_by(structure, None if node is None else (node.domain, node.op_type))
+        return tuple([index for index in likely if self(structure.alternatives[index], value)])
+
     def _word(self, structure: Word, value: ir.Value) -> bool:
         if structure.recipe == UNCHANGED:
             last = self.view.producer(value)
             if last is None or last.domain or last.op_type not in OPERATORS:
                 return False
             return self.view.through(value)[0] is not value or len(layout.source_ranks(self.view, value, "rearrange")) > 1
-        node = self.look(value).producer
+        node = self.look.through(value).producer
         if node is None or node.domain or node.op_type not in layout.PRODUCERS[structure.word]:
             return False
         if value.shape is None or not structure.recipe:
@@ -96,7 +96,7 @@ class Prefilter:
         return value.shape.rank() == len(recipe.right) and len(recipe.left) in ranks
 
     def _applied(self, structure: Applied, value: ir.Value) -> bool:
-        node = self.look(value).producer
+        node = self.look.through(value).producer
         if node is None:
             return False
         identity = (node.domain, node.op_type)
@@ -123,43 +123,36 @@ class Prefilter:
             for operand in pending.pop().inputs:
                 if operand is not None:
                     found.append(operand)
-                    inner = self.look(operand).producer
+                    inner = self.look.through(operand).producer
                     if inner is not None and (inner.domain, inner.op_type) == (node.domain, node.op_type):
                         pending.append(inner)
         return found
 
-    def chains(self, wanted: Items, value: ir.Value) -> tuple[Factoring, ...]:
+    def _chains(self, wanted: Items, value: ir.Value) -> tuple[Factoring, ...]:
         """The factorings of `value`, constants as items where nothing is said of constants, that have this structure."""
-        key = (wanted, value)
-        known = self._chains.get(key)
-        if known is None:
-            seen = tuple(variants(self.factorings, wanted, value)) if self._has_heads(wanted, value) else ()
-            known = self._chains[key] = tuple(f for f in seen if self._fits(wanted, f))
-            if len(seen) >= MOST_FACTORINGS and not known:
-                self._cut.setdefault(wanted, []).append(value)
-        return known
+        if not self._has_heads(wanted, value):
+            return ()
+        seen = variants(self.factorings, wanted, value)
+        fitting = tuple([f for f in seen if self._fits(wanted, f)])
+        if len(seen) >= MOST_FACTORINGS and not fitting:
+            self._cut.setdefault(wanted, []).append(value)
+        return fitting
 
     def _has_heads(self, wanted: Items, value: ir.Value) -> bool:
         """Whether each item that is wanted of certain operators can be an item of `value`, before any factoring is grown."""
         required = required_heads(wanted)
         if not required:
             return True
-        heads = self.factorings.heads(value, product=wanted.is_product)
+        heads = self.factorings.heads(value, wanted.is_product)
         return heads is None or not any(map(heads.isdisjoint, required))
 
-    def assignable(self, wanted: Items, value: ir.Value) -> tuple[Factoring, ...]:
+    def _assignable(self, wanted: Items, value: ir.Value) -> tuple[Factoring, ...]:
         """Those of `chains` in which every item that is wanted can have an item of its own."""
-        key = (wanted, value)
-        known = self._assignable.get(key)
-        if known is None:
-            known = self._assignable[key] = tuple(f for f in self.chains(wanted, value) if self._is_assignable(wanted, f))
-        return known
-
-    def _is_assignable(self, wanted: Items, factoring: Factoring) -> bool:
-        items = wanted.items
-        return len(items) < 3 or can_be_assigned(
-            items, factoring.items, lambda t, i: self._may(wanted, items[t], factoring.items[i])
-        )
+        items, found = wanted.items, self.chains(wanted, value)
+        if len(items) < 3:
+            return found
+        may = lambda term, item: self._may(wanted, term, item)  # noqa: E731
+        return tuple(factoring for factoring in found if can_be_assigned(items, factoring.items, may))
 
     def _fits(self, wanted: Items, factoring: Factoring) -> bool:
         return all(any(self._may(wanted, one, item) for item in factoring.items) for one in wanted.items)
@@ -180,7 +173,7 @@ def heads(structure: Structure) -> Heads | None:
         case Alternatives(alternatives=alternatives):
             each = [heads(alternative) for alternative in alternatives]
             return None if None in each else frozenset().union(*(one for one in each if one is not None))
-        case Word(word=word):
+        case Word(word=word, recipe=recipe) if recipe != UNCHANGED:
             return frozenset(("", operator) for operator in layout.PRODUCERS[word] | OPERATORS)
         case _:
             return None
@@ -193,34 +186,41 @@ def required_heads(wanted: Items) -> tuple[Heads, ...]:
     return tuple(found if wanted.is_product else found | _PRODUCTS for found in each if found is not None)
 
 
+@cache
+def headed_by(structure: Alternatives, identity: Identity | None) -> tuple[int, ...]:
+    """Which of the alternatives may be what an operator computes; None is what none does."""
+    each = map(heads, structure.alternatives)
+    return tuple(index for index, operators in enumerate(each) if operators is None or identity in operators)
+
+
 _PRODUCTS = PRODUCT_OPERATORS | {("", operator) for operator in LINEAR}
 
 
-def variants(factorings: Factorings, wanted: Items, value: ir.Value) -> Iterator[Factoring]:
+def variants(factorings: Factorings, wanted: Items, value: ir.Value) -> list[Factoring]:
     """The factorings with as many items as are wanted, and for a product with the same exponents.
 
     Where nothing is said of constants, a factoring's constants are ordinary items; a constant that has a name must be there.
     """
-    view, source = factorings.view, factorings.look(value).value
-    if not wanted.is_empty and view.expanded(source, product=wanted.is_product) is None:
-        return
-    count, neutral = len(wanted.items), 1.0 if wanted.is_product else 0.0
-    found = factorings(value, wanted.most, count, product=wanted.is_product)
+    view, source, is_product = factorings.view, factorings.look.through(value).value, wanted.is_product
+    if not wanted.is_empty and view.expanded(source, product=is_product) is None:
+        return []
+    count, neutral = len(wanted.items), 1.0 if is_product else 0.0
+    folded = not wanted.has_scalar and wanted.is_silent
+    seen: list[Factoring] = []
+    for factoring in factorings(value, wanted.most, count, product=is_product):
+        items, constant, scalars, *_ = factoring
+        if len(items) == count:
+            if wanted.needs_scalar and not scalars and constant == neutral:
+                continue
+        elif folded and scalars and len(items) + len(scalars) == count:
+            factoring = _with_scalars(view, factoring, product=is_product)
+        else:
+            continue
+        if not is_product or factoring.powers == wanted.powers:
+            seen.append(factoring)
     if wanted.has_scalar:  # a scale takes all the scalars that there are, those inside the operands first
-        found = tuple(sorted(found, key=lambda factoring: -len(factoring.nodes)))
-    for factoring in found:
-        if len(factoring.items) == count and (not wanted.is_product or factoring.powers == wanted.powers):
-            if not wanted.needs_scalar or factoring.scalars or factoring.constant != neutral:
-                yield factoring
-        elif (
-            factoring.scalars
-            and not wanted.has_scalar
-            and wanted.is_silent
-            and len(factoring.items) + len(factoring.scalars) == count
-        ):
-            whole = _with_scalars(view, factoring, product=wanted.is_product)
-            if not wanted.is_product or whole.powers == wanted.powers:
-                yield whole
+        seen.sort(key=lambda factoring: -len(factoring.nodes))
+    return seen
 
 
 def _with_scalars(view: View, factoring: Factoring, *, product: bool) -> Factoring:
