@@ -13,7 +13,7 @@ from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import Virtual
 
 T = TypeVar("T")
-I = TypeVar("I")
+V = TypeVar("V")
 Target = ir.Value | Virtual
 Terms = tuple[tuple[Normal, float], ...]
 """The items of a sum or product in normal form, with their signs or exponents."""
@@ -89,7 +89,7 @@ def _assigned(
             matcher.recorder.fail(Kind.ITEM, state, term.span, None, said=said)
 
 
-def can_be_assigned(terms: Sequence[T], items: Sequence[I], may: Callable[[T, I], bool]) -> bool:
+def can_be_assigned(terms: Sequence[T], items: Sequence[V], may: Callable[[T, V], bool]) -> bool:
     """Whether every term can have an item of its own; `may` says which items a term can have.
 
     A maximum matching by augmenting paths, in time that grows with the cube of the number of terms.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.view import FLOATS, View
 
 
@@ -25,8 +25,8 @@ class LookThrough:
         self.view = view
         self.casts = casts
         self.guards = guards
-        self.through = cache(self._through)
-        self.consumers = cache(self._consumers) if casts or guards else view.consumers
+        self.through = remembered(self._through)
+        self.consumers = remembered(self._consumers) if casts or guards else view.consumers
 
     @classmethod
     def of(cls, view: View, *, casts: bool, guards: bool) -> LookThrough:

@@ -98,13 +98,13 @@ class Matcher:
             return range(len(term.alternatives))
         wanted = self.structure(term)
         assert isinstance(wanted, Alternatives)
-        return self.prefilter.alternatives(wanted, value)
+        return self.prefilter.alternatives(wanted)(value)
 
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """The factorings of `value` that are held against the items of `term`, whose constant shall be `constant`."""
         wanted = self.structure(term)
         assert isinstance(wanted, Items)
-        return self.prefilter.assignable(wanted, value)
+        return self.prefilter.assignable(wanted)(value)
 
     def with_another_constant(
         self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
@@ -119,7 +119,7 @@ class Matcher:
 
     def plausible(self, term: Normal, value: Target) -> bool:
         """Whether the operators behind `value` leave a chance that it equals `term`."""
-        return self.prefilter(self.structure(term), value)
+        return isinstance(value, Virtual) or self.prefilter.question(self.structure(term))(value)
 
     def match(self, term: Normal, value: Target, state: State) -> Iterable[State]:
         """The states in which `value` equals `term`, starting from `state`. Raises GivenUpError."""

@@ -73,7 +73,3 @@ Structure = Anything | Absent | Applied | Items | Alternatives | Word
 def one(kind: type[Structure], *fields: Hashable) -> Structure:
     """The one structure of a kind with these fields."""
     return kind(*fields)  # type: ignore[arg-type]
-
-
-ANYTHING = one(Anything, None)
-"""The structure of a name of which nothing is said."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.matching.equalities import GEMM, LINEAR, MATMUL, PLAIN, POWER, PRODUCTS, SUMS, Identity, Step
 from onnx_subgraph.matching.numbering import EXCHANGEABLE, Numbering, is_short, plain_operator
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, schema
 
@@ -78,19 +79,20 @@ class View:
         self.opsets = opsets
         self.nodes = tuple(graph)
         self.position = {node: i for i, node in enumerate(self.nodes)}
+        self.identity = {node: (node.domain, node.op_type) for node in self.nodes}
         self.by_operator: dict[Identity, list[ir.Node]] = defaultdict(list)
-        for node in self.nodes:
-            self.by_operator[node.domain, node.op_type].append(node)
+        for node, identity in self.identity.items():
+            self.by_operator[identity].append(node)
         producers = {value: node for node in self.nodes for value in node.outputs}
         self.producer: Callable[[ir.Value], ir.Node | None] = producers.get
         """The node of this graph that computes a value; None for inputs, initializers and captured values."""
-        self.through = cache(self._through)
-        self.scalar = cache(self._scalar)
-        self.sum = cache(self._sum)
-        self.consumers = cache(lambda value: tuple(self._consumers(value)))
+        self.through = remembered(self._through)
+        self.scalar = remembered(self._scalar)
+        self.sum = remembered(self._sum)
+        self.consumers = remembered(lambda value: tuple(self._consumers(value)))
         self._products: dict[ir.Value, Expansion | None] = {}
         self._shared: dict[Hashable, Any] = {}
-        self._schema = cache(self._schema_of)
+        self._schema = remembered(self._schema_of)
 
     def shared(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What several patterns work out in the same way on this view, made by the first."""
@@ -103,9 +105,10 @@ class View:
 
         An operator used before the standard has it means what it first meant: onnxruntime loads LayerNormalization at any opset.
         """
-        return self._schema(node.domain, node.op_type)
+        return self._schema((node.domain, node.op_type))
 
-    def _schema_of(self, domain: str, operator: str) -> Schema | None:
+    def _schema_of(self, identity: Identity) -> Schema | None:
+        domain, operator = identity
         opset = self.opsets.get(domain, 1)
         first = history(operator, domain)[-1:]
         early = first[0] if first and first[0].since_version > opset else None
