@@ -52,7 +52,7 @@ def match_static(
         actual = statics.value(name, wanted.span)
         if isinstance(actual, Mismatch):
             return actual
-        if isinstance(wanted, syntax.Variable) and isinstance(actual, ir.Value):
+        if isinstance(wanted, syntax.Variable) and type(actual) is ir.Value:
             state = state.bind(wanted.name, actual)
             continue
         if is_axis(name):
@@ -174,7 +174,7 @@ def _positional(
         last = left[-1]
         index = len(inputs) - 1 - [*reversed(inputs)].index(last)
         name = formals[index] if index < len(formals) else ""
-        if last is not None and not (isinstance(last, ir.Value) and _is_neutral(view, identity[1], name, last)):
+        if last is not None and not (type(last) is ir.Value and _is_neutral(view, identity[1], name, last)):
             break
         left.pop()
     return tuple(left)
@@ -279,7 +279,7 @@ def _is_number(wanted: Any, actual: Any) -> bool:
 def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) -> bool:
     axis = default if attribute is None else attribute.as_int()
     value = inputs[0] if inputs else None
-    rank = value.shape.rank() if isinstance(value, ir.Value) and value.shape is not None else None
+    rank = value.shape.rank() if type(value) is ir.Value and value.shape is not None else None
     return axis == -1 or (rank is not None and axis % rank == rank - 1)
 
 

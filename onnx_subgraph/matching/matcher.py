@@ -156,7 +156,7 @@ class Matcher:
         return state.bind(variable.name, None).choose(id(variable), 1)
 
     def _literal(self, term: Constant, value: Target, state: State) -> Iterable[State]:
-        if isinstance(value, ir.Value) and attributes.equals_literal(self.view, term.value, value):
+        if type(value) is ir.Value and attributes.equals_literal(self.view, term.value, value):
             return (state,)
         number = float(term.value) if isinstance(term.value, int | float) else None
         self.recorder.fail(Kind.TERM, state, term.span, value, term, numbers=None if number is None else (number, None))
@@ -189,12 +189,12 @@ class Matcher:
     def _defined(self, term: Name, definition: Normal, value: Target, state: State) -> Iterator[State]:
         for found in self.match(definition, value, state):
             # A part of a node is no value of the graph: it matches, and nothing can be called by its name.
-            yield found.bind(term.name, value) if isinstance(value, ir.Value) else found
+            yield found.bind(term.name, value) if type(value) is ir.Value else found
 
     def _is_same(self, bound: object, value: Target) -> bool:
         if isinstance(value, Virtual):
             return False
-        if not isinstance(bound, ir.Value):
+        if type(bound) is not ir.Value:
             number = self.view.scalar(value)
             return isinstance(bound, int | float) and number is not None and close(number.number, float(bound), number.tolerance)
         return self.view.same(bound, value) or (self.mixed and self.view.same(self.look.through(bound).value, self.look.through(value).value))
@@ -221,7 +221,7 @@ class Matcher:
 
     def _identified(self, term: Operation, node: ir.Node, identity: tuple[str, str], value: Target, state: State) -> State | None:
         """The state in which it is known which node and operator `term` is; None where they are others already."""
-        if isinstance(value, ir.Value):
+        if type(value) is ir.Value:
             index = self.look.through(value).value.index()
             if index != term.index:
                 said = another_result(term, index)
@@ -255,7 +255,7 @@ class Matcher:
             within = state.visit(inner)
             for order in orders(identity, grouped):
                 if operator in BROADCASTING and not domain and self._raises_rank(term.arguments, order):
-                    ranks = [n.rank for v in order if isinstance(v, ir.Value) and (n := self.view.scalar(v)) is not None]
+                    ranks = [n.rank for v in order if type(v) is ir.Value and (n := self.view.scalar(v)) is not None]
                     self.recorder.fail(Kind.RANK, within, term.span, value, said=constant_of_rank(max(ranks, default=0)))
                 else:
                     yield from self._arguments(term.arguments, order, within)
@@ -273,7 +273,7 @@ class Matcher:
             return
         for index in range(start, len(operands)):
             operand = operands[index]
-            if not isinstance(operand, ir.Value):
+            if type(operand) is not ir.Value:
                 continue
             _, passed, node = self.look.through(operand)
             if node is not None and (node.domain, node.op_type) == identity:
@@ -299,10 +299,10 @@ class Matcher:
         for position, (term, value) in enumerate(zip(terms, values, strict=True)):
             if not (isinstance(term, Constant) or (isinstance(term, Name) and term.name in self.normal.statics)):
                 continue
-            number = self.view.scalar(value) if isinstance(value, ir.Value) else None
+            number = self.view.scalar(value) if type(value) is ir.Value else None
             if number is None or number.rank == 0:
                 continue
-            others = [v for i, v in enumerate(values) if i != position and isinstance(v, ir.Value)]
+            others = [v for i, v in enumerate(values) if i != position and type(v) is ir.Value]
             if not any(v.shape is not None and number.rank <= v.shape.rank() for v in others):
                 return True
         return False
@@ -381,7 +381,7 @@ class Matcher:
                 rank = max((number.rank for v, _ in factoring.scalars if (number := self.view.scalar(v)) is not None), default=0)
                 facts = Number(rest, element_type(value), (1,) * rank)
                 return state.bind(term.scalar, rest).bind(("facts", term.scalar), facts)
-            known = self.view.scalar(bound).number if isinstance(bound, ir.Value) and self.view.scalar(bound) else bound  # type: ignore[union-attr]
+            known = self.view.scalar(bound).number if type(bound) is ir.Value and self.view.scalar(bound) else bound  # type: ignore[union-attr]
             return state if isinstance(known, int | float) and close(float(known), rest, factoring.tolerance) else None
         return state if close(factoring.constant, constant, factoring.tolerance) else None
 

@@ -89,7 +89,7 @@ class View:
         self.through = remembered(self._through)
         self.scalar = remembered(self._scalar)
         self.sum = remembered(self._sum)
-        self.consumers = remembered(lambda value: tuple(self._consumers(value)))
+        self.consumers = remembered(self._consumers)
         self._products: dict[ir.Value, Expansion | None] = {}
         self._shared: dict[Hashable, Any] = {}
         self._schema = remembered(self._schema_of)
@@ -319,20 +319,22 @@ class View:
         pairs = zip(first, second, strict=False)
         return all(a is None or b is None or self._may_be_congruent(a, b, depth) for a, b in pairs)
 
-    def _consumers(self, value: ir.Value) -> Iterator[ir.Node]:
+    def _consumers(self, value: ir.Value) -> tuple[ir.Node, ...]:
         """The nodes of this graph that read `value`, directly or through transparent nodes, each once."""
+        found: list[ir.Node] = []
         seen: set[ir.Node] = set()
         pending = [value]
         while pending:
             for usage in pending.pop().uses():
                 node = usage.node
-                if node.graph is not self.graph or node in seen:
+                if node in seen or node not in self.position:
                     continue
                 seen.add(node)
                 if usage.idx == 0 and self.through(node.outputs[0])[0] is not node.outputs[0]:
                     pending.append(node.outputs[0])
                 else:
-                    yield node
+                    found.append(node)
+        return tuple(found)
 
 
 def _is_scaling(step: Expansion) -> bool:
