@@ -110,19 +110,12 @@ def can_be_assigned(terms: Sequence[T], items: Sequence[V], may: Callable[[T, V]
 
 def specificity(term: Normal, state: State | None = None) -> int:
     """Smaller is tried first: structure, then names already bound, then free names."""
-    match term:
-        case Operation() | Layout():
-            return 0
-        case Product() | Sum() | Constant() | Nothing():
-            return 1
-        case Name(definition=definition) if definition is not None:
-            return 2
-        case Name(name=name) if state is not None and name in state.bindings:
-            return 2
-        case Choice():
-            return 3
-        case _:
-            return 4
+    if isinstance(term, Name):
+        return 2 if term.definition is not None or (state is not None and term.name in state.bindings) else 4
+    return _SPECIFICITY[type(term)]
+
+
+_SPECIFICITY = {Operation: 0, Layout: 0, Product: 1, Sum: 1, Constant: 1, Nothing: 1, Choice: 3}
 
 
 def _operand_like(power: float) -> str:

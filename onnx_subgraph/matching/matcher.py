@@ -7,7 +7,8 @@ normal form (`layout`), attributes and constants by their meaning (`attributes`)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import onnx_ir as ir
 
@@ -80,6 +81,10 @@ class Matcher:
         self.factorings: Factorings = view.shared(("factorings", self.look), lambda: Factorings(self.look))
         self.prefilter: Prefilter = view.shared(("prefilter", self.look), lambda: Prefilter(self.factorings))
         self.steps = 0
+        self._structured: dict[type, Callable[[Any, Target, State], Iterator[State]]] = {
+            **{Operation: self._operation, Choice: self._choice, Layout: self._layout},
+            **{Product: self._chain, Sum: self._chain},
+        }
         self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 
     # What may be passed over
@@ -128,20 +133,13 @@ class Matcher:
             raise GivenUpError
         if isinstance(term, Name):
             return self._name(term, value, state)
-        if isinstance(term, Constant):
+        if isinstance(term, Constant | Nothing):
             return self._literal(term, value, state)
-        if isinstance(term, Nothing):
-            self.recorder.fail(Kind.TERM, state, term.span, value, term)
-            return ()
         return self.tried(term, value, state)
 
     def structured(self, term: Structured, value: Target, state: State) -> Iterator[State]:
         """`match`, of a term that has parts."""
-        if isinstance(term, Operation):
-            return self._operation(term, value, state)
-        if isinstance(term, Choice):
-            return self._choice(term, value, state)
-        return self._layout(term, value, state) if isinstance(term, Layout) else self._chain(term, value, state)
+        return self._structured[type(term)](term, value, state)
 
     def _choice(self, term: Choice, value: Target, state: State) -> Iterator[State]:
         for index in self.open(term, value):
@@ -155,10 +153,11 @@ class Matcher:
             return None
         return state.bind(variable.name, None).choose(id(variable), 1)
 
-    def _literal(self, term: Constant, value: Target, state: State) -> Iterable[State]:
-        if type(value) is ir.Value and attributes.equals_literal(self.view, term.value, value):
+    def _literal(self, term: Constant | Nothing, value: Target, state: State) -> Iterable[State]:
+        written = term.value if isinstance(term, Constant) else None
+        if written is not None and type(value) is ir.Value and attributes.equals_literal(self.view, written, value):
             return (state,)
-        number = float(term.value) if isinstance(term.value, int | float) else None
+        number = float(written) if isinstance(written, int | float) else None
         self.recorder.fail(Kind.TERM, state, term.span, value, term, numbers=None if number is None else (number, None))
         return ()
 
