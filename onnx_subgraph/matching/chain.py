@@ -47,7 +47,7 @@ class Factorings:
     def __init__(self, look: LookThrough) -> None:
         self.view = look.view
         self.look = look
-        self.heads = cache(self._heads)
+        self._heads: dict[tuple[ir.Value, bool], Heads | None] = {}
         self._known = cache(self._factorings)
         self._reach_of = cache(self._reach)
 
@@ -65,23 +65,24 @@ class Factorings:
         source, passed, _ = self.look.through(item)
         return self.view.expanded(source, product=product), passed
 
-    def _heads(self, value: ir.Value, product: bool) -> Heads | None:
+    def heads(self, value: ir.Value, product: bool) -> Heads | None:
         """The operators that compute what can be an item of `value`; None where they may be any."""
-        found: set[tuple[str, str]] = set()
-        pending, looked = [value], 0
-        while pending:
-            looked += 1
-            source, _, node = self.look.through(pending.pop())
-            if node is not None:
-                found.add((node.domain, node.op_type))
+        known = self._heads
+        pending = [] if (value, product) in known else [value]
+        while pending:  # items first; not by recursion, because chains are longer than the stack is deep
+            current = pending[-1]
+            source, _, node = self.look.through(current)
             step = self.view.expanded(source, product=product)
-            if step is None:
+            items = [] if step is None else [item for item, _ in (*step.items, *step.scalars)]
+            unknown = [v for v in items if not isinstance(v, Virtual) and (v, product) not in known]
+            if unknown:
+                pending += unknown
                 continue
-            for item, _ in (*step.items, *step.scalars):
-                if isinstance(item, Virtual) or looked > MOST_FACTORINGS:
-                    return None
-                pending.append(item)
-        return frozenset(found)
+            pending.pop()
+            each = [None if isinstance(v, Virtual) else known[v, product] for v in items]
+            own = frozenset() if node is None else frozenset((self.view.identity[node],))
+            known[current, product] = None if None in each else own.union(*(heads for heads in each if heads is not None))
+        return known[value, product]
 
     def reach(self, item: ir.Value | Virtual, limit: int, *, product: bool) -> int:
         """How many items and constants `item` can be expanded to; `limit` where there are more."""
