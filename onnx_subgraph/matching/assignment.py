@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol, TypeVar
 
 import onnx_ir as ir
@@ -116,6 +117,12 @@ def specificity(term: Normal, state: State | None = None) -> int:
 
 
 _SPECIFICITY = {Operation: 0, Layout: 0, Product: 1, Sum: 1, Constant: 1, Nothing: 1, Choice: 3}
+
+
+@lru_cache(maxsize=1 << 14)
+def most_specific_first(terms: tuple[Normal, ...]) -> tuple[int, ...]:
+    """The positions of arguments in the order in which they are tried."""
+    return tuple(sorted(range(len(terms)), key=lambda i: specificity(terms[i])))
 
 
 def _operand_like(power: float) -> str:

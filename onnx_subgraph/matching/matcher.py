@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnx_subgraph.facts import Number, element_type
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching import attributes, layout
-from onnx_subgraph.matching.assignment import assigned, specificity
+from onnx_subgraph.matching.assignment import assigned, most_specific_first
 from onnx_subgraph.matching.chain import Factoring, Factorings
 from onnx_subgraph.matching.equalities import is_associative, orders
 from onnx_subgraph.matching.failure import LONGER, SILENT, SLIGHTLY, Kind, Recorder
@@ -120,7 +120,8 @@ class Matcher:
 
     def structure(self, term: Normal) -> Structure:
         """What the prefilter looks for in place of `term`."""
-        return structure_of(term, self.normal.constant, self.normal.structures)
+        known = self.normal.structures.get(id(term))
+        return structure_of(term, self.normal.constant, self.normal.structures) if known is None else known
 
     def plausible(self, term: Normal, value: Target) -> bool:
         """Whether the operators behind `value` leave a chance that it equals `term`."""
@@ -196,7 +197,9 @@ class Matcher:
         if type(bound) is not ir.Value:
             number = self.view.scalar(value)
             return isinstance(bound, int | float) and number is not None and close(number.number, float(bound), number.tolerance)
-        return self.view.same(bound, value) or (self.mixed and self.view.same(self.look.through(bound).value, self.look.through(value).value))
+        return self.view.same(bound, value) or (
+            self.mixed and self.view.same(self.look.through(bound).value, self.look.through(value).value)
+        )
 
     def _operation(self, term: Operation, value: Target, state: State) -> Iterator[State]:
         node, identity, inputs, passed = self._applied(value, term.operators)
@@ -320,7 +323,7 @@ class Matcher:
     def _arguments(self, terms: Sequence[Normal], values: Sequence[Target | None], state: State) -> Iterator[State]:
         """All arguments at once, structured ones first, so that a wrong one is noticed early."""
         values = (*values, *(None,) * (len(terms) - len(values)))
-        order = sorted(range(len(terms)), key=lambda i: specificity(terms[i])) if len(terms) > 1 else (0,) * len(terms)
+        order = most_specific_first(terms)
 
         def step(position: int, so_far: State) -> Iterator[State]:
             if position == len(order):
