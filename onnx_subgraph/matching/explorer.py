@@ -13,6 +13,7 @@ from onnx_subgraph.matching.matcher import Matcher, Structured, Target
 from onnx_subgraph.matching.normal import BROADCASTING, Choice, Normal, NormalPattern, Product, Sum, mentions
 from onnx_subgraph.matching.prefilter import variants
 from onnx_subgraph.matching.reasons import applied, constant_of_rank, describe, spelled, words
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.structure import Items
 from onnx_subgraph.matching.view import View, Virtual
@@ -25,7 +26,7 @@ class Explorer(Matcher):
         self.furthest = Furthest()
         super().__init__(view, normal, self.furthest)
         self._hopeless: dict[tuple[int, ir.Value], Failure | None] = {}
-        self._mentioned: dict[int, frozenset[object]] = {}
+        self._names = remembered(mentions)
 
     def may(self, term: Normal, value: Target) -> bool:
         """Everything is tried."""
@@ -60,13 +61,6 @@ class Explorer(Matcher):
             self._hopeless[key] = failure and failure.at(failure.rank - state.rank)
         if failure is not None:
             self.furthest.again(failure, 0)
-
-    def _names(self, term: Normal) -> frozenset[object]:
-        """Every key of a state's bindings that matching `term` may read."""
-        known = self._mentioned.get(id(term))
-        if known is None:
-            known = self._mentioned[id(term)] = mentions(term)
-        return known
 
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """All factorings with as many items, whatever the items are."""

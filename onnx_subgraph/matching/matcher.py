@@ -82,8 +82,11 @@ class Matcher:
         self.prefilter: Prefilter = view.shared(("prefilter", self.look), lambda: Prefilter(self.factorings))
         self.steps = 0
         self._structured: dict[type, Callable[[Any, Target, State], Iterator[State]]] = {
-            **{Operation: self._operation, Choice: self._choice, Layout: self._layout},
-            **{Product: self._chain, Sum: self._chain},
+            Operation: self._operation,
+            Choice: self._choice,
+            Layout: self._layout,
+            Product: self._chain,
+            Sum: self._chain,
         }
         self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 

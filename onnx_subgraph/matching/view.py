@@ -83,6 +83,7 @@ class View:
         self.by_operator: dict[Identity, list[ir.Node]] = defaultdict(list)
         for node, identity in self.identity.items():
             self.by_operator[identity].append(node)
+        self.count = remembered(self._count)
         producers = {value: node for node in self.nodes for value in node.outputs}
         self.producer: Callable[[ir.Value], ir.Node | None] = producers.get
         """The node of this graph that computes a value; None for inputs, initializers and captured values."""
@@ -99,6 +100,10 @@ class View:
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]
+
+    def _count(self, operators: frozenset[Identity]) -> int:
+        """How many nodes are one of these operators."""
+        return sum(len(self.by_operator.get(identity, ())) for identity in operators)
 
     def schema(self, node: ir.Node) -> Schema | None:
         """The schema of `node` at the opset of this graph, None for an unknown operator.

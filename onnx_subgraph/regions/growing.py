@@ -119,7 +119,7 @@ class _Sentences:
 
 
 def _question(ground: Ground, sentence: Expression | None, *names: str) -> Callable[..., bool]:
-    """A sentence asked of nodes of these names; what is not known is a no. One about the kind of one node is asked once a kind."""
+    """A sentence asked of nodes of these names; what is not known is a no. One about the kind of a node is asked once a kind."""
     if sentence is None:
         return lambda *nodes: False
 
