@@ -187,7 +187,6 @@ LONG = {
     "model/inference_rules.py": (500, "one rule for each operator"),
     "model/wellformed.py": (320, "one function for each thing that can be wrong with a file"),
     "proving/instance.py": (420, "one method for each kind of term"),
-    "regions/growing.py": (310, "the facts of nodes and regions, and what is asked of them"),
     "report/drawing.py": (310, "a drawing is many small measures"),
     "report/html.py": (310, "the page's parts"),
     "report/text.py": (400, "the report's sections"),

@@ -62,7 +62,7 @@ def _equal_axes(a: Any, b: Any, words: Words) -> bool:
 
 def equal(a: Any, b: Any, words: Words) -> bool:
     """Whether two plain values are equal. Raises UnknownFact. words: what they are."""
-    if type(a) is type(b) is str:
+    if type(a) is type(b) and type(a) in (int, str):
         return bool(a == b)
     if (_are_axes(a) and _are_numbers(b)) or (_are_numbers(a) and _are_axes(b)):
         return _equal_axes(a, b, words)
@@ -118,6 +118,8 @@ def within(a: Any, b: Any, words: Words) -> bool:
     """Whether a plain value is in a list, or a text in a text. Raises UnknownFact. words: what they are."""
     if isinstance(a, str) and isinstance(b, str):
         return a == b
+    if type(a) is str and isinstance(b, tuple) and a in b:
+        return True
     if not isinstance(b, tuple):
         raise UnknownFact(f"`{words}`: the second is not a list")
     unknown = None

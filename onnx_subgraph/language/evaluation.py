@@ -107,6 +107,11 @@ def _unknown(text: str) -> Compute:
 def _plain(node: ast.expr) -> Compute:
     """The value of `node`, where a constant stands for its value."""
     value = _value(node)
+    if _is_truth(node):
+        return value
+    if _is_written(node):
+        written = _as_plain(value(lambda name: None), node)
+        return lambda names: written
 
     def compute(names: Names) -> Any:
         found = value(names)
@@ -136,8 +141,22 @@ def _of_type(node: ast.expr, types: tuple[type, ...], what: str) -> Compute:
     return compute
 
 
+def _is_truth(node: ast.expr) -> bool:
+    """Whether the value of a part is true or false, if it has one."""
+    return isinstance(node, (ast.BoolOp, ast.Compare)) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
+
+
+def _is_written(node: ast.expr) -> bool:
+    """Whether a part is written out: a number, text, or a list of them."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return all(map(_is_written, node.elts))
+    if isinstance(node, ast.Name):
+        return node.id in CONSTANTS or node.id in DTYPES
+    return isinstance(node, ast.Constant) and node.value is not None
+
+
 def _truth(node: ast.expr) -> Compute:
-    return _of_type(node, (bool, int, float, str, tuple), "known")
+    return _value(node) if _is_truth(node) else _of_type(node, (bool, int, float, str, tuple), "known")
 
 
 def _constant(node: ast.Constant) -> Compute:
@@ -192,11 +211,20 @@ def _sequence(node: ast.List | ast.Tuple) -> Compute:
 def _logic(node: ast.BoolOp) -> Compute:
     """Of `or` none may hold for it to be false, as of `and` all must for it to be true."""
     parts, is_or = [_truth(v) for v in node.values], isinstance(node.op, ast.Or)
-    return lambda names: every(partial(_is, part, names, not is_or) for part in parts) is not is_or
 
+    def compute(names: Names) -> bool:
+        unknown = None
+        for part in parts:
+            try:
+                if bool(part(names)) is is_or:
+                    return is_or
+            except UnknownFact as fact:
+                unknown = unknown or fact
+        if unknown is not None:
+            raise unknown
+        return not is_or
 
-def _is(part: Compute, names: Names, wanted: bool) -> bool:
-    return bool(part(names)) is wanted
+    return compute
 
 
 def _unary_op(node: ast.UnaryOp) -> Compute:

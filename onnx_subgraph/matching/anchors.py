@@ -122,7 +122,8 @@ def lacking(root: Normal, counts: Count) -> frozenset[Identity]:
     return known[id(root)]
 
 
-def paths_to(root: Normal, name: str) -> Iterator[tuple[Level, ...]]:
+@lru_cache(maxsize=1 << 14)
+def paths_to(root: Normal, name: str) -> tuple[tuple[Level, ...], ...]:
     """The ways up from a value named `name` to the root."""
 
     def ways(term: Normal, path: tuple[Level, ...]) -> Iterator[tuple[Level, ...]]:
@@ -132,7 +133,7 @@ def paths_to(root: Normal, name: str) -> Iterator[tuple[Level, ...]]:
         for child in children(term):
             yield from ways(child, path if level is None else (*path, level))
 
-    yield from ways(root, ())
+    return tuple(ways(root, ()))
 
 
 @dataclass(slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from functools import lru_cache
+from typing import Protocol, TypeVar
 
 import onnx_ir as ir
 
@@ -12,6 +13,8 @@ from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import Virtual
 
+T = TypeVar("T")
+V = TypeVar("V")
 Target = ir.Value | Virtual
 Terms = tuple[tuple[Normal, float], ...]
 """The items of a sum or product in normal form, with their signs or exponents."""
@@ -87,40 +90,39 @@ def _assigned(
             matcher.recorder.fail(Kind.ITEM, state, term.span, None, said=said)
 
 
-def can_be_assigned(terms: Sequence[object], items: Sequence[object], may: Callable[[int, int], bool]) -> bool:
-    """Whether every term can have an item of its own; `may(t, i)` says which items a term can have.
+def can_be_assigned(terms: Sequence[T], items: Sequence[V], may: Callable[[T, V], bool]) -> bool:
+    """Whether every term can have an item of its own; `may` says which items a term can have.
 
     A maximum matching by augmenting paths, in time that grows with the cube of the number of terms.
     """
-    holder: dict[int, int] = {}
+    holder: dict[int, T] = {}
 
-    def settle(term: int, seen: set[int]) -> bool:
-        for item in range(len(items)):
-            if item not in seen and may(term, item):
-                seen.add(item)
-                if item not in holder or settle(holder[item], seen):
-                    holder[item] = term
+    def settle(term: T, seen: set[int]) -> bool:
+        for index, item in enumerate(items):
+            if index not in seen and may(term, item):
+                seen.add(index)
+                if index not in holder or settle(holder[index], seen):
+                    holder[index] = term
                     return True
         return False
 
-    return all(settle(term, set()) for term in range(len(terms)))
+    return all(settle(term, set()) for term in terms)
 
 
 def specificity(term: Normal, state: State | None = None) -> int:
     """Smaller is tried first: structure, then names already bound, then free names."""
-    match term:
-        case Operation() | Layout():
-            return 0
-        case Product() | Sum() | Constant() | Nothing():
-            return 1
-        case Name(definition=definition) if definition is not None:
-            return 2
-        case Name(name=name) if state is not None and name in state.bindings:
-            return 2
-        case Choice():
-            return 3
-        case _:
-            return 4
+    if isinstance(term, Name):
+        return 2 if term.definition is not None or (state is not None and term.name in state.bindings) else 4
+    return _SPECIFICITY[type(term)]
+
+
+_SPECIFICITY = {Operation: 0, Layout: 0, Product: 1, Sum: 1, Constant: 1, Nothing: 1, Choice: 3}
+
+
+@lru_cache(maxsize=1 << 14)
+def most_specific_first(terms: tuple[Normal, ...]) -> tuple[int, ...]:
+    """The positions of arguments in the order in which they are tried."""
+    return tuple(sorted(range(len(terms)), key=lambda i: specificity(terms[i])))
 
 
 def _operand_like(power: float) -> str:

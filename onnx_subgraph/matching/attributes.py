@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -47,12 +47,12 @@ def match_static(
     statics = _Statics.of(view, node, identity, inputs)
     if isinstance(statics, Mismatch):
         return statics
-    names = [statics.name_of(key) for key, _ in term.keywords]
+    names = [statics.name_of(key) for key, _ in term.keywords] if term.keywords else []
     for name, (_, wanted) in zip(names, term.keywords, strict=True):
         actual = statics.value(name, wanted.span)
         if isinstance(actual, Mismatch):
             return actual
-        if isinstance(wanted, syntax.Variable) and isinstance(actual, ir.Value):
+        if isinstance(wanted, syntax.Variable) and type(actual) is ir.Value:
             state = state.bind(wanted.name, actual)
             continue
         if is_axis(name):
@@ -69,8 +69,7 @@ def match_static(
     return state, statics.positional(names, len(term.arguments))
 
 
-@dataclass(frozen=True, slots=True)
-class _Statics:
+class _Statics(NamedTuple):
     """What is static about a node, as the operator that it stands for. given: its attributes."""
 
     view: View
@@ -85,7 +84,7 @@ class _Statics:
         """Those of a node. A softmax before opset 13 is one only over the last axis."""
         if operator[1] != node.op_type:  # a Gemm as the MatMul inside it
             return cls(view, node, operator, inputs, None, {})
-        given = dict(node.attributes.items())
+        given = dict(node.attributes.data)
         if operator in (("", "Softmax"), ("", "LogSoftmax")) and view.opsets.get("", 1) < 13:
             if not _is_last_axis(given.get("axis"), inputs, default=1):
                 return Mismatch("a softmax over the last axis", "Softmax over several axes, as before opset 13")
@@ -137,6 +136,8 @@ class _Statics:
 
     def unmentioned(self, names: Sequence[str]) -> dict[str, ir.Attr]:
         """The attributes that say something and that a pattern does not mention."""
+        if not self.given:
+            return {}
         settled = self.schema is not None and self.view.is_settled(self.node)
         known = self.schema.attributes if self.schema is not None and settled else self.given
         return {name: attribute for name, attribute in self.given.items() if name not in names and name in known}
@@ -153,6 +154,8 @@ class _Statics:
 
     def positional(self, names: Sequence[str], wanted: int) -> Inputs:
         """The inputs that are left for positional arguments, the last ones without those that say what their absence says."""
+        if not names and len(self.inputs) <= wanted:
+            return self.inputs
         formals = self.formals
         taken = {formals.index(name) for name in names if self.is_input(name)}
         variadic = bool(self.schema and self.schema.inputs and self.schema.inputs[-1].variadic)
@@ -174,7 +177,7 @@ def _positional(
         last = left[-1]
         index = len(inputs) - 1 - [*reversed(inputs)].index(last)
         name = formals[index] if index < len(formals) else ""
-        if last is not None and not (isinstance(last, ir.Value) and _is_neutral(view, identity[1], name, last)):
+        if last is not None and not (type(last) is ir.Value and _is_neutral(view, identity[1], name, last)):
             break
         left.pop()
     return tuple(left)
@@ -279,7 +282,7 @@ def _is_number(wanted: Any, actual: Any) -> bool:
 def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) -> bool:
     axis = default if attribute is None else attribute.as_int()
     value = inputs[0] if inputs else None
-    rank = value.shape.rank() if isinstance(value, ir.Value) and value.shape is not None else None
+    rank = value.shape.rank() if type(value) is ir.Value and value.shape is not None else None
     return axis == -1 or (rank is not None and axis % rank == rank - 1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -23,8 +23,7 @@ ENOUGH = 2
 """A candidate that matched this many nodes got past its anchor, and leaves a near miss."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A node that may be an anchor of a pattern, and the values that may then be its root."""
 
     node: ir.Node
@@ -47,15 +46,14 @@ def candidates(matcher: Matcher, anchor: Anchor) -> tuple[Candidate, ...]:
 
 
 def _candidates(matcher: Matcher, anchor: Anchor, root: Structure, wanted: Structure) -> Iterator[Candidate]:
+    is_anchor, is_root = matcher.prefilter.question(wanted), matcher.prefilter.question(root)
     for node in anchored(matcher.view, anchor):
-        values = [v for v in node.outputs if matcher.prefilter(wanted, v)]
+        values = [v for v in node.outputs if is_anchor(v)]
         if values:
-            roots = roots_of(matcher, anchor, values)
-            yield Candidate(node, tuple(v for v in roots if matcher.prefilter(root, v)))
+            yield Candidate(node, tuple(filter(is_root, roots_of(matcher, anchor, values))))
 
 
-@dataclass(frozen=True, slots=True)
-class RawMiss:
+class RawMiss(NamedTuple):
     """A candidate that failed past its anchor, before anybody asks why.
 
     thorough: whether it is to be explored also where its operators alone speak against it, and upwards from its anchor.

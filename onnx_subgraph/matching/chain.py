@@ -9,9 +9,9 @@ than `MOST_FACTORINGS` ways to be seen, the others are not tried, and whoever as
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from itertools import islice
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -23,8 +23,7 @@ MOST_FACTORINGS = 64
 """A bound on the factorings tried for one chain, far above what a chain of few items has."""
 
 
-@dataclass(frozen=True)
-class Factoring:
+class Factoring(NamedTuple):
     """constant ∘ items, through `nodes`. items: (value, exponent or sign), equal ones merged, constants left out.
 
     scalars: the constants that are in `constant`, as items. tolerance: the relative error that `constant` may carry.
@@ -36,7 +35,7 @@ class Factoring:
     nodes: tuple[ir.Node, ...]
     tolerance: float
 
-    @cached_property
+    @property
     def powers(self) -> tuple[float, ...]:
         """The exponents of the items, sorted; a product has the same ones or is another product."""
         return tuple(sorted(power for _, power in self.items))
@@ -48,63 +47,54 @@ class Factorings:
     def __init__(self, look: LookThrough) -> None:
         self.view = look.view
         self.look = look
-        self._known: dict[tuple[ir.Value, int, int, bool], tuple[Factoring, ...]] = {}
-        self._reach: dict[tuple[ir.Value, int, bool], int] = {}
         self._heads: dict[tuple[ir.Value, bool], Heads | None] = {}
+        self._known = cache(self._factorings)
+        self._reach_of = cache(self._reach)
 
     def __call__(self, value: ir.Value, limit: int, least: int = 0, *, product: bool) -> tuple[Factoring, ...]:
         """The factorings of `value` as a product or sum of `least` to `limit` items (with multiplicity), smallest first."""
-        key = (value, limit, least, product)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = tuple(islice(_factorings(self, value, limit, least, product=product), MOST_FACTORINGS))
-        return known
+        return self._known(value, limit, least, product)
+
+    def _factorings(self, value: ir.Value, limit: int, least: int, product: bool) -> tuple[Factoring, ...]:
+        return tuple(islice(_factorings(self, value, limit, least, product=product), MOST_FACTORINGS))
 
     def step(self, item: ir.Value | Virtual, *, product: bool) -> tuple[Expansion | None, tuple[ir.Node, ...]]:
         """One step of the chain that `item` is, and the transparent nodes before it."""
         if isinstance(item, Virtual):
             return None, ()
-        source, passed, _ = self.look(item)
+        source, passed, _ = self.look.through(item)
         return self.view.expanded(source, product=product), passed
 
-    def heads(self, value: ir.Value, *, product: bool) -> Heads | None:
+    def heads(self, value: ir.Value, product: bool) -> Heads | None:
         """The operators that compute what can be an item of `value`; None where they may be any."""
-        key = (value, product)
-        if key not in self._heads:
-            self._heads[key] = self._find_heads(value, product=product)
-        return self._heads[key]
-
-    def _find_heads(self, value: ir.Value, *, product: bool) -> Heads | None:
-        found: set[tuple[str, str]] = set()
-        pending, looked = [value], 0
-        while pending:
-            looked += 1
-            source, _, node = self.look(pending.pop())
-            if node is not None:
-                found.add((node.domain, node.op_type))
+        known = self._heads
+        pending = [] if (value, product) in known else [value]
+        while pending:  # items first; not by recursion, because chains are longer than the stack is deep
+            current = pending[-1]
+            source, _, node = self.look.through(current)
             step = self.view.expanded(source, product=product)
-            if step is None:
+            items = [] if step is None else [item for item, _ in (*step.items, *step.scalars)]
+            unknown = [v for v in items if not isinstance(v, Virtual) and (v, product) not in known]
+            if unknown:
+                pending += unknown
                 continue
-            for item, _ in (*step.items, *step.scalars):
-                if isinstance(item, Virtual) or looked > MOST_FACTORINGS:
-                    return None
-                pending.append(item)
-        return frozenset(found)
+            pending.pop()
+            each = [None if isinstance(v, Virtual) else known[v, product] for v in items]
+            own = frozenset() if node is None else frozenset((self.view.identity[node],))
+            known[current, product] = None if None in each else own.union(*(heads for heads in each if heads is not None))
+        return known[value, product]
 
     def reach(self, item: ir.Value | Virtual, limit: int, *, product: bool) -> int:
         """How many items and constants `item` can be expanded to; `limit` where there are more."""
-        if isinstance(item, Virtual):
-            return 1
-        key = (item, limit, product)
-        known = self._reach.get(key)
-        if known is None:
-            known, pending = 0, [item]
-            while pending and known + len(pending) < limit:
-                step, _ = self.step(pending.pop(), product=product)
-                known += 1 if step is None else len(step.scalars) + sum(isinstance(v, Virtual) for v, _ in step.items)
-                pending += [] if step is None else [v for v, _ in step.items if isinstance(v, ir.Value)]
-            known = self._reach[key] = min(known + len(pending), limit)
-        return known
+        return 1 if isinstance(item, Virtual) else self._reach_of(item, limit, product)
+
+    def _reach(self, item: ir.Value, limit: int, product: bool) -> int:
+        found, pending = 0, [item]
+        while pending and found + len(pending) < limit:
+            step, _ = self.step(pending.pop(), product=product)
+            found += 1 if step is None else len(step.scalars) + sum(isinstance(v, Virtual) for v, _ in step.items)
+            pending += [] if step is None else [v for v, _ in step.items if not isinstance(v, Virtual)]
+        return min(found + len(pending), limit)
 
 
 def _factorings(factorings: Factorings, value: ir.Value, limit: int, least: int, *, product: bool) -> Iterator[Factoring]:
@@ -152,7 +142,7 @@ def _merge(view: View, items: tuple[Item, ...]) -> tuple[Item, ...]:
     merged: list[Item] = []
     for value, power in items:
         for position, (other, so_far) in enumerate(merged):
-            if isinstance(value, ir.Value) and isinstance(other, ir.Value) and view.same(value, other):
+            if not isinstance(value, Virtual) and not isinstance(other, Virtual) and view.same(value, other):
                 merged[position] = (other, so_far + power)
                 break
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -10,9 +10,10 @@ from onnx_subgraph.matching.assignment import assigned
 from onnx_subgraph.matching.chain import Factoring
 from onnx_subgraph.matching.failure import LONGER, Failure, Furthest, Kind
 from onnx_subgraph.matching.matcher import Matcher, Structured, Target
-from onnx_subgraph.matching.normal import BROADCASTING, Normal, NormalPattern, Product, Sum, mentions
+from onnx_subgraph.matching.normal import BROADCASTING, Choice, Normal, NormalPattern, Product, Sum, mentions
 from onnx_subgraph.matching.prefilter import variants
 from onnx_subgraph.matching.reasons import applied, constant_of_rank, describe, spelled, words
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.structure import Items
 from onnx_subgraph.matching.view import View, Virtual
@@ -25,11 +26,15 @@ class Explorer(Matcher):
         self.furthest = Furthest()
         super().__init__(view, normal, self.furthest)
         self._hopeless: dict[tuple[int, ir.Value], Failure | None] = {}
-        self._mentioned: dict[int, frozenset[object]] = {}
+        self._names = remembered(mentions)
 
     def may(self, term: Normal, value: Target) -> bool:
         """Everything is tried."""
         return True
+
+    def open(self, term: Choice, value: Target) -> Sequence[int]:
+        """All are."""
+        return range(len(term.alternatives))
 
     def tried(self, term: Structured, value: Target, state: State) -> Iterator[State]:
         """`structured`, whatever the operators say.
@@ -57,18 +62,11 @@ class Explorer(Matcher):
         if failure is not None:
             self.furthest.again(failure, 0)
 
-    def _names(self, term: Normal) -> frozenset[object]:
-        """Every key of a state's bindings that matching `term` may read."""
-        known = self._mentioned.get(id(term))
-        if known is None:
-            known = self._mentioned[id(term)] = mentions(term)
-        return known
-
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """All factorings with as many items, whatever the items are."""
         wanted = self.structure(term)
         assert isinstance(wanted, Items)
-        factorings = tuple(variants(self.factorings, wanted, value))
+        factorings = variants(self.factorings, wanted, value)
         self._other_items(term, value, constant, state, known=bool(factorings))
         return factorings
 

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.matching.anchors import ABSENT, Start, choose, needs
+from onnx_subgraph.matching.anchors import ABSENT, Count, Start, choose, needs
 from onnx_subgraph.matching.body.found import bodies_of
 from onnx_subgraph.matching.candidates import RawMiss, anchored, candidates, explored, once
 from onnx_subgraph.matching.chain import MOST_FACTORINGS
@@ -48,20 +48,6 @@ class _Searched:
 
 
 NOTHING = _Searched((), (), (), ())
-
-
-class _Counts:
-    """How many nodes of a graph are one of some operators."""
-
-    def __init__(self, view: View) -> None:
-        self._counts = {identity: len(nodes) for identity, nodes in view.by_operator.items()}
-        self._known: dict[frozenset[Identity], int] = {}
-
-    def __call__(self, operators: frozenset[Identity]) -> int:
-        known = self._known.get(operators)
-        if known is None:
-            known = self._known[operators] = sum(self._counts.get(identity, 0) for identity in operators)
-        return known
 
 
 class Found:
@@ -126,9 +112,8 @@ def find(
     with uncollected():
         for graph, owner, opsets in searched_graphs(model):
             view = View(graph, constants, opsets, owner)
-            counts = _Counts(view)
             for normal in normals:
-                searched = _search(view, normal, counts, thorough=thorough, asked=asked)
+                searched = _search(view, normal, thorough=thorough, asked=asked)
                 matches += searched.matches
                 parts += searched.parts
                 misses += searched.misses
@@ -153,8 +138,9 @@ def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.F
             yield graph, owner if graph is outer else graph, opsets
 
 
-def _search(view: View, normal: NormalPattern, counts: _Counts, *, thorough: bool, asked: bool) -> _Searched:
+def _search(view: View, normal: NormalPattern, *, thorough: bool, asked: bool) -> _Searched:
     """One pattern in one graph: its matches, what nearly matches, and where the search was bounded."""
+    counts = view.count
     if not asked and not all(map(counts, _needs_of(normal))):  # most patterns, in most functions
         return NOTHING
     start = choose(normal.primary, counts)
@@ -218,7 +204,7 @@ def _given_up(normal: NormalPattern, value: ir.Value, reason: str) -> GivenUp:
     return GivenUp(normal.pattern.id, (value.name if node is None else node.name or value.name) or "", reason)
 
 
-def _present(normal: NormalPattern, counts: _Counts) -> Start:
+def _present(normal: NormalPattern, counts: Count) -> Start:
     """The rarest anchors of a pattern that the graph has."""
     return choose(normal.primary, lambda operators: counts(operators) or ABSENT)
 

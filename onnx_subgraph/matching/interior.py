@@ -30,6 +30,8 @@ def live_reader(
     read: the bound values, which a replacement may read; what computes them stays, also where it leads to the match alone.
     gone: nodes outside the match that go with it.
     """
+    if is_closed(nodes, provided):
+        return None
     verdicts = {**_verdicts(nodes, read), **dict.fromkeys(gone, True)}
     for node in nodes:
         for value in node.outputs:
@@ -39,10 +41,19 @@ def live_reader(
     return None
 
 
+def is_closed(nodes: Collection[ir.Node], provided: Collection[ir.Value]) -> bool:
+    """Whether nothing but the nodes themselves reads an inner value, as of most matches."""
+    inside = set(nodes)
+    inner = (value for node in nodes for value in node.outputs if value not in provided)
+    return all(not value.is_graph_output() and all(user in inside for user, _ in value.uses()) for value in inner)
+
+
 def own_nodes(
     nodes: Sequence[ir.Node], provided: Collection[ir.Value], shared: Collection[ir.Value], read: Collection[ir.Value] = ()
 ) -> tuple[ir.Node, ...]:
     """The matched nodes, in topological order, without those that stay because somebody else reads them and they may."""
+    if is_closed(nodes, provided):
+        return tuple(nodes)
     verdicts = _verdicts(nodes, read)
     stay = staying(nodes, provided, shared, lambda value: any(True for _ in _readers(value, verdicts)))
     return tuple(n for n in nodes if n not in stay)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.view import FLOATS, View
 
 
@@ -24,8 +25,8 @@ class LookThrough:
         self.view = view
         self.casts = casts
         self.guards = guards
-        self._sources: dict[ir.Value, Source] = {}
-        self._consumers: dict[ir.Value, tuple[ir.Node, ...]] = {}
+        self.through = remembered(self._through)
+        self.consumers = remembered(self._consumers) if casts or guards else view.consumers
 
     @classmethod
     def of(cls, view: View, *, casts: bool, guards: bool) -> LookThrough:
@@ -33,14 +34,8 @@ class LookThrough:
         made: LookThrough = view.shared(("look-through", casts, guards), lambda: cls(view, casts=casts, guards=guards))
         return made
 
-    def __call__(self, value: ir.Value) -> Source:
+    def _through(self, value: ir.Value) -> Source:
         """What is behind `value`, transparent nodes passed as well."""
-        known = self._sources.get(value)
-        if known is None:
-            known = self._sources[value] = self._behind(value)
-        return known
-
-    def _behind(self, value: ir.Value) -> Source:
         source, passed = self.view.through(value)
         node = self.view.producer(source)
         while node is not None and (self.casts or self.guards):
@@ -60,17 +55,11 @@ class LookThrough:
             return node.inputs[0], (node,)
         return guarded(self.view, node) if self.guards and node.op_type == "Where" else (None, ())
 
-    def consumers(self, value: ir.Value) -> tuple[ir.Node, ...]:
+    def _consumers(self, value: ir.Value) -> tuple[ir.Node, ...]:
         """The nodes that read a value, those behind the casts and guards included."""
-        if not self.casts and not self.guards:
-            return self.view.consumers(value)
-        found = self._consumers.get(value)
-        if found is None:
-            readers = self.view.consumers(value)
-            opened = (n for n in readers if n.op_type in ("Cast", "Where") and n in self(n.outputs[0]).passed)
-            behind = (reader for node in opened for reader in self.consumers(node.outputs[0]))
-            found = self._consumers[value] = (*readers, *behind)
-        return found
+        readers = self.view.consumers(value)
+        opened = (n for n in readers if n.op_type in ("Cast", "Where") and n in self.through(n.outputs[0]).passed)
+        return (*readers, *(reader for node in opened for reader in self.consumers(node.outputs[0])))
 
 
 def guarded(view: View, where: ir.Node) -> tuple[ir.Value | None, tuple[ir.Node, ...]]:

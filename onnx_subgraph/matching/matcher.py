@@ -7,14 +7,15 @@ normal form (`layout`), attributes and constants by their meaning (`attributes`)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import onnx_ir as ir
 
 from onnx_subgraph.facts import Number, element_type
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching import attributes, layout
-from onnx_subgraph.matching.assignment import assigned, specificity
+from onnx_subgraph.matching.assignment import assigned, most_specific_first
 from onnx_subgraph.matching.chain import Factoring, Factorings
 from onnx_subgraph.matching.equalities import is_associative, orders
 from onnx_subgraph.matching.failure import LONGER, SILENT, SLIGHTLY, Kind, Recorder
@@ -48,7 +49,7 @@ from onnx_subgraph.matching.reasons import (
 )
 from onnx_subgraph.matching.recipe import Mismatch
 from onnx_subgraph.matching.state import NODE, State
-from onnx_subgraph.matching.structure import Items, Structure
+from onnx_subgraph.matching.structure import Alternatives, Items, Structure
 from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.operators.names import qualified
 
@@ -80,6 +81,13 @@ class Matcher:
         self.factorings: Factorings = view.shared(("factorings", self.look), lambda: Factorings(self.look))
         self.prefilter: Prefilter = view.shared(("prefilter", self.look), lambda: Prefilter(self.factorings))
         self.steps = 0
+        self._structured: dict[type, Callable[[Any, Target, State], Iterator[State]]] = {
+            Operation: self._operation,
+            Choice: self._choice,
+            Layout: self._layout,
+            Product: self._chain,
+            Sum: self._chain,
+        }
         self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 
     # What may be passed over
@@ -92,11 +100,19 @@ class Matcher:
         """`structured`, where there is a chance."""
         return self.structured(term, value, state) if self.plausible(term, value) else ()
 
+    def open(self, term: Choice, value: Target) -> Sequence[int]:
+        """Which alternatives `value` is held against."""
+        if isinstance(value, Virtual):
+            return range(len(term.alternatives))
+        wanted = self.structure(term)
+        assert isinstance(wanted, Alternatives)
+        return self.prefilter.alternatives(wanted)(value)
+
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """The factorings of `value` that are held against the items of `term`, whose constant shall be `constant`."""
         wanted = self.structure(term)
         assert isinstance(wanted, Items)
-        return self.prefilter.assignable(wanted, value)
+        return self.prefilter.assignable(wanted)(value)
 
     def with_another_constant(
         self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
@@ -107,11 +123,12 @@ class Matcher:
 
     def structure(self, term: Normal) -> Structure:
         """What the prefilter looks for in place of `term`."""
-        return structure_of(term, self.normal.constant, self.normal.structures)
+        known = self.normal.structures.get(id(term))
+        return structure_of(term, self.normal.constant, self.normal.structures) if known is None else known
 
     def plausible(self, term: Normal, value: Target) -> bool:
         """Whether the operators behind `value` leave a chance that it equals `term`."""
-        return self.prefilter(self.structure(term), value)
+        return isinstance(value, Virtual) or self.prefilter.question(self.structure(term))(value)
 
     def match(self, term: Normal, value: Target, state: State) -> Iterable[State]:
         """The states in which `value` equals `term`, starting from `state`. Raises GivenUpError."""
@@ -120,25 +137,18 @@ class Matcher:
             raise GivenUpError
         if isinstance(term, Name):
             return self._name(term, value, state)
-        if isinstance(term, Constant):
+        if isinstance(term, Constant | Nothing):
             return self._literal(term, value, state)
-        if isinstance(term, Nothing):
-            self.recorder.fail(Kind.TERM, state, term.span, value, term)
-            return ()
         return self.tried(term, value, state)
 
     def structured(self, term: Structured, value: Target, state: State) -> Iterator[State]:
         """`match`, of a term that has parts."""
-        if isinstance(term, Operation):
-            return self._operation(term, value, state)
-        if isinstance(term, Choice):
-            return self._choice(term, value, state)
-        return self._layout(term, value, state) if isinstance(term, Layout) else self._chain(term, value, state)
+        return self._structured[type(term)](term, value, state)
 
     def _choice(self, term: Choice, value: Target, state: State) -> Iterator[State]:
-        for index, alternative in enumerate(term.alternatives):
+        for index in self.open(term, value):
             start = self._without(term.term, state) if index and isinstance(term.term, syntax.Variable) else state
-            for found in self.match(alternative, value, start) if start is not None else ():
+            for found in self.match(term.alternatives[index], value, start) if start is not None else ():
                 yield found.choose(id(term.term), index)
 
     def _without(self, variable: syntax.Variable, state: State) -> State | None:
@@ -147,10 +157,11 @@ class Matcher:
             return None
         return state.bind(variable.name, None).choose(id(variable), 1)
 
-    def _literal(self, term: Constant, value: Target, state: State) -> Iterable[State]:
-        if isinstance(value, ir.Value) and attributes.equals_literal(self.view, term.value, value):
+    def _literal(self, term: Constant | Nothing, value: Target, state: State) -> Iterable[State]:
+        written = term.value if isinstance(term, Constant) else None
+        if written is not None and type(value) is ir.Value and attributes.equals_literal(self.view, written, value):
             return (state,)
-        number = float(term.value) if isinstance(term.value, int | float) else None
+        number = float(written) if isinstance(written, int | float) else None
         self.recorder.fail(Kind.TERM, state, term.span, value, term, numbers=None if number is None else (number, None))
         return ()
 
@@ -174,22 +185,24 @@ class Matcher:
             self.recorder.fail(Kind.CONSTANT if constant else Kind.VALUE, state, term.span, value, said=(wanted, "", ""))
             return ()
         plain = self.view.through(value)[0]
-        behind = self.look(value).value if self.mixed else plain
+        behind = self.look.through(value).value if self.mixed else plain
         states = (state.bind(term.name, plain),)
         return states if behind is plain else (state.bind(term.name, behind), *states)
 
     def _defined(self, term: Name, definition: Normal, value: Target, state: State) -> Iterator[State]:
         for found in self.match(definition, value, state):
             # A part of a node is no value of the graph: it matches, and nothing can be called by its name.
-            yield found.bind(term.name, value) if isinstance(value, ir.Value) else found
+            yield found.bind(term.name, value) if type(value) is ir.Value else found
 
     def _is_same(self, bound: object, value: Target) -> bool:
         if isinstance(value, Virtual):
             return False
-        if not isinstance(bound, ir.Value):
+        if type(bound) is not ir.Value:
             number = self.view.scalar(value)
             return isinstance(bound, int | float) and number is not None and close(number.number, float(bound), number.tolerance)
-        return self.view.same(bound, value) or (self.mixed and self.view.same(self.look(bound).value, self.look(value).value))
+        return self.view.same(bound, value) or (
+            self.mixed and self.view.same(self.look.through(bound).value, self.look.through(value).value)
+        )
 
     def _operation(self, term: Operation, value: Target, state: State) -> Iterator[State]:
         node, identity, inputs, passed = self._applied(value, term.operators)
@@ -213,8 +226,8 @@ class Matcher:
 
     def _identified(self, term: Operation, node: ir.Node, identity: tuple[str, str], value: Target, state: State) -> State | None:
         """The state in which it is known which node and operator `term` is; None where they are others already."""
-        if isinstance(value, ir.Value):
-            index = self.look(value).value.index()
+        if type(value) is ir.Value:
+            index = self.look.through(value).value.index()
             if index != term.index:
                 said = another_result(term, index)
                 self.recorder.fail(Kind.RESULT, state, term.span, value, said=said)
@@ -247,7 +260,7 @@ class Matcher:
             within = state.visit(inner)
             for order in orders(identity, grouped):
                 if operator in BROADCASTING and not domain and self._raises_rank(term.arguments, order):
-                    ranks = [n.rank for v in order if isinstance(v, ir.Value) and (n := self.view.scalar(v)) is not None]
+                    ranks = [n.rank for v in order if type(v) is ir.Value and (n := self.view.scalar(v)) is not None]
                     self.recorder.fail(Kind.RANK, within, term.span, value, said=constant_of_rank(max(ranks, default=0)))
                 else:
                     yield from self._arguments(term.arguments, order, within)
@@ -265,9 +278,9 @@ class Matcher:
             return
         for index in range(start, len(operands)):
             operand = operands[index]
-            if not isinstance(operand, ir.Value):
+            if type(operand) is not ir.Value:
                 continue
-            _, passed, node = self.look(operand)
+            _, passed, node = self.look.through(operand)
             if node is not None and (node.domain, node.op_type) == identity:
                 opened = (*operands[:index], *node.inputs, *operands[index + 1 :])
                 for found, inner in self._groupings(identity, opened, wanted, index):
@@ -291,10 +304,10 @@ class Matcher:
         for position, (term, value) in enumerate(zip(terms, values, strict=True)):
             if not (isinstance(term, Constant) or (isinstance(term, Name) and term.name in self.normal.statics)):
                 continue
-            number = self.view.scalar(value) if isinstance(value, ir.Value) else None
+            number = self.view.scalar(value) if type(value) is ir.Value else None
             if number is None or number.rank == 0:
                 continue
-            others = [v for i, v in enumerate(values) if i != position and isinstance(v, ir.Value)]
+            others = [v for i, v in enumerate(values) if i != position and type(v) is ir.Value]
             if not any(v.shape is not None and number.rank <= v.shape.rank() for v in others):
                 return True
         return False
@@ -305,7 +318,7 @@ class Matcher:
         """The node behind `value`, which operator it stands for, its inputs, and the nodes looked through."""
         if isinstance(value, Virtual):
             return value.node, ("", value.operator), value.inputs, ()
-        _, passed, node = self.look(value)
+        _, passed, node = self.look.through(value)
         if node is None:
             return None, ("", ""), (), passed
         return node, self.view.meaning(node, wanted), tuple(node.inputs), passed
@@ -313,7 +326,7 @@ class Matcher:
     def _arguments(self, terms: Sequence[Normal], values: Sequence[Target | None], state: State) -> Iterator[State]:
         """All arguments at once, structured ones first, so that a wrong one is noticed early."""
         values = (*values, *(None,) * (len(terms) - len(values)))
-        order = sorted(range(len(terms)), key=lambda i: specificity(terms[i])) if len(terms) > 1 else (0,) * len(terms)
+        order = most_specific_first(terms)
 
         def step(position: int, so_far: State) -> Iterator[State]:
             if position == len(order):
@@ -373,7 +386,7 @@ class Matcher:
                 rank = max((number.rank for v, _ in factoring.scalars if (number := self.view.scalar(v)) is not None), default=0)
                 facts = Number(rest, element_type(value), (1,) * rank)
                 return state.bind(term.scalar, rest).bind(("facts", term.scalar), facts)
-            known = self.view.scalar(bound).number if isinstance(bound, ir.Value) and self.view.scalar(bound) else bound  # type: ignore[union-attr]
+            known = self.view.scalar(bound).number if type(bound) is ir.Value and self.view.scalar(bound) else bound  # type: ignore[union-attr]
             return state if isinstance(known, int | float) and close(float(known), rest, factoring.tolerance) else None
         return state if close(factoring.constant, constant, factoring.tolerance) else None
 

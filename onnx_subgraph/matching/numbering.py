@@ -9,6 +9,7 @@ nothing: they may give two answers to one question.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -101,14 +102,15 @@ class Numbering:
         statics = self._statics(node, schema)
         if statics is None:
             return None
-        inputs = [-1 if v is None or formal(schema, i) in statics else self._operand(v, node) for i, v in enumerate(node.inputs)]
+        fixed = [position for position, name in _axis_inputs(schema) if name in statics]
+        inputs = [-1 if v is None or i in fixed else self._operand(v, node) for i, v in enumerate(node.inputs)]
         while inputs and inputs[-1] == -1:
             inputs.pop()
         if len(inputs) == 2 and not node.domain and plain_operator(node) in EXCHANGEABLE:
             inputs.sort()
         elif node.op_type == "CastLike" and not node.domain:
             inputs = inputs[:1]
-        given = tuple(sorted((name, value) for name, value in statics.items() if value is not None))
+        given = tuple(sorted((name, value) for name, value in statics.items() if value is not None)) if statics else ()
         results = len(node.outputs) if schema.outputs and schema.outputs[-1].variadic else 0
         return (node.domain, plain_operator(node), node.overload, given, tuple(inputs), results)
 
@@ -124,22 +126,22 @@ class Numbering:
 
     def _statics(self, node: ir.Node, schema: Schema) -> Mapping[str, Hashable] | None:
         """The static arguments by name, those at their default as None; None where one can't be compared."""
-        rank = axes_rank(node)
         found: dict[str, Hashable] = {}
         if node.op_type == "CastLike" and not node.domain:
             dtype = node.outputs[0].dtype
             if dtype is None:
                 return None
             found["to"] = int(dtype)
-        for name, attribute in node.attributes.items():
+        for name, attribute in node.attributes.data.items():
             value = _hashable(attribute)
             if value is None:
                 return None
             found[name] = value
-        for position, operand in enumerate(node.inputs):
-            name = formal(schema, position)
-            if operand is not None and is_axis(name) and (held := content(operand, self._constants, _COMPUTED)) is not None:
+        for position, name in _axis_inputs(schema):
+            operand = node.inputs[position] if position < len(node.inputs) else None
+            if operand is not None and (held := content(operand, self._constants, _COMPUTED)) is not None:
                 found[name] = _axes(held)
+        rank = axes_rank(node) if found else None
         for name, value in found.items():
             spec = schema.attributes.get(name)
             default: Any = None if spec is None else spec.default
@@ -161,6 +163,13 @@ def plain_operator(node: ir.Node) -> str:
 def formal(schema: Schema, position: int) -> str:
     """The name of the formal input at a position; "" where there is none, and of each of a variadic one."""
     return schema.inputs[position].name if position < len(schema.inputs) and not schema.inputs[position].variadic else ""
+
+
+@lru_cache(maxsize=1024)
+def _axis_inputs(schema: Schema) -> tuple[tuple[int, str], ...]:
+    """The positions and names of the inputs that hold axes."""
+    names = (formal(schema, position) for position in range(len(schema.inputs)))
+    return tuple((position, name) for position, name in enumerate(names) if is_axis(name))
 
 
 def axes_rank(node: ir.Node) -> int | None:

@@ -7,8 +7,9 @@ matcher proper sees few values in vain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from typing import TypeVar
 
 import onnx_ir as ir
 
@@ -23,70 +24,84 @@ from onnx_subgraph.matching.equalities import (
     PRODUCT_OPERATORS,
     SUM_OPERATORS,
     SWAPPING,
+    Identity,
     orders,
     standing_for,
 )
 from onnx_subgraph.matching.rearrangement import OPERATORS
 from onnx_subgraph.matching.recipe import parse_recipe
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.structure import Absent, Alternatives, Anything, Applied, Items, Structure, Word
 from onnx_subgraph.matching.view import View, Virtual
 
+T = TypeVar("T")
 Target = ir.Value | Virtual
+Question = Callable[[ir.Value], T]
+"""Asked once for each value."""
 
 MOST_OPERANDS = 64
 """A bound on the operands of nested associative operators that are looked at."""
 
 
 class Prefilter:
-    """Structures held against the values of one view, as one kind of pattern sees them."""
+    """Structures held against the values of one view, as one kind of pattern sees them.
+
+    question: of a structure, whether a value may have it. alternatives: of alternatives, which of them a value may have.
+    chains: of a sum or product, the factorings of a value that have its structure, constants as items where nothing is said of
+    constants. assignable: of these, those in which every item that is wanted can have an item of its own.
+    """
 
     def __init__(self, factorings: Factorings) -> None:
         self.view = factorings.view
         self.look = factorings.look
         self.factorings = factorings
-        self._known: dict[tuple[Structure, ir.Value], bool] = {}
-        self._chains: dict[tuple[Items, ir.Value], tuple[Factoring, ...]] = {}
-        self._assignable: dict[tuple[Items, ir.Value], tuple[Factoring, ...]] = {}
+        self.question = remembered(self._question)
+        self.alternatives = remembered(self._alternatives)
+        self.chains = remembered(self._chains)
+        self.assignable = remembered(self._assignable)
         self._cut: dict[Structure, list[ir.Value]] = {}
-
-    def __call__(self, structure: Structure, value: Target) -> bool:
-        """Whether `value` may have this structure."""
-        if isinstance(value, Virtual):
-            return True
-        if type(structure) is Anything and structure.constant is None:
-            return True
-        key = (structure, value)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._ask(structure, value)
-        return known
 
     def cut_for(self, structures: Iterable[Structure]) -> Iterable[ir.Value]:
         """The values of which not every factoring was looked at, in vain, for one of these structures."""
         return dict.fromkeys(v for s in dict.fromkeys(structures) for v in self._cut.get(s, ())) if self._cut else ()
 
-    def _ask(self, structure: Structure, value: ir.Value) -> bool:
+    def _question(self, structure: Structure) -> Question[bool]:
         match structure:
             case Applied():
-                return self._applied(structure, value)
+                return remembered(self._applied(structure))
             case Items():
-                return bool(self.chains(structure, value))
-            case Alternatives(alternatives=alternatives):
-                return any(self(alternative, value) for alternative in alternatives)
+                chains = self.chains(structure)
+                return lambda value: bool(chains(value))
+            case Alternatives():
+                alternatives = self.alternatives(structure)
+                return lambda value: bool(alternatives(value))
+            case Anything(constant=None):
+                return lambda value: True
             case Anything(constant=constant):
-                return constant is None or self.view.constants.is_constant(value) is constant
+                is_constant = self.view.constants.is_constant
+                return lambda value: is_constant(value) is constant
             case Word():
-                return self._word(structure, value)
+                return lambda value: self._is_word(structure, value)
             case Absent():
-                return False
+                return lambda value: False
 
-    def _word(self, structure: Word, value: ir.Value) -> bool:
+    def _alternatives(self, structure: Alternatives) -> Question[tuple[int, ...]]:
+        questions = [self.question(alternative) for alternative in structure.alternatives]
+
+        def ask(value: ir.Value) -> tuple[int, ...]:
+            node = self.look.through(value).producer
+            likely = headed_by(structure, None if node is None else self.view.identity[node])
+            return tuple([index for index in likely if questions[index](value)])
+
+        return remembered(ask)
+
+    def _is_word(self, structure: Word, value: ir.Value) -> bool:
         if structure.recipe == UNCHANGED:
             last = self.view.producer(value)
             if last is None or last.domain or last.op_type not in OPERATORS:
                 return False
             return self.view.through(value)[0] is not value or len(layout.source_ranks(self.view, value, "rearrange")) > 1
-        node = self.look(value).producer
+        node = self.look.through(value).producer
         if node is None or node.domain or node.op_type not in layout.PRODUCERS[structure.word]:
             return False
         if value.shape is None or not structure.recipe:
@@ -95,25 +110,27 @@ class Prefilter:
         ranks = layout.source_ranks(self.view, value, structure.word)
         return value.shape.rank() == len(recipe.right) and len(recipe.left) in ranks
 
-    def _applied(self, structure: Applied, value: ir.Value) -> bool:
-        node = self.look(value).producer
-        if node is None:
-            return False
-        identity = (node.domain, node.op_type)
-        if identity not in structure.operators:  # it may stand for one of them, if it is not their sum with something
-            return identity in standing_for(structure.operators) and len(node.inputs) == 2
-        inputs, arguments = node.inputs, structure.arguments
-        if node.op_type in COMMUTATIVE:
-            operands = self._operands(node) if node.op_type in ASSOCIATIVE else inputs
-            return all(any(v is not None and self(a, v) for v in operands) for a in arguments)
-        if identity in SWAPPING:
-            return any(self._aligned(structure, order) for order in orders(identity, inputs))
-        return self._aligned(structure, inputs)
+    def _applied(self, structure: Applied) -> Question[bool]:
+        arguments = [self.question(argument) for argument in structure.arguments]
+        operators, standing = structure.operators, standing_for(structure.operators)
 
-    def _aligned(self, structure: Applied, inputs: Sequence[ir.Value | None]) -> bool:
-        """Whether the inputs may be the arguments in this order."""
-        arguments = structure.arguments
-        return all(v is None or self(a, v) for a, v in zip(arguments[: structure.aligned], inputs, strict=False))
+        def are_aligned(inputs: Sequence[ir.Value | None]) -> bool:
+            pairs = zip(arguments[: structure.aligned], inputs, strict=False)
+            return all(value is None or argument(value) for argument, value in pairs)
+
+        def ask(value: ir.Value) -> bool:
+            node = self.look.through(value).producer
+            identity = None if node is None else self.view.identity[node]
+            if node is None or identity not in operators:  # it may stand for one of them, if it is not their sum with something
+                return node is not None and identity in standing and len(node.inputs) == 2
+            if node.op_type in COMMUTATIVE:
+                operands = self._operands(node) if node.op_type in ASSOCIATIVE else node.inputs
+                return all(any(v is not None and argument(v) for v in operands) for argument in arguments)
+            if identity in SWAPPING:
+                return any(map(are_aligned, orders(identity, node.inputs)))
+            return are_aligned(node.inputs)
+
+        return ask
 
     def _operands(self, node: ir.Node) -> list[ir.Value]:
         """The operands of an associative operator, those of its operands that are the same operator among them."""
@@ -123,50 +140,46 @@ class Prefilter:
             for operand in pending.pop().inputs:
                 if operand is not None:
                     found.append(operand)
-                    inner = self.look(operand).producer
-                    if inner is not None and (inner.domain, inner.op_type) == (node.domain, node.op_type):
+                    inner = self.look.through(operand).producer
+                    if inner is not None and self.view.identity[inner] == self.view.identity[node]:
                         pending.append(inner)
         return found
 
-    def chains(self, wanted: Items, value: ir.Value) -> tuple[Factoring, ...]:
-        """The factorings of `value`, constants as items where nothing is said of constants, that have this structure."""
-        key = (wanted, value)
-        known = self._chains.get(key)
-        if known is None:
-            seen = tuple(variants(self.factorings, wanted, value)) if self._has_heads(wanted, value) else ()
-            known = self._chains[key] = tuple(f for f in seen if self._fits(wanted, f))
-            if len(seen) >= MOST_FACTORINGS and not known:
+    def _chains(self, wanted: Items) -> Question[tuple[Factoring, ...]]:
+        required, may = required_heads(wanted), self._may(wanted)
+
+        def fits(factoring: Factoring) -> bool:
+            return all(any(may(one, item) for item in factoring.items) for one in wanted.items)
+
+        def ask(value: ir.Value) -> tuple[Factoring, ...]:
+            # Each item of certain operators must be an item of `value`, which is told before any factoring is grown.
+            heads = self.factorings.heads(value, wanted.is_product) if required else None
+            if heads is not None and any(map(heads.isdisjoint, required)):
+                return ()
+            seen = variants(self.factorings, wanted, value)
+            fitting = tuple(filter(fits, seen))
+            if len(seen) >= MOST_FACTORINGS and not fitting:
                 self._cut.setdefault(wanted, []).append(value)
-        return known
+            return fitting
 
-    def _has_heads(self, wanted: Items, value: ir.Value) -> bool:
-        """Whether each item that is wanted of certain operators can be an item of `value`, before any factoring is grown."""
-        required = required_heads(wanted)
-        if not required:
-            return True
-        heads = self.factorings.heads(value, product=wanted.is_product)
-        return heads is None or not any(map(heads.isdisjoint, required))
+        return remembered(ask)
 
-    def assignable(self, wanted: Items, value: ir.Value) -> tuple[Factoring, ...]:
-        """Those of `chains` in which every item that is wanted can have an item of its own."""
-        key = (wanted, value)
-        known = self._assignable.get(key)
-        if known is None:
-            known = self._assignable[key] = tuple(f for f in self.chains(wanted, value) if self._is_assignable(wanted, f))
-        return known
+    def _assignable(self, wanted: Items) -> Question[tuple[Factoring, ...]]:
+        items, chains, may = wanted.items, self.chains(wanted), self._may(wanted)
+        if len(items) < 3:
+            return chains
+        return remembered(lambda value: tuple(f for f in chains(value) if can_be_assigned(items, f.items, may)))
 
-    def _is_assignable(self, wanted: Items, factoring: Factoring) -> bool:
-        items = wanted.items
-        return len(items) < 3 or can_be_assigned(
-            items, factoring.items, lambda t, i: self._may(wanted, items[t], factoring.items[i])
-        )
+    def _may(self, wanted: Items) -> Callable[[tuple[Structure, float], tuple[Target, float]], bool]:
+        """Whether an item of a factoring may be one of those wanted; an addend may be the negative of what is wanted."""
+        questions = {structure: self.question(structure) for structure, _ in wanted.items}
 
-    def _fits(self, wanted: Items, factoring: Factoring) -> bool:
-        return all(any(self._may(wanted, one, item) for item in factoring.items) for one in wanted.items)
+        def may(one: tuple[Structure, float], item: tuple[Target, float]) -> bool:
+            if one[1] != item[1]:
+                return not wanted.is_product
+            return isinstance(item[0], Virtual) or questions[one[0]](item[0])
 
-    def _may(self, wanted: Items, one: tuple[Structure, float], item: tuple[Target, float]) -> bool:
-        """Whether an item of a factoring may be this one of those wanted; an addend may be the negative of what is wanted."""
-        return self(one[0], item[0]) if one[1] == item[1] else not wanted.is_product
+        return may
 
 
 @cache
@@ -180,7 +193,7 @@ def heads(structure: Structure) -> Heads | None:
         case Alternatives(alternatives=alternatives):
             each = [heads(alternative) for alternative in alternatives]
             return None if None in each else frozenset().union(*(one for one in each if one is not None))
-        case Word(word=word):
+        case Word(word=word, recipe=recipe) if recipe != UNCHANGED:
             return frozenset(("", operator) for operator in layout.PRODUCERS[word] | OPERATORS)
         case _:
             return None
@@ -193,34 +206,41 @@ def required_heads(wanted: Items) -> tuple[Heads, ...]:
     return tuple(found if wanted.is_product else found | _PRODUCTS for found in each if found is not None)
 
 
+@cache
+def headed_by(structure: Alternatives, identity: Identity | None) -> tuple[int, ...]:
+    """Which of the alternatives may be what an operator computes; None is what none does."""
+    each = map(heads, structure.alternatives)
+    return tuple(index for index, operators in enumerate(each) if operators is None or identity in operators)
+
+
 _PRODUCTS = PRODUCT_OPERATORS | {("", operator) for operator in LINEAR}
 
 
-def variants(factorings: Factorings, wanted: Items, value: ir.Value) -> Iterator[Factoring]:
+def variants(factorings: Factorings, wanted: Items, value: ir.Value) -> list[Factoring]:
     """The factorings with as many items as are wanted, and for a product with the same exponents.
 
     Where nothing is said of constants, a factoring's constants are ordinary items; a constant that has a name must be there.
     """
-    view, source = factorings.view, factorings.look(value).value
-    if not wanted.is_empty and view.expanded(source, product=wanted.is_product) is None:
-        return
-    count, neutral = len(wanted.items), 1.0 if wanted.is_product else 0.0
-    found = factorings(value, wanted.most, count, product=wanted.is_product)
+    view, source, is_product = factorings.view, factorings.look.through(value).value, wanted.is_product
+    if not wanted.is_empty and view.expanded(source, product=is_product) is None:
+        return []
+    count, neutral = len(wanted.items), 1.0 if is_product else 0.0
+    folded = not wanted.has_scalar and wanted.is_silent
+    seen: list[Factoring] = []
+    for factoring in factorings(value, wanted.most, count, product=is_product):
+        items, constant, scalars, *_ = factoring
+        if len(items) == count:
+            if wanted.needs_scalar and not scalars and constant == neutral:
+                continue
+        elif folded and scalars and len(items) + len(scalars) == count:
+            factoring = _with_scalars(view, factoring, product=is_product)
+        else:
+            continue
+        if not is_product or factoring.powers == wanted.powers:
+            seen.append(factoring)
     if wanted.has_scalar:  # a scale takes all the scalars that there are, those inside the operands first
-        found = tuple(sorted(found, key=lambda factoring: -len(factoring.nodes)))
-    for factoring in found:
-        if len(factoring.items) == count and (not wanted.is_product or factoring.powers == wanted.powers):
-            if not wanted.needs_scalar or factoring.scalars or factoring.constant != neutral:
-                yield factoring
-        elif (
-            factoring.scalars
-            and not wanted.has_scalar
-            and wanted.is_silent
-            and len(factoring.items) + len(factoring.scalars) == count
-        ):
-            whole = _with_scalars(view, factoring, product=wanted.is_product)
-            if not wanted.is_product or whole.powers == wanted.powers:
-                yield whole
+        seen.sort(key=lambda factoring: -len(factoring.nodes))
+    return seen
 
 
 def _with_scalars(view: View, factoring: Factoring, *, product: bool) -> Factoring:

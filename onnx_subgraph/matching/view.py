@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
 from onnx_subgraph.matching.equalities import GEMM, LINEAR, MATMUL, PLAIN, POWER, PRODUCTS, SUMS, Identity, Step
 from onnx_subgraph.matching.numbering import EXCHANGEABLE, Numbering, is_short, plain_operator
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, schema
 
@@ -58,8 +59,7 @@ Operands = Sequence["ir.Value | None"]
 Item = tuple[ir.Value | Virtual, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
+class Expansion(NamedTuple):
     """One step of a sum or product: constant ∘ items, computed by `nodes`. scalars are the constants in `constant`, as items."""
 
     nodes: tuple[ir.Node, ...]
@@ -79,13 +79,21 @@ class View:
         self.opsets = opsets
         self.nodes = tuple(graph)
         self.position = {node: i for i, node in enumerate(self.nodes)}
-        self._scalars: dict[ir.Value, Scalar | None] = {}
+        self.identity = {node: (node.domain, node.op_type) for node in self.nodes}
+        self.by_operator: dict[Identity, list[ir.Node]] = defaultdict(list)
+        for node, identity in self.identity.items():
+            self.by_operator[identity].append(node)
+        self.count = remembered(self._count)
+        producers = {value: node for node in self.nodes for value in node.outputs}
+        self.producer: Callable[[ir.Value], ir.Node | None] = producers.get
+        """The node of this graph that computes a value; None for inputs, initializers and captured values."""
+        self.through = remembered(self._through)
+        self.scalar = remembered(self._scalar)
+        self.sum = remembered(self._sum)
+        self.consumers = remembered(self._consumers)
         self._products: dict[ir.Value, Expansion | None] = {}
-        self._sums: dict[ir.Value, Expansion | None] = {}
-        self._through: dict[ir.Value, tuple[ir.Value, tuple[ir.Node, ...]]] = {}
-        self._consumers: dict[ir.Value, tuple[ir.Node, ...]] = {}
         self._shared: dict[Hashable, Any] = {}
-        self._schemas: dict[tuple[str, str], Schema | None] = {}
+        self._schema = remembered(self._schema_of)
 
     def shared(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What several patterns work out in the same way on this view, made by the first."""
@@ -93,60 +101,43 @@ class View:
             self._shared[key] = make()
         return self._shared[key]
 
-    @cached_property
-    def by_operator(self) -> dict[tuple[str, str], list[ir.Node]]:
-        """(domain, operator) → its nodes in topological order."""
-        index: dict[tuple[str, str], list[ir.Node]] = defaultdict(list)
-        for node in self.nodes:
-            index[node.domain, node.op_type].append(node)
-        return index
+    def _count(self, operators: frozenset[Identity]) -> int:
+        """How many nodes are one of these operators."""
+        return sum(len(self.by_operator.get(identity, ())) for identity in operators)
 
     def schema(self, node: ir.Node) -> Schema | None:
         """The schema of `node` at the opset of this graph, None for an unknown operator.
 
         An operator used before the standard has it means what it first meant: onnxruntime loads LayerNormalization at any opset.
         """
-        key = node.domain, node.op_type
-        if key not in self._schemas:
-            opset = self.opsets.get(node.domain, 1)
-            first = history(node.op_type, node.domain)[-1:]
-            early = first[0] if first and first[0].since_version > opset else None
-            self._schemas[key] = schema(node.op_type, node.domain, opset) or early
-        return self._schemas[key]
+        return self._schema((node.domain, node.op_type))
+
+    def _schema_of(self, identity: Identity) -> Schema | None:
+        domain, operator = identity
+        opset = self.opsets.get(domain, 1)
+        first = history(operator, domain)[-1:]
+        early = first[0] if first and first[0].since_version > opset else None
+        return schema(operator, domain, opset) or early
 
     def is_settled(self, node: ir.Node) -> bool:
         """Whether an attribute of `node` that its schema lacks says nothing: the standard at a released opset is all there is."""
         return not node.domain and self.opsets.get("", 1) <= latest_opset() and is_standard(node.op_type)
 
-    def through(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
+    def _through(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
         """The value behind Identity, inference Dropout and other transparent nodes, and those nodes of this graph."""
-        known = self._through.get(value)
-        if known is None:
-            source, passed = value, []
-            end = self.constants.see_through(value)
-            while source is not end:
-                node = source.producer()
-                if node is None or node.graph is not self.graph:
-                    break
-                passed.append(node)
-                inner = node.inputs[0]
-                assert inner is not None
-                source = inner
-            known = self._through[value] = (source, tuple(passed))
-        return known
+        end = self.constants.see_through(value)
+        if end is value:
+            return value, ()
+        passed = []
+        while value is not end and (node := self.producer(value)) is not None:
+            passed.append(node)
+            inner = node.inputs[0]
+            assert inner is not None
+            value = inner
+        return value, tuple(passed)
 
-    def producer(self, value: ir.Value) -> ir.Node | None:
-        """The node of this graph that computes `value`; None for inputs, initializers and captured values."""
-        node = value.producer()
-        return node if node is not None and node.graph is self.graph else None
-
-    def scalar(self, value: ir.Value) -> Scalar | None:
+    def _scalar(self, value: ir.Value) -> Scalar | None:
         """`value` as a one-element constant number, or None."""
-        if value not in self._scalars:
-            self._scalars[value] = self._read_scalar(value)
-        return self._scalars[value]
-
-    def _read_scalar(self, value: ir.Value) -> Scalar | None:
         if (value.shape is not None and any(d != 1 for d in value.shape)) or not self.constants.is_constant(value):
             return None
         array = self.constants.array(value)
@@ -158,26 +149,22 @@ class View:
     def product(self, value: ir.Value) -> Expansion | None:
         """`value` as one step of a product, or None."""
         # Linear operators ask their operands first; not by recursion, because chains are longer than the stack is deep.
+        known = self._products
+        if value in known:
+            return known[value]
         pending = [value]
-        while value not in self._products:
+        while pending:
             current = pending[-1]
             node = self.producer(current)
             linear = node is not None and not node.domain and node.op_type in LINEAR
-            unknown = (
-                [s for v in node.inputs if v is not None and (s := self._unexpanded(v))] if linear and node is not None else []
-            )
+            operands = node.inputs if linear and node is not None else ()
+            unknown = [s for v in operands if v is not None and (s := self._unexpanded(v))]
             if unknown:
                 pending += unknown
             else:
-                self._products[current] = self._expand_product(current)
+                known[current] = self._expand_product(current)
                 pending.pop()
-        return self._products[value]
-
-    def sum(self, value: ir.Value) -> Expansion | None:
-        """`value` as one step of a sum, or None."""
-        if value not in self._sums:
-            self._sums[value] = self._expand_sum(value)
-        return self._sums[value]
+        return known[value]
 
     def expanded(self, value: ir.Value, *, product: bool) -> Expansion | None:
         """`value` as one step of a product or of a sum, or None."""
@@ -257,7 +244,8 @@ class View:
             return None
         return Expansion(tuple(nodes), ((Virtual(node.op_type, tuple(inputs), node), 1.0),), constant, tuple(scalars), tolerance)
 
-    def _expand_sum(self, value: ir.Value) -> Expansion | None:
+    def _sum(self, value: ir.Value) -> Expansion | None:
+        """`value` as one step of a sum, or None."""
         node = self.producer(value)
         if node is None or node.domain:
             return None
@@ -336,26 +324,22 @@ class View:
         pairs = zip(first, second, strict=False)
         return all(a is None or b is None or self._may_be_congruent(a, b, depth) for a, b in pairs)
 
-    def consumers(self, value: ir.Value) -> tuple[ir.Node, ...]:
+    def _consumers(self, value: ir.Value) -> tuple[ir.Node, ...]:
         """The nodes of this graph that read `value`, directly or through transparent nodes, each once."""
-        known = self._consumers.get(value)
-        if known is None:
-            known = self._consumers[value] = tuple(self._find_consumers(value))
-        return known
-
-    def _find_consumers(self, value: ir.Value) -> Iterator[ir.Node]:
+        found: list[ir.Node] = []
         seen: set[ir.Node] = set()
         pending = [value]
         while pending:
             for usage in pending.pop().uses():
                 node = usage.node
-                if node.graph is not self.graph or node in seen:
+                if node in seen or node not in self.position:
                     continue
                 seen.add(node)
                 if usage.idx == 0 and self.through(node.outputs[0])[0] is not node.outputs[0]:
                     pending.append(node.outputs[0])
                 else:
-                    yield node
+                    found.append(node)
+        return tuple(found)
 
 
 def _is_scaling(step: Expansion) -> bool:

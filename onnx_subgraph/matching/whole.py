@@ -59,10 +59,10 @@ def _other_roots(matcher: Matcher, others: list[Name], state: State) -> Iterator
     if _is_omitted(matcher, name, state):
         yield from _other_roots(matcher, others[1:], state)
         return
-    taken = {id(v) for n, v in state.bindings.items() if isinstance(n, str) and isinstance(v, ir.Value)}
+    taken = {id(v) for n, v in state.bindings.items() if isinstance(n, str) and type(v) is ir.Value}
     candidates: dict[ir.Value, None] = {}
     for bound, value in state.bindings.items():
-        if isinstance(bound, str) and isinstance(value, ir.Value):
+        if isinstance(bound, str) and type(value) is ir.Value:
             for path in paths_to(name, bound):
                 candidates.update(climb([value], path, matcher.look.consumers))
     for candidate in candidates:
@@ -113,7 +113,7 @@ class _Bindings:
 
     def _facts_of(self, name: str) -> object:
         value, view = self.values.get(name), self._matcher.view
-        if isinstance(value, ir.Value):
+        if type(value) is ir.Value:
             if ("axes", name) in self._state.bindings:
                 return AxisFacts(view.constants, value, self._state.bindings["axes", name])
             return view.shared(("facts", value), lambda: Facts(view.constants, value))
@@ -153,7 +153,7 @@ def _with_own_inside(matcher: Matcher, state: State, bindings: dict[str, Any]) -
     nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
     roots = {n: bindings[n] for n in pattern.match.names if isinstance(bindings.get(n), ir.Value)}
-    bound = [v for v in bindings.values() if isinstance(v, ir.Value)]
+    bound = [v for v in bindings.values() if type(v) is ir.Value]
     provided = provided_values(roots, matcher.normal.provided)
     shared = [v for n in pattern.shares if isinstance(v := bindings.get(n), ir.Value)]
     nodes = own_nodes(nodes, provided, shared, bound)

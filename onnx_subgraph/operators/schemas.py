@@ -46,7 +46,7 @@ class AttributeSpec:
     default: Default | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Schema:
     """What an operator accepts, as of the opset `since_version` of its domain."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -36,28 +36,25 @@ class Ground:
         self.graph = graph
         self.constants = constants
         self.schema = schema
-        self._nodes: dict[ir.Node, NodeFacts] = {}
-        self._kinds: dict[ir.Node, Hashable] = {}
+        self.facts = cache(lambda node: NodeFacts(self, node))
+        """What sentences may ask of a node."""
+        self.kind = cache(_kind)
 
     @cached_property
     def wiring(self) -> Wiring:
         """Its nodes and what they read."""
         return Wiring.of(self.graph)
 
-    def facts(self, node: ir.Node) -> NodeFacts:
-        """What sentences may ask of a node."""
-        known = self._nodes.get(node)
-        if known is None:
-            known = self._nodes[node] = NodeFacts(self, node)
-        return known
+    @cached_property
+    def standing(self) -> Mapping[ir.Node, str]:
+        """The nodes that stand for a region already, and of which pattern."""
+        return {node: name for node in self.graph if (name := node.metadata_props.get(PATTERN)) is not None}
 
-    def kind(self, node: ir.Node) -> Hashable:
-        """What the facts `_OF_KIND` of a node follow from."""
-        known = self._kinds.get(node)
-        if known is None:
-            types = tuple(None if v is None else v.dtype for v in node.inputs), tuple(v.dtype for v in node.outputs)
-            known = self._kinds[node] = (node.domain, node.op_type, types)
-        return known
+
+def _kind(node: ir.Node) -> Hashable:
+    """What the facts `_OF_KIND` of a node follow from."""
+    types = tuple([None if v is None else v.dtype for v in node.inputs]), tuple([v.dtype for v in node.outputs])
+    return node.domain, node.op_type, types
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +82,8 @@ def regions_of(ground: Ground, pattern: Pattern) -> list[Grown]:
     selector = None if grow.selector is None else selector_of(grow)
     questions: Questions = _Sentences(ground, grow) if selector is None else selector
     try:
-        regions = grow_from(ground.graph, _Untouched(questions, pattern.id), ground.wiring)
+        taken = frozenset(node for node, name in ground.standing.items() if name == pattern.id)
+        regions = grow_from(ground.graph, _Untouched(questions, taken) if taken else questions, ground.wiring)
         return [Grown(region, selector, _refusal(ground, grow, selector, region)) for region in regions]
     except Exception as error:
         if selector is None:
@@ -95,68 +93,55 @@ def regions_of(ground: Ground, pattern: Pattern) -> list[Grown]:
 
 
 class _Untouched:
-    """The questions of somebody else, asked of no node that stands for a region of this pattern already."""
+    """The questions of somebody else, asked of no node that is taken: it stands for a region of the pattern already."""
 
-    def __init__(self, questions: Questions, pattern: str) -> None:
+    def __init__(self, questions: Questions, taken: Collection[ir.Node]) -> None:
         self._questions = questions
-        self._pattern = pattern
-
-    def _is_new(self, node: ir.Node) -> bool:
-        return node.metadata_props.get(PATTERN) != self._pattern
+        self._taken = taken
 
     def select(self, node: ir.Node) -> bool:
-        return self._is_new(node) and bool(self._questions.select(node))
+        return node not in self._taken and bool(self._questions.select(node))
 
     def select_input(self, node: ir.Node, producer: ir.Node) -> bool:
-        return self._is_new(producer) and bool(self._questions.select_input(node, producer))
+        return producer not in self._taken and bool(self._questions.select_input(node, producer))
 
     def select_output(self, node: ir.Node, consumer: ir.Node) -> bool:
-        return self._is_new(consumer) and bool(self._questions.select_output(node, consumer))
+        return consumer not in self._taken and bool(self._questions.select_output(node, consumer))
 
 
 class _Sentences:
     """The questions of a selector, answered by the sentences of a pattern."""
 
     def __init__(self, ground: Ground, grow: Grow) -> None:
-        self._select = _Question(ground, grow.select)
-        self._input = _Question(ground, grow.input)
-        self._output = _Question(ground, grow.output)
-
-    def select(self, node: ir.Node) -> bool:
-        return self._select.answer(node=node)
-
-    def select_input(self, node: ir.Node, producer: ir.Node) -> bool:
-        return self._input.answer(node=node, producer=producer)
-
-    def select_output(self, node: ir.Node, consumer: ir.Node) -> bool:
-        return self._output.answer(node=node, consumer=consumer)
+        self.select = _question(ground, grow.select, "node")
+        self.select_input = _question(ground, grow.input, "node", "producer")
+        self.select_output = _question(ground, grow.output, "node", "consumer")
 
 
-class _Question:
-    """A sentence asked of nodes; what is not known is a no. A sentence about the kind of one node is asked once a kind."""
+def _question(ground: Ground, sentence: Expression | None, *names: str) -> Callable[..., bool]:
+    """A sentence asked of nodes of these names; what is not known is a no. One about the kind of a node is asked once a kind."""
+    if sentence is None:
+        return lambda *nodes: False
 
-    def __init__(self, ground: Ground, sentence: Expression | None) -> None:
-        self._ground = ground
-        self._sentence = sentence
-        self._subject = None if sentence is None else _subject(sentence)
-        self._answers: dict[Hashable, bool] = {}
-
-    def answer(self, **nodes: ir.Node) -> bool:
-        if self._sentence is None:
-            return False
-        if self._subject is None:
-            return self._evaluated(self._sentence, nodes)
-        kind = self._ground.kind(nodes[self._subject])
-        known = self._answers.get(kind)
-        if known is None:
-            known = self._answers[kind] = self._evaluated(self._sentence, nodes)
-        return known
-
-    def _evaluated(self, sentence: Expression, nodes: Mapping[str, ir.Node]) -> bool:
+    def ask(*nodes: ir.Node) -> bool:
+        named = dict(zip(names, nodes, strict=True))
         try:
-            return bool(evaluate(sentence, lambda name: self._ground.facts(nodes[name])))
+            return bool(evaluate(sentence, lambda name: ground.facts(named[name])))
         except UnknownFact:
             return False
+
+    subject = _subject(sentence)
+    if subject is None:
+        return ask
+    position, answers, kind = names.index(subject), dict[Hashable, bool](), ground.kind
+
+    def ask_once(*nodes: ir.Node) -> bool:
+        key = kind(nodes[position])
+        if key not in answers:
+            answers[key] = ask(*nodes)
+        return answers[key]
+
+    return ask_once
 
 
 _OF_KIND = frozenset({"operator", "domain", "is_elementwise", "dtypes", "inputs", "outputs", "dtype"})
