@@ -160,7 +160,7 @@ LINEAR = (
         grid((16, 128, 512), N=(12,)),
     ),
     Case(
-        ("matmul-add",),
+        ("gemm-add",),
         "($T[$b,$H] x, $T[$H,$F] W, $T[$F] B) => ($T[$b,$F] y) { m = MatMul(x, W) y = Add(m, B) }",
         tuple({"b": b, "H": h, "F": f} for b in (1, 128) for h, f in ((768, 768), (768, 3072), (2048, 1000))),
     ),

@@ -149,9 +149,10 @@ def _is_attribute(call: Apply, name: str) -> bool:
 
 
 def _check_target(target: str, call: Apply, captured: dict[str, tuple[Operator, ...]]) -> None:
+    """An operator that is captured stays what it was, so it may stand under any target."""
     for operator in call.operators or captured.get(call.capture or "", ()):
         known = operators.history(operator.name, operator.domain)
-        if target == "standard" and not operators.is_standard(operator.name, operator.domain):
+        if target == "standard" and call.operators and not operators.is_standard(operator.name, operator.domain):
             hint = "write operators of ONNX, or put it under `onnxruntime`"
             raise PatternError(f"`{operator}` is not an operator of the standard", span=call.span, hint=hint)
         if known and operators.schema(operator.name, operator.domain) is None:

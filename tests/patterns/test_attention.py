@@ -234,3 +234,21 @@ def test_a_cache_becomes_attentions_own(past: str, given: str, operator: str, li
         np.savez(tmp_path / "feeds.npz", **feeds)
         verdict = verify(model, fused, inputs=tmp_path / "feeds.npz")
         assert (verdict.verdict, verdict.strength) == ("equivalent", "kernel"), (batch, length, before, verdict.worst)
+
+
+BLOCKS = """<ir_version: 8, opset_import: ["" : 17]>
+blocks (float[b, n, 3, h, e] query, float[b, n, 6, h, e] key, float[b, n, 6, h, e] value, float[1, 1, 2, 3, 6] bias)
+  => (float[b, n, 3, 2, e] y) {
+  product = Einsum <equation = "...shd,...thd->...hst"> (query, key)
+  scores = Add(product, bias)
+  p = Softmax <axis = -1> (scores)
+  y = Einsum <equation = "...hst,...thd->...shd"> (p, value) }"""
+
+
+def test_the_scores_say_how_many_heads_there_are(library: Library, tmp_path: Path) -> None:
+    """As TorchScript writes LongT5: operands whose shapes are unknown, and a bias for each of two heads."""
+    model = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(BLOCKS), model)
+    result = fuse(model, None, library, Options(prefer="fusion", dry_run=True))
+    assert "multi-head-attention" in {r.pattern for r in result.rewrites}, [s.reason for s in result.skipped]
+    assert result.verdict.verdict == "equivalent"

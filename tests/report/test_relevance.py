@@ -33,7 +33,7 @@ def number(pattern: str, matched: int, wanted: float, found: float) -> NearMiss:
     return replace(failed, numbers=(wanted, found))
 
 
-@pytest.mark.parametrize(("pattern", "operators"), [("gelu", 5), ("silu", 2), ("matmul-add", 2), ("mish", 3)])
+@pytest.mark.parametrize(("pattern", "operators"), [("gelu", 5), ("silu", 2), ("gemm-add", 2), ("mish", 3)])
 def test_the_size_is_that_of_the_smallest_graph_that_matches(pattern: str, operators: int) -> None:
     assert size(LIBRARY.get(pattern).match) == operators
 
@@ -49,7 +49,7 @@ def test_a_constant_that_is_another_number_is_told() -> None:
 
 
 def test_two_operators_in_a_row_say_nothing() -> None:
-    assert not told(miss("matmul-add", 2))
+    assert not told(miss("gemm-add", 2))
 
 
 def test_sums_of_sums_are_nearly_everywhere() -> None:
@@ -83,7 +83,7 @@ def answered(miss: NearMiss, *rewrites: Rewrite) -> bool:
 
 def test_whoever_asks_why_hears_of_what_the_target_can_not_use_as_well() -> None:
     assert answered(miss("geglu", 9)) and not answered(miss("geglu", 2))
-    assert answered(miss("matmul-add", 2, "`a.rank == 2 and b.rank == 2`", "`a.rank == 2` is false: a.rank is 3", Kind.SENTENCE))
+    assert answered(miss("gemm-add", 2, "`a.rank == 2 and b.rank == 2`", "`a.rank == 2` is false: a.rank is 3", Kind.SENTENCE))
 
 
 def test_whoever_asks_why_hears_of_a_number_that_is_nearly_right() -> None:
