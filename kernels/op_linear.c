@@ -17,9 +17,9 @@
 
 enum { X, W, B, GATE, RESIDUAL };
 
-/* Four parts, where there is work for them, let threads share what is left at the end. Rows are cut before columns: a part copies its rows
-   once for all of its columns. Parts of fewer rows would read the weights too often. */
-enum { FEWEST_PARTS = 4, FEWEST_ROWS = 64, MOST_COLUMNS = 1024 };
+/* Four parts, where there is work for them, let threads share what is left at the end. Rows are cut before columns, since each part copies its
+   rows; but parts of few rows, or of many columns, would read the weights too often. */
+enum { FEWEST_PARTS = 4, FEWEST_ROWS = 32, MOST_COLUMNS = 1024 };
 
 typedef struct {
     Kernel kernel;
@@ -136,8 +136,8 @@ static OrtStatus *run(const Kernel *kernel, OrtKernelContext *context, Cut *cut)
         TRY(in_parallel(kernel, context, pack_one, cut->panels, (double)l->depth * (double)l->columns, cut));
         cut->linear.packed = cut->packed;
     }
-    const int64_t tall = most(parts_of(l->rows, LINEAR_ROWS), least(parts_of(l->rows, FEWEST_ROWS), 2));
-    const int64_t wide = most(parts_of(FEWEST_PARTS, tall), parts_of(l->columns, MOST_COLUMNS));
+    const int64_t columns = parts_of(l->columns, MOST_COLUMNS), rows = least(parts_of(FEWEST_PARTS, columns), parts_of(l->rows, FEWEST_ROWS));
+    const int64_t tall = most(parts_of(l->rows, LINEAR_ROWS), rows), wide = most(columns, parts_of(FEWEST_PARTS, tall));
     cut->rows_each = parts_of(l->rows, tall);
     cut->panels_each = parts_of(cut->panels, wide);
     cut->wide = parts_of(cut->panels, cut->panels_each);
