@@ -24,6 +24,7 @@ typedef struct {
     float *y;
     int64_t rows, depth, columns;
     Activation activation;
+    bool huge;   /* w has an element that is no number, infinite, or larger than any bfloat16 */
     float alpha; /* of SWISH: x * sigmoid(alpha * x) */
 } Linear;
 

@@ -27,7 +27,7 @@ static double peak(int64_t rounds, float *result) {
 
 const Isa NAMED(ISA) = {
     .name = QUOTED(ISA),
-    .products = {[FLOAT32] = &product_float32, [BF16X3] = &product_float32, [BF16] = &product_bf16},
+    .products = {[FLOAT32] = &product_float32, [BF16X3] = &product_bf16x3, [BF16] = &product_bf16},
     .peak = peak,
     .activate = activate,
     .norm = norm,

@@ -23,8 +23,6 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t parts_of(int64_t depth) { return depth > DEPTH ? (depth + DEPTH - 1) / DEPTH : 1; }
 INLINE int64_t tiles_of(int64_t rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
 
-static int64_t panel_bytes(int64_t depth) { return depth * line_of(false); }
-
 static void pack(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
     const int64_t first = panel * PANEL, count = least(columns - first, PANEL);
     float *to = packed;
@@ -40,8 +38,6 @@ INLINE uint32_t bfloat16(float v) {
     memcpy(&bits, &v, sizeof bits);
     return (bits & 0x7fffffff) > 0x7f800000 ? (bits | 0x400000) & 0xffff0000 : (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
 }
-
-static int64_t half_panel_bytes(int64_t depth) { return depth * line_of(true); }
 
 /* One word holds the element of a column, and above it that of the column of the panel's other vector. */
 static void pack_half(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
@@ -183,42 +179,52 @@ static void pass(const RowBlock *b, int64_t part, int64_t p, const char *next) {
     }
 }
 
+/* The weights that are read after a part of panel p: the next part, or the first one of the next panel. */
+INLINE const char *following(const RowBlock *b, int64_t part, int64_t p) {
+    return part + 1 < b->end ? weights(b->linear, b->half, p, depth_of(b, part + 1)) : weights(b->linear, b->half, p + 1, depth_of(b, b->begin));
+}
+
+#include "amx.h"
+
 /* The rows of a single tile stay in L1 only if their depth is one part. */
 static int64_t parts_of_block(int64_t rows, int64_t depth) { return tiles_of(rows) == 1 ? 1 : least(parts_of(depth), BLOCK_PARTS); }
 
-static int64_t linear_scratch(int64_t rows, int64_t depth) {
-    if (rows <= FEW) return 0;
-    return tiles_of(rows) * (parts_of_block(rows, depth) * TILE_SIZE + TILE_SUMS) * (int64_t)sizeof(float);
+INLINE int64_t scratch_of(int pieces, int64_t rows, int64_t depth) {
+    const int64_t parts = parts_of_block(rows, depth), tiled = tiles_scratch(rows, parts, pieces);
+    const int64_t bytes = tiles_of(rows) * (parts * TILE_SIZE + TILE_SUMS) * (int64_t)sizeof(float);
+    return rows <= FEW ? 0 : bytes > tiled ? bytes : tiled;
 }
 
 /* The weights are read once, in the order in which they stand, as far as the depth is one block. */
-static void many(bool half, const Linear *l, int64_t row, int64_t rows, int64_t panel, int64_t panel_end, float *scratch) {
+static void many(bool half, int pieces, const Linear *l, int64_t row, int64_t rows, int64_t panel, int64_t panel_end, float *scratch) {
     const int64_t parts = parts_of(l->depth), tiles = tiles_of(rows), most = parts_of_block(rows, l->depth);
-    float *sums = scratch + tiles * most * TILE_SIZE;
     for (int64_t begin = 0; begin < parts; begin += most) {
-        const RowBlock b = {l, half, row, rows, tiles, begin, least(begin + most, parts), scratch, sums};
+        const RowBlock b = {l, half, row, rows, tiles, begin, least(begin + most, parts), scratch, scratch + tiles * most * TILE_SIZE};
+        if (by_tiles(&b, pieces, most, panel, panel_end)) continue;
         copy_rows(&b);
         for (int64_t p = panel; p < panel_end; p++)
-            for (int64_t part = begin; part < b.end; part++)
-                pass(&b, part, p, weights(l, half, part + 1 < b.end ? p : p + 1, depth_of(&b, part + 1 < b.end ? part + 1 : begin)));
+            for (int64_t part = begin; part < b.end; part++) pass(&b, part, p, following(&b, part, p));
     }
 }
 
-INLINE void linear_of(bool half, const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, float *scratch) {
+INLINE void linear_of(bool half, int pieces, const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, float *scratch) {
     if (row == row_end) return;
     if (row_end - row <= FEW) few(half, l, row, (int)(row_end - row), panel, panel_end);
-    else many(half, l, row, row_end - row, panel, panel_end, scratch);
+    else many(half, pieces, l, row, row_end - row, panel, panel_end, scratch);
 }
 
-static void linear(const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, void *scratch) {
-    linear_of(false, l, row, row_end, panel, panel_end, scratch);
-}
+/* A product: whether its weights are bfloat16, and how many pieces of bfloat16 AMX makes of an element. */
+#define PRODUCT(name, half, pieces) \
+    static int64_t name##_bytes(int64_t depth) { return depth * line_of(half); } \
+    static int64_t name##_scratch(int64_t rows, int64_t depth) { return scratch_of(pieces, rows, depth); } \
+    static void name##_linear(const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, void *scratch) { \
+        linear_of(half, pieces, l, row, row_end, panel, panel_end, scratch); \
+    } \
+    static const Product product_##name = {PANEL, name##_bytes, half ? pack_half : pack, name##_scratch, name##_linear};
 
-static void half_linear(const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, void *scratch) {
-    linear_of(true, l, row, row_end, panel, panel_end, scratch);
-}
-
-static const Product product_float32 = {PANEL, panel_bytes, pack, linear_scratch, linear};
-static const Product product_bf16 = {PANEL, half_panel_bytes, pack_half, linear_scratch, half_linear};
+PRODUCT(float32, false, 3)
+PRODUCT(bf16x3, false, 2)
+PRODUCT(bf16, true, 1)
+#undef PRODUCT
 
 #endif

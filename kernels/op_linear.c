@@ -27,6 +27,7 @@ typedef struct {
     Activation activation;
     float alpha;
     int64_t depth, columns; /* of the packed weights */
+    bool huge;              /* as in Linear */
     char *packed;           /* NULL where the weights are not constant */
 } LinearKernel;
 
@@ -62,6 +63,12 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t parts_of(int64_t total, int64_t each) { return (total + each - 1) / each; }
 
+static bool has_huge(const Tensor *w) {
+    bool fine = true;
+    for (int64_t i = 0; i < w->count; i++) fine &= fabsf(w->data[i]) <= 0x1.fep127f;
+    return !fine;
+}
+
 /* Weights are one long stream, which large pages make faster by up to a tenth. */
 static void *large(int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
@@ -94,6 +101,7 @@ static OrtStatus *create(Kernel *kernel, const OrtKernelInfo *info) {
     if (!w.data) return NULL;
     TRY(check_weights(kernel, &w));
     const int64_t depth = self->depth = w.sizes[0], columns = self->columns = w.sizes[1];
+    self->huge = has_huge(&w);
     TRY(allocate(self, depth, columns, &self->packed));
     for (int64_t p = 0; p < parts_of(columns, self->product->panel); p++)
         self->product->pack(w.data, depth, columns, p, self->packed + p * self->product->panel_bytes(depth));
@@ -171,7 +179,7 @@ static OrtStatus *compute(const Kernel *kernel, OrtKernelContext *context) {
     Cut cut = {.product = self->product, .w = w->data, .panels = parts_of(columns, self->product->panel)};
     cut.linear = (Linear){
         .x = x->data, .packed = self->packed, .bias = b->data, .gate = in[GATE].data, .residual = in[RESIDUAL].data,
-        .rows = rows, .depth = depth, .columns = columns, .activation = self->activation, .alpha = self->alpha,
+        .rows = rows, .depth = depth, .columns = columns, .activation = self->activation, .huge = self->packed ? self->huge : has_huge(w), .alpha = self->alpha,
     };
     TRY(write_output(kernel, context, 0, sizes, x->axes, &cut.linear.y));
     if (rows == 0 || columns == 0) return NULL;

@@ -38,7 +38,7 @@ static void check_linear(const Isa *isa, Numerics numerics, int64_t rows, int64_
     float *bias = parts & 1 ? tensor(columns) : NULL, *gate = parts & 2 ? tensor(rows * columns) : NULL;
     float *residual = parts & 4 ? tensor(rows * columns) : NULL;
     for (int64_t p = 0; p < panels; p++) product->pack(w, depth, columns, p, packed + p * bytes);
-    const Linear l = {x, bias, gate, residual, packed, y, rows, depth, columns, (Activation)(parts % ACTIVATIONS), 1.5f};
+    const Linear l = {x, bias, gate, residual, packed, y, rows, depth, columns, (Activation)(parts % ACTIVATIONS), false, 1.5f};
     product->linear(&l, 0, rows, 0, panels, scratch);
     if (l.activation == IDENTITY)
         for (int64_t i = 0; i < rows * columns; i++) {
