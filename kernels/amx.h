@@ -7,7 +7,7 @@
 #ifndef ONNX_SUBGRAPH_AMX_H
 #define ONNX_SUBGRAPH_AMX_H
 
-#if defined(AMX_EMULATED) || defined(__AMX_BF16__)
+#if defined(__AMX_BF16__)
 
 #if defined(AMX_EMULATED)
 #include "amx_emulated.h" /* tests/kernels: the same operations in C, for processors without AMX */
@@ -163,8 +163,7 @@ INLINE void pass_tiles(const RowBlock *b, const int pieces, int64_t part, int64_
         if (count > AMX_ROWS) multiply(pieces, true, rows, others, split, steps, part == b->begin, sums);
         else multiply(pieces, false, rows, others, split, steps, part == b->begin, sums);
         TILES_SEE_MEMORY();
-        if (part + 1 == b->end)
-            FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, b->row + i, count, p * PANEL, first, last, sums)
+        if (part + 1 == b->end) finish_rows(l, b->row + i, count, p * PANEL, first, last, sums);
     }
 }
 

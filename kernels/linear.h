@@ -32,11 +32,14 @@ static void pack(const float *w, int64_t depth, int64_t columns, int64_t panel, 
     }
 }
 
-/* The nearest bfloat16, to even where two are as near, in the upper half; a NaN stays one. */
+/* The nearest bfloat16, to even where two are as near, in the upper half; a NaN stays one, and only an infinity is infinite. */
 INLINE uint32_t bfloat16(float v) {
+    enum { INFINITE = 0x7f800000 };
     uint32_t bits;
     memcpy(&bits, &v, sizeof bits);
-    return (bits & 0x7fffffff) > 0x7f800000 ? (bits | 0x400000) & 0xffff0000 : (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    if ((bits & INT32_MAX) > INFINITE) return (bits | 0x400000) & 0xffff0000;
+    const uint32_t near = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    return (near & INT32_MAX) == INFINITE ? bits & 0xffff0000 : near;
 }
 
 /* One word holds the element of a column, and above it that of the column of the panel's other vector. */
@@ -84,6 +87,10 @@ INLINE void finish(Activation activation, const Linear *l, int64_t row, int coun
             if (left > WIDTH) finish_vector(activation, l, at + WIDTH, column + WIDTH, left - WIDTH, first, last, load(sums + WIDTH));
         }
     }
+}
+
+static void finish_rows(const Linear *l, int64_t row, int count, int64_t column, bool first, bool last, const float *sums) {
+    FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, row, count, column, first, last, sums)
 }
 
 /* Few rows are bound by memory: they read each weight once, of `side` panels at the same time, and x where it is. */
@@ -135,7 +142,7 @@ INLINE void few(bool half, const Linear *l, int64_t row, int count, int64_t pane
             }
 #undef ROWS
             for (int64_t s = 0; s < side_of(count) && p + s < panel_end; s++)
-                FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, row, count, (p + s) * PANEL, first, last, sums + s * count * PANEL)
+                finish_rows(l, row, count, (p + s) * PANEL, first, last, sums + s * count * PANEL);
         }
 }
 
@@ -174,8 +181,7 @@ static void pass(const RowBlock *b, int64_t part, int64_t p, const char *next) {
         const int count = (int)(row_of(b, t + 1) - row_of(b, t));
         float *sums = b->sums + t * TILE_SUMS;
         tile_ahead(b->half, count, copy_of(b, part, t), weights(l, b->half, p, k), depth, next + t * ahead * depth, ahead, sums, PANEL, part > b->begin);
-        if (part + 1 == b->end)
-            FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, row, count, p * PANEL, first, last, sums)
+        if (part + 1 == b->end) finish_rows(l, row, count, p * PANEL, first, last, sums);
     }
 }
 
