@@ -234,7 +234,7 @@ given as a share of what products and sums reach in registers ({peaks}), another
 to read and write at least, beside what copying as many reaches.
 
 *Linear, bf16* has its weights in bfloat16, and float32 products: those of AVX512_BF16 are half as fast on this processor,
-108 GFLOP/s in registers where float32 has 217 (`benchmarks/bfloat16.c`). The speed of AMX was not measured; this processor has none.
+108 GFLOP/s in registers where float32 has 217 (`benchmarks/bfloat16.c`). AMX was not measured; this processor has none.
 """
 
 
