@@ -175,19 +175,21 @@ static void pass(const RowBlock *b, int64_t part, int64_t p, const char *next) {
     const Linear *l = b->linear;
     const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
     const int64_t ahead = (line_of(b->half) + b->tiles - 1) / b->tiles;
+    const char *from = weights(l, b->half, p, k);
     const bool first = b->begin == 0, last = depth_of(b, b->end) == l->depth;
     for (int64_t t = 0; t < b->tiles; t++) {
         const int64_t row = b->row + row_of(b, t);
         const int count = (int)(row_of(b, t + 1) - row_of(b, t));
         float *sums = b->sums + t * TILE_SUMS;
-        tile_ahead(b->half, count, copy_of(b, part, t), weights(l, b->half, p, k), depth, next + t * ahead * depth, ahead, sums, PANEL, part > b->begin);
+        tile_ahead(b->half, count, copy_of(b, part, t), from, depth, next + t * ahead * depth, ahead, sums, PANEL, part > b->begin);
         if (part + 1 == b->end) finish_rows(l, row, count, p * PANEL, first, last, sums);
     }
 }
 
 /* The weights that are read after a part of panel p: the next part, or the first one of the next panel. */
 INLINE const char *following(const RowBlock *b, int64_t part, int64_t p) {
-    return part + 1 < b->end ? weights(b->linear, b->half, p, depth_of(b, part + 1)) : weights(b->linear, b->half, p + 1, depth_of(b, b->begin));
+    const bool more = part + 1 < b->end;
+    return weights(b->linear, b->half, more ? p : p + 1, depth_of(b, more ? part + 1 : b->begin));
 }
 
 #include "amx.h"

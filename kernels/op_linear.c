@@ -179,7 +179,8 @@ static OrtStatus *compute(const Kernel *kernel, OrtKernelContext *context) {
     Cut cut = {.product = self->product, .w = w->data, .panels = parts_of(columns, self->product->panel)};
     cut.linear = (Linear){
         .x = x->data, .packed = self->packed, .bias = b->data, .gate = in[GATE].data, .residual = in[RESIDUAL].data,
-        .rows = rows, .depth = depth, .columns = columns, .activation = self->activation, .huge = self->packed ? self->huge : has_huge(w), .alpha = self->alpha,
+        .rows = rows, .depth = depth, .columns = columns, .activation = self->activation, .alpha = self->alpha,
+        .huge = self->packed ? self->huge : has_huge(w),
     };
     TRY(write_output(kernel, context, 0, sizes, x->axes, &cut.linear.y));
     if (rows == 0 || columns == 0) return NULL;
