@@ -1,14 +1,32 @@
 /* Which instruction sets there are. A further one is one more name here, one more case, and its flags in onnx_subgraph/kernels/compilers.py. */
 
+#define _DEFAULT_SOURCE /* syscall */
+
 #include "isa.h"
 
 #include <stddef.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
-extern const Isa isa_baseline, isa_avx2, isa_avx512;
-const Isa *const isas[] = {&isa_baseline, &isa_avx2, &isa_avx512, NULL};
+extern const Isa isa_baseline, isa_avx2, isa_avx512, isa_amx;
+const Isa *const isas[] = {&isa_baseline, &isa_avx2, &isa_avx512, &isa_amx, NULL};
+
+/* Whether the system lets this process use AMX, which it has to be asked for. */
+static bool amx_is_granted(void) {
+#if defined(AMX_EMULATED)
+    return true;
+#elif defined(__linux__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
 
 /* The processor is asked itself, because __builtin_cpu_supports is empty in libraries that some compilers link. Bits are those of Intel's
    manual, volume 2A, CPUID, leaves 1 and 7; registers that the system saves are in XCR0. */
@@ -21,7 +39,12 @@ bool isa_is_here(int index) {
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     const bool avx2 = (low & 0x06) == 0x06 && (b & AVX2);
-    return index == 1 ? avx2 : index == 2 && avx2 && (low & 0xe6) == 0xe6 && (b & avx512) == avx512;
+    const bool wide = avx2 && (low & 0xe6) == 0xe6 && (b & avx512) == avx512;
+#if !defined(AMX_EMULATED)
+    enum { AMX_BF16 = 1u << 22, AMX_TILE = 1u << 24, TILES = 3u << 17 };
+    if (index == 3 && ((d & AMX_BF16) == 0 || (d & AMX_TILE) == 0 || (low & TILES) != TILES)) return false;
+#endif
+    return index == 1 ? avx2 : index == 2 ? wide : wide && amx_is_granted();
 }
 #else
 extern const Isa isa_baseline;

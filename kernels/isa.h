@@ -10,15 +10,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* How far a product may round what it multiplies: not at all, to 16 bits (two bfloat16, three products of them), or to bfloat16. A product
+   that has something more exact, and as fast, takes that. */
+typedef enum { FLOAT32, BF16X3, BF16, NUMERICS } Numerics;
+
 typedef enum { IDENTITY, RELU, GELU, FAST_GELU, SWISH, TANH, SIGMOID, ACTIVATIONS } Activation;
 
 /* y = act(x w + bias) * gate + residual. bias, gate and residual may be NULL.
-   x: [rows, depth]; bias: [columns]; y, gate, residual: [rows, columns]; packed: w [depth, columns] as `pack` leaves it. */
+   x: [rows, depth]; bias: [columns]; y, gate, residual: [rows, columns]; packed: the panels of w [depth, columns], as the product's `pack` leaves them. */
 typedef struct {
-    const float *x, *packed, *bias, *gate, *residual;
+    const float *x, *bias, *gate, *residual;
+    const void *packed;
     float *y;
     int64_t rows, depth, columns;
     Activation activation;
+    bool huge;   /* w has an element that is no number, infinite, or larger than any bfloat16 */
     float alpha; /* of SWISH: x * sigmoid(alpha * x) */
 } Linear;
 
@@ -52,16 +58,26 @@ typedef struct {
     bool guarded;                                                 /* a row without a number gives zeros */
 } Attention;
 
+/* A way to compute Linear. */
+typedef struct {
+    int64_t panel; /* columns of a panel of packed weights */
+    int64_t (*panel_bytes)(int64_t depth);
+    /* Packs one panel of w [depth, columns], with zeros beyond the last column. */
+    void (*pack)(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed);
+    /* Bytes that `linear` needs for so many rows. */
+    int64_t (*scratch)(int64_t rows, int64_t depth);
+    /* The rows from `row` up to `row_end`, LINEAR_ROWS at most, in the panels from `panel` up to `panel_end`. */
+    void (*linear)(const Linear *linear, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, void *scratch);
+} Product;
+
+enum { LINEAR_ROWS = 128 };
+
 typedef struct {
     const char *name;
-    int64_t panel; /* columns of a panel of packed weights */
+    const Product *products[NUMERICS];
 
     /* Multiplies and adds in registers, as fast as this processor can, for a measurement: gives the number of operations. */
     double (*peak)(int64_t rounds, float *result);
-    /* Packs one panel of w [depth, columns]: depth × panel numbers, with zeros beyond the last column. */
-    void (*pack)(const float *w, int64_t depth, int64_t columns, int64_t panel, float *packed);
-    /* The rows from `row` up to `row_end`, in the panels from `panel` up to `panel_end`. */
-    void (*linear)(const Linear *linear, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end);
     void (*activate)(Activation activation, float alpha, const float *x, float *y, int64_t count);
     void (*norm)(const Norm *norm, int64_t row, int64_t row_end);
     /* Of each row of `columns` numbers, for `rows` of them. */

@@ -27,10 +27,8 @@ static double peak(int64_t rounds, float *result) {
 
 const Isa NAMED(ISA) = {
     .name = QUOTED(ISA),
-    .panel = PANEL,
+    .products = {[FLOAT32] = &product_float32, [BF16X3] = &product_bf16x3, [BF16] = &product_bf16},
     .peak = peak,
-    .pack = pack,
-    .linear = linear,
     .activate = activate,
     .norm = norm,
     .softmax = softmax,

@@ -1,4 +1,7 @@
-/* act(x w + bias) * gate + residual. Part of kernels.c. */
+/* act(x w + bias) * gate + residual. Part of kernels.c.
+
+   The depth is cut into parts that one tile sums up, the same ones whatever the rows; their sums are added in order. Weights are packed in
+   panels, depth after depth, as float32 or, where the user allows it, as bfloat16: half the memory to read. Products are float32. */
 
 #ifndef ONNX_SUBGRAPH_LINEAR_H
 #define ONNX_SUBGRAPH_LINEAR_H
@@ -6,19 +9,59 @@
 #include "activate.h"
 #include "tile.h"
 
-static void pack(const float *w, int64_t depth, int64_t columns, int64_t panel, float *packed) {
-    const int64_t first = panel * PANEL, count = columns - first < PANEL ? columns - first : PANEL;
-    for (int64_t k = 0; k < depth; k++, packed += PANEL) {
-        memcpy(packed, w + k * columns + first, (size_t)count * sizeof(float));
-        if (count < PANEL) memset(packed + count, 0, (size_t)(PANEL - count) * sizeof(float));
+enum {
+    TILE_SIZE = TILE_ROWS * STRIDE,
+    TILE_SUMS = TILE_ROWS * PANEL,
+    BLOCK_PARTS = 4, /* parts of the depth whose rows are copied at once: for 128 rows 600 KB, which stay in L2 */
+    SIDE = 4,        /* the most panels side by side: so many streams of weights make the most of the memory */
+};
+
+/* Where the share of `index` begins, of `count` shares of `total` that are as even as can be. */
+INLINE int64_t share(int64_t total, int64_t index, int64_t count) { return total * index / count; }
+
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t parts_of(int64_t depth) { return depth > DEPTH ? (depth + DEPTH - 1) / DEPTH : 1; }
+INLINE int64_t tiles_of(int64_t rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
+
+static void pack(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
+    const int64_t first = panel * PANEL, count = least(columns - first, PANEL);
+    float *to = packed;
+    for (int64_t k = 0; k < depth; k++, to += PANEL) {
+        memcpy(to, w + k * columns + first, (size_t)count * sizeof(float));
+        if (count < PANEL) memset(to + count, 0, (size_t)(PANEL - count) * sizeof(float));
     }
 }
 
-/* What is done to `count` columns of one row, a vector of them whole or in part: adds what earlier parts of the depth gave, and after the
-   last part all that follows the product. */
-INLINE void finish_vector(Activation activation, const Linear *l, int64_t row, int64_t column, int64_t count, bool first, bool last, V v) {
+/* The nearest bfloat16, to even where two are as near, in the upper half; a NaN stays one, and only an infinity is infinite. */
+INLINE uint32_t bfloat16(float v) {
+    enum { INFINITE = 0x7f800000 };
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    if ((bits & INT32_MAX) > INFINITE) return (bits | 0x400000) & 0xffff0000;
+    const uint32_t near = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    return (near & INT32_MAX) == INFINITE ? bits & 0xffff0000 : near;
+}
+
+/* One word holds the element of a column, and above it that of the column of the panel's other vector. */
+static void pack_half(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
+    const int64_t first = panel * PANEL, left = columns - first;
+    uint32_t *to = packed;
+    for (int64_t k = 0; k < depth; k++, to += WIDTH)
+        for (int64_t j = 0; j < WIDTH; j++) {
+            const float *from = w + k * columns + first + j;
+            to[j] = (j < left ? bfloat16(from[0]) >> 16 : 0) | (j + WIDTH < left ? bfloat16(from[WIDTH]) : 0);
+        }
+}
+
+/* The weights of panel p from k on. */
+INLINE const char *weights(const Linear *l, bool half, int64_t p, int64_t k) {
+    return (const char *)l->packed + (p * l->depth + k) * line_of(half);
+}
+
+/* All that follows a product, for `count` columns of one row, a vector of them whole or in part. first: no earlier block of the depth has left
+   its sums in y. last: no block follows. */
+INLINE void finish_vector(Activation activation, const Linear *l, int64_t at, int64_t column, int64_t count, bool first, bool last, V v) {
     const bool whole = count >= WIDTH;
-    const int64_t at = row * l->columns + column;
 #define READ(p) (whole ? load(p) : load_part(p, count))
     if (!first) v += READ(l->y + at);
     if (last) {
@@ -33,53 +76,163 @@ INLINE void finish_vector(Activation activation, const Linear *l, int64_t row, i
 }
 
 INLINE void finish(Activation activation, const Linear *l, int64_t row, int count, int64_t column, bool first, bool last, const float *sums) {
-    for (int i = 0; i < count; i++)
-        for (int half = 0; half < 2; half++) {
-            const int64_t at = column + half * WIDTH;
-            if (at >= l->columns) break;
-            finish_vector(activation, l, row + i, at, l->columns - at, first, last, load(sums + i * PANEL + half * WIDTH));
+    const int64_t left = l->columns - column;
+    for (int i = 0; i < count; i++, sums += PANEL) {
+        const int64_t at = (row + i) * l->columns + column;
+        if (left >= PANEL) {
+            finish_vector(activation, l, at, column, WIDTH, first, last, load(sums));
+            finish_vector(activation, l, at + WIDTH, column + WIDTH, WIDTH, first, last, load(sums + WIDTH));
+        } else {
+            finish_vector(activation, l, at, column, left, first, last, load(sums));
+            if (left > WIDTH) finish_vector(activation, l, at + WIDTH, column + WIDTH, left - WIDTH, first, last, load(sums + WIDTH));
+        }
+    }
+}
+
+static void finish_rows(const Linear *l, int64_t row, int count, int64_t column, bool first, bool last, const float *sums) {
+    FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, row, count, column, first, last, sums)
+}
+
+/* Few rows are bound by memory: they read each weight once, of `side` panels at the same time, and x where it is. */
+INLINE void few_of(bool half, const int count, const int side, const Linear *l, int64_t row, int64_t p, int64_t last_panel, int64_t k,
+                   int64_t depth, float *sums) {
+    const float *x = l->x + row * l->depth + k;
+    const char *from[SIDE];
+    V acc[TILE_ROWS * 2];
+#pragma GCC unroll 4
+    for (int s = 0; s < side; s++) from[s] = weights(l, half, least(p + s, last_panel), k);
+#pragma GCC unroll 32
+    for (int i = 0; i < count * side * 2; i++) acc[i] = all(0.0f);
+    for (int64_t d = 0; d < depth; d++)
+#pragma GCC unroll 4
+        for (int s = 0; s < side; s++) {
+            V left, right;
+            read_weights(half, from[s] + d * line_of(half), &left, &right);
+#pragma GCC unroll 8
+            for (int i = 0; i < count; i++) {
+                const V each = all(x[i * l->depth + d]);
+                acc[(s * count + i) * 2] += each * left;
+                acc[(s * count + i) * 2 + 1] += each * right;
+            }
+        }
+#pragma GCC unroll 32
+    for (int i = 0; i < count * side * 2; i++) store(sums + i * WIDTH, acc[i]);
+}
+
+enum { FEW = TILE_ROWS / 2 };
+
+static int side_of(int count) { return TILE_ROWS / count < SIDE ? TILE_ROWS / count : SIDE; }
+
+INLINE void few(bool half, const Linear *l, int64_t row, int count, int64_t panel, int64_t panel_end) {
+    float sums[TILE_SUMS] __attribute__((aligned(64)));
+    const int64_t parts = parts_of(l->depth);
+    for (int64_t p = panel; p < panel_end; p += side_of(count))
+        for (int64_t part = 0; part < parts; part++) {
+            const int64_t k = share(l->depth, part, parts), depth = share(l->depth, part + 1, parts) - k;
+            const bool first = part == 0, last = part + 1 == parts;
+#define ROWS(n) case n: few_of(half, n, TILE_ROWS / n < SIDE ? TILE_ROWS / n : SIDE, l, row, p, panel_end - 1, k, depth, sums); break;
+            switch (count) {
+                ROWS(1) ROWS(2)
+#if WIDTH > 4 || !defined(__SSE2__)
+                ROWS(3)
+#endif
+#if WIDTH == 16
+                ROWS(4) ROWS(5) ROWS(6) ROWS(7)
+#endif
+            }
+#undef ROWS
+            for (int64_t s = 0; s < side_of(count) && p + s < panel_end; s++)
+                finish_rows(l, row, count, (p + s) * PANEL, first, last, sums + s * count * PANEL);
         }
 }
 
-/* One tile: `count` rows, copied to `rows`, and one panel, from k to k + depth. */
-static void step(const Linear *l, int64_t row, int count, const float *rows, int64_t p, int64_t k, int64_t depth, const float *next) {
-    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
-    const bool first = k == 0, last = k + depth == l->depth;
-    tile(count, rows, l->packed + (p * l->depth + k) * PANEL, depth, next, sums, PANEL);
-    FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, row, count, p * PANEL, first, last, sums)
-}
+/* Rows of x, in copies tile after tile, for some parts of the depth. */
+typedef struct {
+    const Linear *linear;
+    bool half;
+    int64_t row, rows, tiles;
+    int64_t begin, end; /* the parts */
+    float *copies, *sums;
+} RowBlock;
 
-INLINE void copy_rows(const Linear *l, int64_t row, int count, int64_t k, int64_t depth, float *rows) {
-    for (int i = 0; i < count; i++) memcpy(rows + i * STRIDE, l->x + (row + i) * l->depth + k, (size_t)depth * sizeof(float));
-}
+INLINE int64_t row_of(const RowBlock *b, int64_t tile) { return share(b->rows, tile, b->tiles); }
+INLINE int64_t depth_of(const RowBlock *b, int64_t part) { return share(b->linear->depth, part, parts_of(b->linear->depth)); }
+INLINE float *copy_of(const RowBlock *b, int64_t part, int64_t tile) { return b->copies + ((part - b->begin) * b->tiles + tile) * TILE_SIZE; }
 
-/* The parts of the depth are as even as can be. */
-INLINE int64_t depth_of_part(int64_t left) {
-    const int64_t parts = (left + DEPTH - 1) / DEPTH;
-    return parts ? (left + parts - 1) / parts : 0;
-}
-
-/* What is read after the last row has passed the panels: the next part of the depth, or the panels behind these. */
-INLINE const float *upcoming(const Linear *l, int64_t panel, int64_t panel_end, int64_t k) {
-    return l->packed + (k < l->depth ? panel * l->depth + k : panel_end * l->depth) * PANEL;
-}
-
-/* The panels stay in L2 while all rows pass by: the caller gives as many as fit. */
-static void linear(const Linear *l, int64_t row_begin, int64_t row_end, int64_t panel, int64_t panel_end) {
-    float rows[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
-    int64_t k = 0;
-    do { /* once where the depth is 0 */
-        const int64_t depth = depth_of_part(l->depth - k);
-        for (int64_t row = row_begin; row < row_end;) {
-            const int count = tile_rows(row_end - row);
-            copy_rows(l, row, count, k, depth, rows);
-            const float *after = row + count < row_end ? l->packed + (panel * l->depth + k) * PANEL : upcoming(l, panel, panel_end, k + depth);
-            for (int64_t p = panel; p < panel_end; p++)
-                step(l, row, count, rows, p, k, depth, p + 1 < panel_end ? l->packed + ((p + 1) * l->depth + k) * PANEL : after);
-            row += count;
+static void copy_rows(const RowBlock *b) {
+    for (int64_t part = b->begin; part < b->end; part++) {
+        const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
+        for (int64_t t = 0; t < b->tiles; t++) {
+            float *to = copy_of(b, part, t);
+            for (int64_t i = row_of(b, t); i < row_of(b, t + 1); i++, to += STRIDE)
+                memcpy(to, b->linear->x + (b->row + i) * b->linear->depth + k, (size_t)depth * sizeof(float));
         }
-        k += depth;
-    } while (k < l->depth);
+    }
 }
+
+/* All rows, in one part of one panel. next: the part of a panel that follows; every tile fetches its share of it. */
+static void pass(const RowBlock *b, int64_t part, int64_t p, const char *next) {
+    const Linear *l = b->linear;
+    const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
+    const int64_t ahead = (line_of(b->half) + b->tiles - 1) / b->tiles;
+    const char *from = weights(l, b->half, p, k);
+    const bool first = b->begin == 0, last = depth_of(b, b->end) == l->depth;
+    for (int64_t t = 0; t < b->tiles; t++) {
+        const int64_t row = b->row + row_of(b, t);
+        const int count = (int)(row_of(b, t + 1) - row_of(b, t));
+        float *sums = b->sums + t * TILE_SUMS;
+        tile_ahead(b->half, count, copy_of(b, part, t), from, depth, next + t * ahead * depth, ahead, sums, PANEL, part > b->begin);
+        if (part + 1 == b->end) finish_rows(l, row, count, p * PANEL, first, last, sums);
+    }
+}
+
+/* The weights that are read after a part of panel p: the next part, or the first one of the next panel. */
+INLINE const char *following(const RowBlock *b, int64_t part, int64_t p) {
+    const bool more = part + 1 < b->end;
+    return weights(b->linear, b->half, more ? p : p + 1, depth_of(b, more ? part + 1 : b->begin));
+}
+
+#include "amx.h"
+
+/* The rows of a single tile stay in L1 only if their depth is one part. */
+static int64_t parts_of_block(int64_t rows, int64_t depth) { return tiles_of(rows) == 1 ? 1 : least(parts_of(depth), BLOCK_PARTS); }
+
+INLINE int64_t scratch_of(int pieces, int64_t rows, int64_t depth) {
+    const int64_t parts = parts_of_block(rows, depth), tiled = tiles_scratch(rows, parts, pieces);
+    const int64_t bytes = tiles_of(rows) * (parts * TILE_SIZE + TILE_SUMS) * (int64_t)sizeof(float);
+    return rows <= FEW ? 0 : bytes > tiled ? bytes : tiled;
+}
+
+/* The weights are read once, in the order in which they stand, as far as the depth is one block. */
+static void many(bool half, int pieces, const Linear *l, int64_t row, int64_t rows, int64_t panel, int64_t panel_end, float *scratch) {
+    const int64_t parts = parts_of(l->depth), tiles = tiles_of(rows), most = parts_of_block(rows, l->depth);
+    for (int64_t begin = 0; begin < parts; begin += most) {
+        const RowBlock b = {l, half, row, rows, tiles, begin, least(begin + most, parts), scratch, scratch + tiles * most * TILE_SIZE};
+        if (by_tiles(&b, pieces, most, panel, panel_end)) continue;
+        copy_rows(&b);
+        for (int64_t p = panel; p < panel_end; p++)
+            for (int64_t part = begin; part < b.end; part++) pass(&b, part, p, following(&b, part, p));
+    }
+}
+
+INLINE void linear_of(bool half, int pieces, const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, float *scratch) {
+    if (row == row_end) return;
+    if (row_end - row <= FEW) few(half, l, row, (int)(row_end - row), panel, panel_end);
+    else many(half, pieces, l, row, row_end - row, panel, panel_end, scratch);
+}
+
+/* A product: whether its weights are bfloat16, and how many pieces of bfloat16 AMX makes of an element. */
+#define PRODUCT(name, half, pieces) \
+    static int64_t name##_bytes(int64_t depth) { return depth * line_of(half); } \
+    static int64_t name##_scratch(int64_t rows, int64_t depth) { return scratch_of(pieces, rows, depth); } \
+    static void name##_linear(const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, void *scratch) { \
+        linear_of(half, pieces, l, row, row_end, panel, panel_end, scratch); \
+    } \
+    static const Product product_##name = {PANEL, name##_bytes, half ? pack_half : pack, name##_scratch, name##_linear};
+
+PRODUCT(float32, false, 3)
+PRODUCT(bf16x3, false, 2)
+PRODUCT(bf16, true, 1)
+#undef PRODUCT
 
 #endif

@@ -3,23 +3,32 @@
    x: [..., depth]; w: [depth, columns]; b: [columns]; y, gate, residual: [..., columns].
    Constant weights are packed when the kernel is made, and so held once more; others at each run. */
 
+#define _DEFAULT_SOURCE /* madvise */
+
 #include "op.h"
 
 #include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 enum { X, W, B, GATE, RESIDUAL };
 
-/* A part's panels, to the depth of one tile, and its results stay in L2; each row is copied once for all panels of a part, so that parts
-   are as wide as that allows. Four parts, where there is work for them, let threads share what is left at the end. */
-enum { BLOCK_ROWS = 256, BLOCK_COLUMNS = 1024, FEWEST_PARTS = 4 };
+/* Four parts, where there is work for them, let threads share what is left at the end. Rows are cut before columns, since each part copies its
+   rows; but parts of few rows, or of many columns, would read the weights too often. */
+enum { FEWEST_PARTS = 4, FEWEST_ROWS = 32, MOST_COLUMNS = 1024 };
 
 typedef struct {
     Kernel kernel;
+    const Product *product;
     Activation activation;
     float alpha;
     int64_t depth, columns; /* of the packed weights */
-    float *packed;          /* NULL where the weights are not constant */
+    bool huge;              /* as in Linear */
+    char *packed;           /* NULL where the weights are not constant */
 } LinearKernel;
 
 static const char *const WORDS[ACTIVATIONS] = {"Identity", "Relu", "Gelu", "FastGelu", "Swish", "Tanh", "Sigmoid"};
@@ -37,12 +46,46 @@ static OrtStatus *read_activation(LinearKernel *self, const OrtKernelInfo *info)
     return failed(&self->kernel, "act is \"%s\"; choose one of Identity, Relu, Gelu, FastGelu, Swish, Tanh, Sigmoid", word);
 }
 
-static int64_t panels_of(const Isa *isa, int64_t columns) { return (columns + isa->panel - 1) / isa->panel; }
+static const char *const NUMERICS_WORDS[NUMERICS] = {"float32", "bf16x3", "bf16"};
 
-static OrtStatus *allocate(const Kernel *kernel, int64_t depth, int64_t columns, float **out) {
-    const int64_t bytes = panels_of(kernel->isa, columns) * kernel->isa->panel * depth * (int64_t)sizeof(float);
-    *out = aligned(bytes);
-    return *out ? NULL : failed(kernel, "no memory for the packed weights, %lld bytes", (long long)bytes);
+static OrtStatus *read_numerics(LinearKernel *self, const OrtKernelInfo *info) {
+    char word[16] = "float32";
+    TRY(read_word(&self->kernel, info, "numerics", word, sizeof word));
+    for (int i = 0; i < NUMERICS; i++)
+        if (strcmp(word, NUMERICS_WORDS[i]) == 0) {
+            self->product = self->kernel.isa->products[i];
+            return NULL;
+        }
+    return failed(&self->kernel, "numerics is \"%s\"; choose one of float32, bf16x3, bf16", word);
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t parts_of(int64_t total, int64_t each) { return (total + each - 1) / each; }
+
+static bool has_huge(const Tensor *w) {
+    bool fine = true;
+    for (int64_t i = 0; i < w->count; i++) fine &= fabsf(w->data[i]) <= 0x1.fep127f;
+    return !fine;
+}
+
+/* Weights are one long stream, which large pages make faster by up to a tenth. */
+static void *large(int64_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    enum { PAGE = 2 << 20 };
+    if (bytes >= PAGE) {
+        void *memory = aligned_alloc(PAGE, (size_t)parts_of(bytes, PAGE) * PAGE);
+        if (memory) madvise(memory, (size_t)(bytes / PAGE * PAGE), MADV_HUGEPAGE);
+        return memory;
+    }
+#endif
+    return aligned(bytes);
+}
+
+static OrtStatus *allocate(const LinearKernel *self, int64_t depth, int64_t columns, char **out) {
+    const int64_t bytes = parts_of(columns, self->product->panel) * self->product->panel_bytes(depth);
+    *out = large(bytes);
+    return *out ? NULL : failed(&self->kernel, "no memory for the packed weights, %lld bytes", (long long)bytes);
 }
 
 static OrtStatus *check_weights(const Kernel *kernel, const Tensor *w) {
@@ -53,13 +96,15 @@ static OrtStatus *create(Kernel *kernel, const OrtKernelInfo *info) {
     LinearKernel *self = (LinearKernel *)kernel;
     Tensor w;
     TRY(read_activation(self, info));
+    TRY(read_numerics(self, info));
     TRY(read_constant(kernel, info, W, &w));
     if (!w.data) return NULL;
     TRY(check_weights(kernel, &w));
-    self->depth = w.sizes[0], self->columns = w.sizes[1];
-    TRY(allocate(kernel, self->depth, self->columns, &self->packed));
-    for (int64_t p = 0; p < panels_of(kernel->isa, self->columns); p++)
-        kernel->isa->pack(w.data, self->depth, self->columns, p, self->packed + p * self->depth * kernel->isa->panel);
+    const int64_t depth = self->depth = w.sizes[0], columns = self->columns = w.sizes[1];
+    self->huge = has_huge(&w);
+    TRY(allocate(self, depth, columns, &self->packed));
+    for (int64_t p = 0; p < parts_of(columns, self->product->panel); p++)
+        self->product->pack(w.data, depth, columns, p, self->packed + p * self->product->panel_bytes(depth));
     return NULL;
 }
 
@@ -67,25 +112,29 @@ static void destroy(Kernel *kernel) { release(((LinearKernel *)kernel)->packed);
 
 /* How one product is cut: `wide` parts of its panels beside each other, for each part of its rows. */
 typedef struct {
-    const Isa *isa;
+    const Product *product;
     Linear linear;
     const float *w;
-    float *packed; /* to be filled, where the weights are not constant */
+    char *packed; /* to be filled, where the weights are not constant */
     int64_t wide, panels, rows_each, panels_each;
+    atomic_bool no_memory;
 } Cut;
 
 static void pack_one(void *data, size_t index) {
     const Cut *cut = data;
     const Linear *l = &cut->linear;
-    cut->isa->pack(cut->w, l->depth, l->columns, (int64_t)index, cut->packed + (int64_t)index * l->depth * cut->isa->panel);
+    cut->product->pack(cut->w, l->depth, l->columns, (int64_t)index, cut->packed + (int64_t)index * cut->product->panel_bytes(l->depth));
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static void run_one(void *data, size_t index) {
-    const Cut *cut = data;
-    const int64_t row = (int64_t)index / cut->wide * cut->rows_each, panel = (int64_t)index % cut->wide * cut->panels_each;
-    cut->isa->linear(&cut->linear, row, least(row + cut->rows_each, cut->linear.rows), panel, least(panel + cut->panels_each, cut->panels));
+    Cut *cut = data;
+    const Linear *l = &cut->linear;
+    const int64_t row = (int64_t)index / cut->wide * cut->rows_each, row_end = least(row + cut->rows_each, l->rows);
+    const int64_t panel = (int64_t)index % cut->wide * cut->panels_each;
+    void *scratch = aligned(cut->product->scratch(row_end - row, l->depth));
+    if (scratch) cut->product->linear(l, row, row_end, panel, least(panel + cut->panels_each, cut->panels), scratch);
+    else atomic_store(&cut->no_memory, true);
+    release(scratch);
 }
 
 static OrtStatus *run(const Kernel *kernel, OrtKernelContext *context, Cut *cut) {
@@ -95,13 +144,13 @@ static OrtStatus *run(const Kernel *kernel, OrtKernelContext *context, Cut *cut)
         TRY(in_parallel(kernel, context, pack_one, cut->panels, (double)l->depth * (double)l->columns, cut));
         cut->linear.packed = cut->packed;
     }
-    const int64_t blocks = (l->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    cut->rows_each = (l->rows + blocks - 1) / blocks;
-    const int64_t wanted = (FEWEST_PARTS + blocks - 1) / blocks, needed = (l->columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
-    const int64_t parts = wanted > needed ? wanted : needed;
-    cut->panels_each = (cut->panels + parts - 1) / parts;
-    cut->wide = (cut->panels + cut->panels_each - 1) / cut->panels_each;
-    return in_parallel(kernel, context, run_one, blocks * cut->wide, cost, cut);
+    const int64_t columns = parts_of(l->columns, MOST_COLUMNS), rows = least(parts_of(FEWEST_PARTS, columns), parts_of(l->rows, FEWEST_ROWS));
+    const int64_t tall = most(parts_of(l->rows, LINEAR_ROWS), rows), wide = most(columns, parts_of(FEWEST_PARTS, tall));
+    cut->rows_each = parts_of(l->rows, tall);
+    cut->panels_each = parts_of(cut->panels, wide);
+    cut->wide = parts_of(cut->panels, cut->panels_each);
+    TRY(in_parallel(kernel, context, run_one, parts_of(l->rows, cut->rows_each) * cut->wide, cost, cut));
+    return atomic_load(&cut->no_memory) ? failed(kernel, "no memory for a block") : NULL;
 }
 
 static OrtStatus *check_like_y(const Kernel *kernel, const Tensor *tensor, const int64_t *sizes, int axes) {
@@ -127,14 +176,15 @@ static OrtStatus *compute(const Kernel *kernel, OrtKernelContext *context) {
     TRY(check_like_y(kernel, in + GATE, sizes, x->axes));
     TRY(check_like_y(kernel, in + RESIDUAL, sizes, x->axes));
 
-    Cut cut = {.isa = kernel->isa, .w = w->data, .panels = panels_of(kernel->isa, columns)};
+    Cut cut = {.product = self->product, .w = w->data, .panels = parts_of(columns, self->product->panel)};
     cut.linear = (Linear){
         .x = x->data, .packed = self->packed, .bias = b->data, .gate = in[GATE].data, .residual = in[RESIDUAL].data,
         .rows = rows, .depth = depth, .columns = columns, .activation = self->activation, .alpha = self->alpha,
+        .huge = self->packed ? self->huge : has_huge(w),
     };
     TRY(write_output(kernel, context, 0, sizes, x->axes, &cut.linear.y));
     if (rows == 0 || columns == 0) return NULL;
-    if (!self->packed) TRY(allocate(kernel, depth, columns, &cut.packed));
+    if (!self->packed) TRY(allocate(self, depth, columns, &cut.packed));
     OrtStatus *status = run(kernel, context, &cut);
     release(cut.packed);
     return status;

@@ -8,6 +8,8 @@
 
 #include "vector.h"
 
+#include <stdbool.h>
+
 enum {
     PANEL = 2 * WIDTH,
 #if WIDTH == 16
@@ -21,10 +23,24 @@ enum {
     STRIDE = DEPTH + 16, /* from one row of the buffer to the next */
 };
 
+/* Bytes of a panel for each of its depth. */
+INLINE int64_t line_of(bool half) { return PANEL * (int64_t)(half ? sizeof(uint16_t) : sizeof(float)); }
+
+/* Both vectors of one line of a panel. half: of bfloat16, one word for an element of the left vector and, above it, of the right one. */
+INLINE void read_weights(bool half, const char *from, V *left, V *right) {
+    if (half) {
+        const U both = (U)load((const float *)from);
+        *left = (V)(both << 16), *right = (V)(both & 0xffff0000);
+    } else {
+        *left = load((const float *)from), *right = load((const float *)from + WIDTH);
+    }
+}
+
 /* sums[i][j] = sum over k of rows[i][k] · panel[k][j], with `count` rows known when this is compiled. step: from one row of sums to the next.
    next: what is read afterwards; it is fetched meanwhile. Few rows are bound by the latency of a sum, so that they have several sums,
    of every second or fourth k. */
-INLINE void tile_of(const int count, const float *rows, const float *panel, int64_t depth, const float *next, float *sums, int64_t step) {
+INLINE void tile_of(const bool half, const int count, const float *rows, const char *panel, int64_t depth, const char *next, int64_t ahead,
+                    float *sums, int64_t step, bool add) {
     enum { MOST = TILE_ROWS };
     const int chains = count == 1 ? 4 : count <= 3 ? 2 : 1;
     V acc[MOST * 2 > 12 ? MOST * 2 : 12];
@@ -34,10 +50,11 @@ INLINE void tile_of(const int count, const float *rows, const float *panel, int6
     for (; k + chains <= depth; k += chains) {
 #pragma GCC unroll 4
         for (int c = 0; c < chains; c++) {
-            const V left = load(panel), right = load(panel + WIDTH);
+            V left, right;
+            read_weights(half, panel, &left, &right);
             __builtin_prefetch(next, 0, 2);
-            if (WIDTH == 16) __builtin_prefetch(next + WIDTH, 0, 2);
-            panel += PANEL, next += PANEL;
+            if (line_of(half) > 64) __builtin_prefetch(next + 64, 0, 2);
+            panel += line_of(half), next += ahead;
 #pragma GCC unroll 16
             for (int i = 0; i < count; i++) {
                 const V x = all(rows[i * STRIDE + k + c]);
@@ -46,26 +63,33 @@ INLINE void tile_of(const int count, const float *rows, const float *panel, int6
             }
         }
     }
-    for (; k < depth; k++, panel += PANEL)
+    for (; k < depth; k++, panel += line_of(half)) {
+        V left, right;
+        read_weights(half, panel, &left, &right);
 #pragma GCC unroll 16
         for (int i = 0; i < count; i++) {
             const V x = all(rows[i * STRIDE + k]);
-            acc[i * 2] += x * load(panel);
-            acc[i * 2 + 1] += x * load(panel + WIDTH);
+            acc[i * 2] += x * left;
+            acc[i * 2 + 1] += x * right;
         }
+    }
 #pragma GCC unroll 32
     for (int i = 0; i < count * 2; i++) {
         V sum = acc[i];
 #pragma GCC unroll 4
         for (int c = 1; c < chains; c++) sum += acc[c * count * 2 + i];
-        store(sums + i / 2 * step + i % 2 * WIDTH, sum);
+        float *to = sums + i / 2 * step + i % 2 * WIDTH;
+        store(to, add ? load(to) + sum : sum);
     }
 }
 
 /* tile_of for any count up to TILE_ROWS. */
-static void tile(int count, const float *rows, const float *panel, int64_t depth, const float *next, float *sums, int64_t step) {
-#define ROWS(n) case n: tile_of(n, rows, panel, depth, next, sums, step); break;
-    switch (count) {
+static void tile_ahead(bool half, int count, const float *rows, const char *panel, int64_t depth, const char *next, int64_t ahead, float *sums,
+                       int64_t step, bool add) {
+#define ROWS(n) \
+    case n: tile_of(false, n, rows, panel, depth, next, ahead, sums, step, add); break; \
+    case -n: tile_of(true, n, rows, panel, depth, next, ahead, sums, step, add); break;
+    switch (half ? -count : count) {
         ROWS(1) ROWS(2) ROWS(3) ROWS(4)
 #if WIDTH > 4 || !defined(__SSE2__)
         ROWS(5) ROWS(6)
@@ -75,6 +99,10 @@ static void tile(int count, const float *rows, const float *panel, int64_t depth
 #endif
     }
 #undef ROWS
+}
+
+INLINE void tile(int count, const float *rows, const float *panel, int64_t depth, const float *next, float *sums, int64_t step) {
+    tile_ahead(false, count, rows, (const char *)panel, depth, (const char *)next, line_of(false), sums, step, false);
 }
 
 /* The rows of the next tile, of `left` rows: as even as possible, so that no tile is left with a row or two. */

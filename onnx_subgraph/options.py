@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting.marked import Marks
+from onnx_subgraph.rewriting.numerics import FLOAT32
 from onnx_subgraph.timing.tuning import Tuning
 
 
@@ -14,9 +15,10 @@ from onnx_subgraph.timing.tuning import Tuning
 class Options:
     """How to fuse. The command line's options, one for one; the defaults are the command line's defaults.
 
-    target: "onnxruntime", "standard", "native" or "function". prefer: "speed" leaves apart what was measured to be slower on one
-    of the providers, "fusion" fuses it. providers: execution providers, each verified by itself. assumed: others, that must load
-    the result as a table of their kernels has it, and that nothing is run on.
+    target: "onnxruntime", "standard", "native" or "function". numerics: "float32", "bf16x3" or "bf16", what kernels of the target
+    native may round operands of products to. prefer: "speed" leaves apart what was measured to be slower on one of the providers,
+    "fusion" fuses it. providers: execution providers, each verified by itself. assumed: others, that must load the result as a
+    table of their kernels has it, and that nothing is run on.
     constant_initializers: take initializers that are inputs as well out of the inputs, so that they are constants.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
@@ -30,6 +32,7 @@ class Options:
     """
 
     target: str = "onnxruntime"
+    numerics: str = FLOAT32
     prefer: str = "speed"
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
     assumed: tuple[str, ...] = ()

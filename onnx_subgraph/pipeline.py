@@ -30,6 +30,7 @@ from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.marked import replace_marked
+from onnx_subgraph.rewriting.numerics import check_numerics
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
@@ -70,6 +71,7 @@ def fuse(
     target is native and there is no library of kernels.
     """
     model, output = Path(model), None if output is None else Path(output)
+    check_numerics(options.numerics, options.target)
     clock = Clock(progress)
     reference = Reference(
         model,
@@ -111,6 +113,7 @@ def fuse(
         options.thorough and bool(options.only),
         recording=options.verify,
         flushing=not (options.keep_subnormals or options.only),
+        numerics=options.numerics,
     )
     for attempt in attempts(original, rewriter, options.opset, clock, notes):
         settled = _settled(attempt, rewriter, reference, options, clock, None if prepared else opset_before, own_kernels)
@@ -205,7 +208,11 @@ def _settled(
 
     def verdict(fused: Fused) -> Verdict:
         with clock.stage("verify"):
-            return reference.verdict(fused.model) if library is None else both_ways(reference, fused.model, library)
+            return (
+                reference.verdict(fused.model)
+                if library is None
+                else both_ways(reference, fused.model, library, options.numerics)
+            )
 
     def check(fused: Fused, thorough: bool) -> list[SiteCheck]:
         with clock.stage("sites"):

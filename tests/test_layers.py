@@ -175,7 +175,7 @@ LONGEST = 300
 """The most lines of a module: what is longer has more than one idea in it."""
 
 LONG = {
-    "cli/fuse.py": (330, "the options of a command are its text"),
+    "cli/fuse.py": (335, "the options of a command are its text"),
     "language/evaluation.py": (420, "one function for each kind of node of a sentence"),
     "language/syntax.py": (500, "one method for each kind of node of a formula"),
     "matching/attributes.py": (330, "what is static about a node, and when two static values are the same; to be taken apart"),

@@ -25,6 +25,7 @@ from onnx_subgraph.cli.options import (
     ids_option,
     json_option,
     keep_subnormals_option,
+    numerics_option,
     opset_choice,
     patterns_option,
     prefer_option,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 @ids_option("--only", "Use these patterns and no others. May be repeated.")
 @ids_option("--skip", "Do not use these patterns. May be repeated.")
 @target_option
+@numerics_option
 @provider_option
 @click.option(
     "--assume-provider",
@@ -117,6 +119,7 @@ def fuse(
     only: tuple[tuple[str, ...], ...],
     skip: tuple[tuple[str, ...], ...],
     target: str,
+    numerics: str,
     providers: tuple[str, ...],
     prefer: str,
     constant_initializers: bool,
@@ -181,6 +184,7 @@ def fuse(
     sections = [None if expectation is None else expectation.section(model) for model in models]
     options = Options(
         target=target,
+        numerics=numerics,
         providers=() if assumed and not _is_given("providers") else providers,
         assumed=assumed,
         prefer=prefer,

@@ -165,6 +165,17 @@ def target_option(command: Command) -> Command:
     )(command)
 
 
+def numerics_option(command: Command) -> Command:
+    """`--numerics`: what the kernels of our library may round."""
+    return click.option(
+        "--numerics",
+        type=click.Choice(["float32", "bf16x3", "bf16"]),
+        default="float32",
+        help="With --target native: what products with weights may round their operands to, not at all (float32), to 16 bits "
+        "(bf16x3) or to 8 (bf16); the report says what that does to each output.",
+    )(command)
+
+
 def prefer_option(command: Command) -> Command:
     """`--prefer`: what decides where a fusion was measured to be slower than the unfused graph."""
     return click.option(

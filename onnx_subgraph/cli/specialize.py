@@ -17,6 +17,7 @@ from onnx_subgraph.cli.options import (
     flat,
     ids_option,
     json_option,
+    numerics_option,
     opset_choice,
     patterns_option,
     provider_option,
@@ -52,6 +53,7 @@ from onnx_subgraph.errors import UsageError
 @click.option("--to", "last", multiple=True, metavar="VALUE", help="… and this one. Both may be repeated.")
 @ids_option("--skip", "Do not use these patterns. May be repeated.")
 @target_option
+@numerics_option
 @constant_initializers_option
 @provider_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
@@ -76,6 +78,7 @@ def specialize(
     last: tuple[str, ...],
     skip: tuple[tuple[str, ...], ...],
     target: str,
+    numerics: str,
     constant_initializers: bool,
     providers: tuple[str, ...],
     no_verify: bool,
@@ -118,6 +121,7 @@ def specialize(
     skip_ids = current_ids(flat(skip), library)
     options = Options(
         target=target,
+        numerics=numerics,
         constant_initializers=constant_initializers,
         providers=providers,
         skip=skip_ids,

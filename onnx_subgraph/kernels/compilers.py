@@ -16,7 +16,8 @@ COMMON = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fvisibil
 """Products and sums are contracted where the processor does both at once; nothing else may change a result."""
 
 _AVX2 = ("-mavx2", "-mfma")
-_X86 = {"baseline": (), "avx2": _AVX2, "avx512": (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")}
+_AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
+_X86 = {"baseline": (), "avx2": _AVX2, "avx512": _AVX512, "amx": (*_AVX512, "-mamx-tile", "-mamx-bf16")}
 
 
 @dataclass(frozen=True, slots=True)

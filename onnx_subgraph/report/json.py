@@ -99,6 +99,7 @@ def verdict(verdict: Verdict) -> Object:
         "random": list(verdict.random),
         "coverage": None if verdict.coverage is None else asdict(verdict.coverage),
         "also": list(verdict.also),
+        "roundings": [asdict(rounding) for rounding in verdict.roundings],
     }
 
 

@@ -106,6 +106,10 @@ def evidence(verdict: Verdict) -> list[str]:
     blind = [f"{showing.output} ({showing.blind})" for showing in verdict.showings if showing.blind]
     if blind and not verdict.blind:
         lines.append(f"counted for nothing: {_some(blind)}")
+    lines += [
+        f"{one.output} is {one.kernels:.1e} of its largest element from float64; onnxruntime's own is {one.onnxruntime:.1e}"
+        for one in verdict.roundings
+    ]
     if verdict.random:
         lines.append(f"random: {_some(verdict.random)}; what they give was fed to both models")
     return lines

@@ -19,6 +19,7 @@ from onnx_subgraph.rewriting.apply import Admits, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.loadability import Loadability
+from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Flushed, flush
 
@@ -62,6 +63,7 @@ class Rewriter:
     stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws. costs: what
     replacements cost on these providers. thorough, asked: see `find`. recording: whether each rewrite is kept by itself.
     flushing: whether subnormal weights become zeros in the end.
+    numerics: what our kernels may round.
     """
 
     patterns: Sequence[Pattern]
@@ -74,6 +76,7 @@ class Rewriter:
     asked: bool = False
     recording: bool = False
     flushing: bool = False
+    numerics: str = FLOAT32
 
     @uncollected()
     def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
@@ -93,6 +96,7 @@ class Rewriter:
             made, not_made, found = self._all(model, patterns, allowed, record)
             rewrites += made
             skips += not_made
+        allow_rounding(model, self.numerics)
         flushed = flush(model) if self.flushing else ()
         return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed)
 

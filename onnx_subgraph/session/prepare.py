@@ -68,6 +68,8 @@ def specializing(settings: SessionSettings, providers: Sequence[str], shapes: Ma
 
 def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, ...]:
     options = ["--target", settings.target or ("onnxruntime" if settings.backend is None else "standard")]
+    if settings.numerics != "float32":
+        options += ["--numerics", settings.numerics]
     for provider in dict.fromkeys(providers):
         options += ["--provider", provider]
     if settings.skip:

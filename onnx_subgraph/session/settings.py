@@ -23,8 +23,8 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 class SessionSettings:
     """How a session prepares its model.
 
-    enabled: False loads models as they are. skip, patterns, target: as the options of `onnx-subgraph fuse`; no target stands for
-    standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
+    enabled: False loads models as they are. skip, patterns, target, numerics: as the options of `onnx-subgraph fuse`; no target
+    stands for standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
     backend: of `onnx-subgraph partition`, None for fusing alone. isolated: it prepares and runs in processes of its own, which it
     may crash. measure: as the option of `onnx-subgraph partition`. constant_initializers: as the option of `onnx-subgraph fuse`;
     the session then has fewer inputs. verify: compare the fused model with the original first.
@@ -37,6 +37,7 @@ class SessionSettings:
     isolated: bool = False
     measure: bool = False
     target: str | None = None
+    numerics: str = "float32"
     skip: tuple[str, ...] = ()
     patterns: StrPath | Sequence[StrPath] = ()
     constant_initializers: bool = False
@@ -58,6 +59,7 @@ class SessionSettings:
             isolated=_flag(given, "ISOLATED", default.isolated),
             measure=_flag(given, "MEASURE", default.measure),
             target=given.get("TARGET") or None,
+            numerics=given.get("NUMERICS") or default.numerics,
             skip=tuple(part.strip() for part in given.get("SKIP", "").split(",") if part.strip()),
             patterns=tuple(Path(part) for part in given.get("PATTERNS", "").split(os.pathsep) if part),
             constant_initializers=_flag(given, "CONSTANT_INITIALIZERS", default.constant_initializers),
@@ -75,6 +77,7 @@ VARIABLES: Mapping[str, str] = {
     "ISOLATED": "1 runs the backend in a process of its own, which it may crash",
     "MEASURE": "1 gives the backend only regions that were timed to be faster by it, as partition --measure",
     "TARGET": "as fuse --target",
+    "NUMERICS": "as fuse --numerics",
     "SKIP": "as fuse --skip",
     "PATTERNS": "as fuse --patterns; several, separated as in PATH",
     "CONSTANT_INITIALIZERS": "1 takes weights that are inputs out of the inputs, as fuse --constant-initializers",

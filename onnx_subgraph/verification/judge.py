@@ -90,6 +90,10 @@ class Bound:
     aggregate: float = np.inf
     free: Array | None = None
 
+    def times(self, factor: float) -> Bound:
+        """The bound for a candidate whose roundings are so many times as large; discrete elements have to be as equal."""
+        return self if np.isinf(self.aggregate) else Bound(self.element * factor, self.aggregate * factor, self.free)
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

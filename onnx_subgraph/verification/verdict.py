@@ -78,6 +78,18 @@ class Showing:
 
 
 @dataclass(frozen=True, slots=True)
+class Rounding:
+    """How far an output is from a float64 evaluation of the original, in units of the largest of its elements.
+
+    kernels: with kernels that may round what they multiply. onnxruntime: the original itself.
+    """
+
+    output: str
+    kernels: float
+    onnxruntime: float
+
+
+@dataclass(frozen=True, slots=True)
 class Reached:
     """Nodes of the candidate that have run, by name. kernel: as themselves; reached: these, and others of the same graphs."""
 
@@ -113,6 +125,7 @@ class Verdict:
     what each output can show. blind: whether it is not-run because no output can show anything. random: the random operators,
     whose results were fed to both models. coverage: what shows each fusion; None where there are none, or it is unknown. reached:
     which of the candidate's nodes have run. also: the other ways in which the candidate was run.
+    roundings: what those kernels do to each output that may round what they multiply; () where none may.
     """
 
     verdict: Literal["equivalent", "different", "not-run"]
@@ -126,6 +139,7 @@ class Verdict:
     coverage: Coverage | None = None
     reached: Reached = Reached()
     also: tuple[str, ...] = ()
+    roundings: tuple[Rounding, ...] = ()
 
     @property
     def worst(self) -> Run | None:

@@ -141,6 +141,10 @@ class Reference:
     def _truth(self) -> Callable[[Mapping[str, Any]], Outputs]:
         return exactly(self.path, self._model)
 
+    def truth(self, feeds: Mapping[str, Any]) -> Outputs:
+        """The original evaluated in float64. Raises UnknownError."""
+        return self._truth(feeds)
+
     @cached_property
     def _inferred(self) -> ir.Model:
         model = self._model.clone()  # the other one keeps to what the file declares, which the candidate must declare, too
@@ -148,13 +152,18 @@ class Reference:
         return model
 
     def verdict(
-        self, candidate: Path | ir.Model, weights: Path | None = None, also: Mapping[str, Opener] | None = None
+        self,
+        candidate: Path | ir.Model,
+        weights: Path | None = None,
+        also: Mapping[str, Opener] | None = None,
+        coarser: float = 1.0,
     ) -> Verdict:
         """Whether the candidate computes the same. It is a file, or a model in memory that was made of the original.
 
         weights: the folder of its external data, where that is not its own.
         also: other ways to run it, by the name that the runs then have for a provider, held against the first provider's cases;
         an output that is further off than the noise is equal nevertheless where it is as near to the truth (see `nearness`).
+        coarser: how many times as large a rounding is there, and so the bound.
         """
         fused = load(candidate, weights=weights) if isinstance(candidate, Path) else candidate
         strength = _strength(fused, self._libraries)
@@ -176,7 +185,8 @@ class Reference:
             self._tell(f"candidate by {name}")
             cases = self.cases(self.providers[0])
             assert not isinstance(cases, Failure)
-            runs += runs_of(opened(), name, True, cases, self._nearer)
+            wider = [replace(case, bounds={n: allowed.times(coarser) for n, allowed in case.bounds.items()}) for case in cases]
+            runs += runs_of(opened(), name, True, wider, self._nearer)
         verdict = Verdict(
             "equivalent" if all(run.equal for run in runs) else "different",
             strength,

@@ -138,6 +138,73 @@ def test_what_the_library_lacks_is_not_said_to_run_by_a_kernel(library: Path, tm
     assert ran.json["verification"]["verdict"] == "equivalent" and ran.json["verification"]["strength"] == "body"
 
 
+@pytest.mark.parametrize("numerics", ["bf16x3", "bf16"])
+def test_numerics_are_said_on_the_node_and_what_they_cost_in_the_report(
+    numerics: str, library: Path, tmp_path: Path, run: Run
+) -> None:
+    """The definition does not read them: without the library the model is what it was, bit by bit."""
+    model, plain, fused = tmp_path / "layer.onnx", tmp_path / "plain.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(LAYER), model)
+    assert run("fuse", model, "--target", "native", "-o", plain).code == 0
+    ran = run("fuse", model, "--target", "native", "--numerics", numerics, "-o", fused)
+    assert (
+        ran.code == 0
+        and f", {numerics} as well" in ran.out
+        and "of its largest element from float64; onnxruntime's own is" in ran.out
+    )
+    (node,) = onnx.load(fused).graph.node
+    assert ("numerics", numerics.encode()) in [(a.name, a.s) for a in node.attribute]
+    assert "numerics" not in {a.name for node in onnx.load(plain).graph.node for a in node.attribute}
+    feeds = {"x": drawn(2, 3, 8), "r": drawn(2, 3, 6)}
+    np.testing.assert_array_equal(outputs(fused, None, feeds)[0], outputs(plain, None, feeds)[0])
+    verification = run("fuse", model, "--target", "native", "--numerics", numerics, "--dry-run", "--json").json["verification"]
+    (rounding,) = verification["roundings"]
+    assert rounding["output"] == "y" and rounding["onnxruntime"] < 1e-6 and rounding["kernels"] < 2e-2
+    widest = {one["bound"] for one in verification["runs"] if one["provider"] != "CPUExecutionProvider"}
+    assert min(widest) > 50 * max(one["bound"] for one in verification["runs"] if one["provider"] == "CPUExecutionProvider")
+
+
+WIDE = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N, 64] x) => (float[N, 9] y) <float[64, 9] w = {WEIGHTS}> { y = MatMul(x, w) }""".replace(
+    "WEIGHTS", ", ".join(f"{(k * 37 % 101 - 50) / 77}" for k in range(64 * 9))
+)
+
+
+def test_bfloat16_rounds_and_the_report_says_how_far(library: Path, tmp_path: Path, run: Run) -> None:
+    model, fused = tmp_path / "wide.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(WIDE), model)
+    ran = run("fuse", model, "--target", "native", "--numerics", "bf16", "-o", fused, "--json")
+    (rounding,) = ran.json["verification"]["roundings"]
+    assert ran.code == 0 and rounding["kernels"] > 1e-4
+    assert all(one["provider"] == "CPUExecutionProvider" or one["error"] > 1e-4 for one in ran.json["verification"]["runs"])
+    feeds = {"x": drawn(5, 64)}
+    rounded, truth = outputs(fused, library, feeds)[0], outputs(model, None, feeds)[0]
+    assert 1e-4 < np.abs(rounded - truth).max() < 0.1
+
+
+def test_numerics_are_for_the_kernels_alone(tmp_path: Path, run: Run) -> None:
+    model = tmp_path / "layer.onnx"
+    onnx.save(onnx.parser.parse_model(LAYER), model)
+    ran = run("fuse", model, "--numerics", "bf16")
+    assert ran.code == 2 and "bf16 is for the kernels of the target native, not for onnxruntime" in ran.err
+    assert "add --target native, or leave --numerics out" in ran.err and not (tmp_path / "layer.fused.onnx").exists()
+
+
+def test_a_session_takes_numerics(library: Path, tmp_path: Path) -> None:
+    model = tmp_path / "wide.onnx"
+    onnx.save(onnx.parser.parse_model(WIDE), model)
+    feeds, found = {"x": drawn(5, 64)}, {}
+    environment = {
+        "ONNX_SUBGRAPH_TARGET": "native",
+        "ONNX_SUBGRAPH_NUMERICS": "bf16",
+        "ONNX_SUBGRAPH_CACHE": str(tmp_path / "cache"),
+    }
+    exact = SessionSettings(target="native", strict=True, cache=tmp_path / "cache")
+    for name, settings in {"float32": exact, "bf16": SessionSettings.of_environment(environment)}.items():
+        found[name] = InferenceSession(model, settings=settings).run(None, feeds)[0]
+    assert 1e-4 < np.abs(found["bf16"] - found["float32"]).max() < 0.1
+
+
 def test_a_session_loads_the_library_by_itself(library: Path, tmp_path: Path) -> None:
     model = tmp_path / "layer.onnx"
     onnx.save(onnx.parser.parse_model(LAYER), model)

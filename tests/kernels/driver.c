@@ -28,21 +28,28 @@ static void near_to(const char *what, const Isa *isa, double found, double expec
     exit(1);
 }
 
-static void check_linear(const Isa *isa, int64_t rows, int64_t depth, int64_t columns, int parts) {
-    const int64_t panels = (columns + isa->panel - 1) / isa->panel;
-    float *x = tensor(rows * depth), *w = tensor(depth * columns), *packed = tensor(panels * isa->panel * depth), *y = tensor(rows * columns);
+static void check_linear(const Isa *isa, Numerics numerics, int64_t rows, int64_t depth, int64_t columns, int parts) {
+    static const double exact[NUMERICS] = {[FLOAT32] = 0x1p-22, [BF16X3] = 0x1p-15, [BF16] = 0x1p-7};
+    const Product *product = isa->products[numerics];
+    const int64_t panels = (columns + product->panel - 1) / product->panel, bytes = product->panel_bytes(depth);
+    float *x = tensor(rows * depth), *w = tensor(depth * columns), *y = tensor(rows * columns);
+    char *packed = aligned_alloc(64, (size_t)(panels * bytes + 63) / 64 * 64 + 64);
+    void *scratch = aligned_alloc(64, (size_t)(product->scratch(rows, depth) + 63) / 64 * 64 + 64);
     float *bias = parts & 1 ? tensor(columns) : NULL, *gate = parts & 2 ? tensor(rows * columns) : NULL;
     float *residual = parts & 4 ? tensor(rows * columns) : NULL;
-    for (int64_t p = 0; p < panels; p++) isa->pack(w, depth, columns, p, packed + p * isa->panel * depth);
-    const Linear l = {x, packed, bias, gate, residual, y, rows, depth, columns, (Activation)(parts % ACTIVATIONS), 1.5f};
-    isa->linear(&l, 0, rows, 0, panels);
+    for (int64_t p = 0; p < panels; p++) product->pack(w, depth, columns, p, packed + p * bytes);
+    const Linear l = {x, bias, gate, residual, packed, y, rows, depth, columns, (Activation)(parts % ACTIVATIONS), false, 1.5f};
+    product->linear(&l, 0, rows, 0, panels, scratch);
     if (l.activation == IDENTITY)
         for (int64_t i = 0; i < rows * columns; i++) {
-            double sum = bias ? bias[i % columns] : 0.0;
-            for (int64_t k = 0; k < depth; k++) sum += (double)x[i / columns * depth + k] * w[k * columns + i % columns];
-            near_to("linear", isa, y[i], sum * (gate ? gate[i] : 1.0) + (residual ? residual[i] : 0.0), 1e-4);
+            double sum = bias ? bias[i % columns] : 0.0, size = 8.0;
+            for (int64_t k = 0; k < depth; k++) {
+                const double each = (double)x[i / columns * depth + k] * w[k * columns + i % columns];
+                sum += each, size += fabs(each);
+            }
+            near_to("linear", isa, y[i], sum * (gate ? gate[i] : 1.0) + (residual ? residual[i] : 0.0), exact[numerics] * size);
         }
-    free(x), free(w), free(packed), free(y), free(bias), free(gate), free(residual);
+    free(x), free(w), free(packed), free(y), free(bias), free(gate), free(residual), free(scratch);
     calls++;
 }
 
@@ -97,10 +104,11 @@ int main(void) {
     const int count = sizeof some / sizeof *some;
     for (int i = 0; isas[i]; i++) {
         if (!isa_is_here(i)) continue;
-        for (int64_t rows = 1; rows <= 31; rows++) check_linear(isas[i], rows, some[rows % count], 33, (int)rows);
+        for (int64_t rows = 1; rows <= 31; rows++) check_linear(isas[i], FLOAT32, rows, some[rows % count], 33, (int)rows);
         for (int d = 0; d < count; d++)
             for (int c = 1; c < count; c++) {
-                check_linear(isas[i], some[(c + d) % count], some[d] * 11, some[c], c * d);
+                for (int n = 0; n < NUMERICS; n++)
+                    check_linear(isas[i], (Numerics)n, some[(c + d) % count], some[d] * 11 + c, some[c], n ? 0 : c * d);
                 check_rows(isas[i], some[d], some[c]);
                 if (some[d]) check_attention(isas[i], some[d], some[c] * 9, some[(c + d) % count], some[c], c % 2, c % 3 == 0);
             }

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -58,6 +59,37 @@ def test_linear_is_its_definition(library: Path, isa: str, constant: bool) -> No
     holds()
 
 
+UNITS = {"float32": 2.0**-24, "bf16x3": 2.0**-16, "bf16": 2.0**-8}
+"""How far a product may be off because of what its operands are rounded to, both of them."""
+
+
+@pytest.mark.parametrize("numerics", UNITS)
+def test_operands_are_rounded_no_further_than_the_node_allows(library: Path, isa: str, numerics: str) -> None:
+    @settings(max_examples=25)
+    @given(ROWS, DEPTHS, COLUMNS, st.integers(0, 99))
+    def holds(rows: int, depth: int, columns: int, seed: int) -> None:
+        arrays = feeds((rows,), depth, columns, {"b"}, seed)
+        for stored in ({}, {"w": arrays["w"]}):
+            inputs = {name: array for name, array in arrays.items() if name not in stored}
+            model = node(f'Linear <numerics = "{numerics}"> (x, w, b)', inputs, constants=stored)
+            (result,) = opened(model, library, isa)(inputs)
+            expected, allowed = truth(arrays, "Identity")
+            allowed += 2.5 * UNITS[numerics] * (np.abs(arrays["x"]).astype(float) @ np.abs(arrays["w"]).astype(float))
+            assert (np.abs(result - expected) <= allowed).all()
+
+    holds()
+
+
+def test_bfloat16_weights_are_the_nearest_ones(library: Path, isa: str) -> None:
+    """Ties go to the even one, and nothing but infinity becomes infinite: a single 1 shows the weights themselves."""
+    w = np.array([[1.0, 1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-7), 3.4e38, np.inf, np.nan, 1e-30, 1 + 2**-8 + 2**-20]], np.float32)
+    arrays = {"x": np.ones((1, 1), np.float32)}
+    (result,) = opened(node('Linear <numerics = "bf16"> (x, w)', arrays, constants={"w": w}), library, isa)(arrays)
+    expected = w.astype(ml_dtypes.bfloat16).astype(np.float32)
+    expected[0, 4] = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
+    np.testing.assert_array_equal(result, expected)
+
+
 @pytest.mark.parametrize("rows", [(), (3, 5), (2, 0, 4), (1, 2, 3, 2)])
 def test_x_may_have_any_number_of_axes(library: Path, rows: tuple[int, ...]) -> None:
     arrays = feeds(rows, 20, 12, {"b", "residual"}, 1)
@@ -77,10 +109,12 @@ def test_a_nan_and_an_infinity_reach_the_result(library: Path, isa: str) -> None
         np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
-def test_results_are_the_same_bit_by_bit(library: Path, isa: str) -> None:
-    """Again, on more threads, and for the same rows among others: how the work is cut shows in no result."""
-    arrays = feeds((150,), 300, 500, {"b", "gate", "residual"}, 3)
-    model = node(call({"b", "gate", "residual"}, "Swish"), arrays)
+@pytest.mark.parametrize("numerics", UNITS)
+@pytest.mark.parametrize("rows", [1, 9, 150])
+def test_results_are_the_same_bit_by_bit(library: Path, isa: str, rows: int, numerics: str) -> None:
+    """Again, and on more threads: how the work is cut shows in no result."""
+    arrays = feeds((rows,), 300, 500, {"b", "gate", "residual"}, 3)
+    model = node(call({"b", "gate", "residual"}, "Swish").replace("<", f'<numerics = "{numerics}", '), arrays)
     runs = [opened(model, library, isa, threads) for threads in (1, 2, 3)]
     results = [run(arrays)[0].tobytes() for run in runs for _ in range(3)]
     assert len(set(results)) == 1
@@ -130,6 +164,7 @@ ATTRIBUTES: dict[str, tuple[str, str]] = {
     "a number for a word": ("act = 1", "the attribute act must be a string"),
     "a whole alpha": ("alpha = 1", "the attribute alpha must be a float"),
     "no alpha": ('act = "Swish"', "the attribute alpha must be given with Swish"),
+    "unknown numerics": ('numerics = "tf32"', 'numerics is "tf32"; choose one of float32, bf16x3, bf16'),
     "a list": ("alpha = [1, 2]", "the attribute alpha must be a float"),
 }
 

@@ -11,6 +11,7 @@ import pytest
 from onnx_subgraph.errors import KernelError
 from onnx_subgraph.kernels.build import compile_objects, source_folder
 from onnx_subgraph.kernels.compilers import Compiler, compilers
+from tests.kernels.test_amx import EMULATED
 
 SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 DRIVER = Path(__file__).with_name("driver.c")
@@ -37,10 +38,12 @@ def sanitizing(folder: Path) -> Compiler:
     pytest.skip("no C compiler of this machine has the address sanitizer")
 
 
-def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("emulated", [(), EMULATED], ids=["", "emulated"])
+def test_the_sanitizers_find_nothing(tmp_path: Path, emulated: tuple[str, ...]) -> None:
+    """Once as the library is, and once with operations in C for those of AMX."""
     compiler = sanitizing(tmp_path)
     try:
-        objects = compile_objects(compiler, tmp_path, SANITIZED, only=("isa.c", "kernels.c"))
+        objects = compile_objects(compiler, tmp_path, (*SANITIZED, *emulated), only=("isa.c", "kernels.c"))
     except KernelError as failure:
         pytest.fail(str(failure))
     program = tmp_path / "driver"

@@ -1,0 +1,38 @@
+"""What the kernels of our library may round, said on the nodes that they compute.
+
+A definition does not read it: by its definition a model stays float32, whatever is chosen.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import onnx_ir as ir
+
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.operators.names import OWN_DOMAIN
+
+FLOAT32 = "float32"
+NUMERICS = (FLOAT32, "bf16x3", "bf16")
+"""What a product with weights may round its operands to: not at all, to the sum of two bfloat16, to one bfloat16."""
+ATTRIBUTE = "numerics"
+OPERATOR = "Linear"
+
+
+def check_numerics(numerics: str, target: str) -> None:
+    """Raises UsageError where the target has no kernels that could round so."""
+    if numerics != FLOAT32 and target != "native":
+        hint = "add --target native, or leave --numerics out"
+        raise UsageError(f"{numerics} is for the kernels of the target native, not for {target}", hint=hint)
+
+
+def allow_rounding(model: ir.Model, numerics: str) -> None:
+    """Has every product with weights say that its kernel may round so. Changes `model`; float32 is said by saying nothing."""
+    if numerics == FLOAT32:
+        return
+    for function in model.functions.values():
+        if function.domain == OWN_DOMAIN and function.name == OPERATOR:
+            function.attributes[ATTRIBUTE] = ir.Attr(ATTRIBUTE, ir.AttributeType.STRING, None)
+    for node in chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values())):
+        if node.domain == OWN_DOMAIN and node.op_type == OPERATOR:
+            node.attributes[ATTRIBUTE] = ir.AttrString(ATTRIBUTE, numerics)

@@ -1,0 +1,106 @@
+"""The products by AMX: where the processor has it, and everywhere that AVX-512 is by operations in C that stand for its own.
+
+All that is around those operations is the same code: what is split, how it is packed and cut, and what rows are left.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnx_subgraph import kernels
+from onnx_subgraph.kernels.build import compile_library, source_folder
+from onnx_subgraph.kernels.compilers import COMMON, compilers, instruction_sets
+from tests.kernels import test_linear as laws
+from tests.kernels.conftest import drawn, node, opened
+
+EMULATED = ("-DAMX_EMULATED", f"-I{Path(__file__).parent}")
+NUMERICS = list(laws.UNITS)
+
+
+@pytest.fixture(scope="module", params=["emulated", "real"])
+def amx(request: pytest.FixtureRequest, library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library as it is, or with AMX's operations in C."""
+    here = kernels.describe().here
+    if request.param == "real":
+        if "amx" not in here:
+            pytest.skip("this processor has no AMX")
+        return library
+    if "avx512" not in here:
+        pytest.skip("this processor has no AVX-512, which is around the operations of AMX")
+    target = tmp_path_factory.mktemp("amx") / library.name
+    compile_library(next(compilers()), target, EMULATED)
+    return target
+
+
+@pytest.mark.parametrize("numerics", NUMERICS)
+def test_operands_are_rounded_no_further_than_the_node_allows(amx: Path, numerics: str) -> None:
+    laws.test_operands_are_rounded_no_further_than_the_node_allows(amx, "amx", numerics)
+
+
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "computed"])
+def test_linear_is_its_definition(amx: Path, constant: bool) -> None:
+    laws.test_linear_is_its_definition(amx, "amx", constant)
+
+
+@pytest.mark.parametrize("numerics", NUMERICS)
+@pytest.mark.parametrize("rows", [8, 16, 33, 150])
+def test_results_are_the_same_bit_by_bit(amx: Path, rows: int, numerics: str) -> None:
+    laws.test_results_are_the_same_bit_by_bit(amx, "amx", rows, numerics)
+
+
+@pytest.mark.parametrize("numerics", NUMERICS)
+def test_tiles_are_what_computes(amx: Path, numerics: str) -> None:
+    """No other instruction set gives these very bits; one row is not worth a tile."""
+    arrays = laws.feeds((40,), 1100, 50, set(), 3)
+    model = node(f'Linear <numerics = "{numerics}"> (x, w)', arrays)
+    by_tiles, by_vectors = (opened(model, amx, isa)(arrays)[0] for isa in ("amx", "avx512"))
+    assert (by_tiles != by_vectors).any()
+    one = arrays | {"x": arrays["x"][:1]}
+    np.testing.assert_array_equal(opened(model, amx, "amx")(one)[0], opened(model, amx, "avx512")(one)[0])
+
+
+SPECIAL = [np.nan, np.inf, -np.inf, 3.4e38, -3.4e38]
+"""What is no sum of bfloat16 numbers: the largest float32 are rounded to infinity."""
+
+
+@pytest.mark.parametrize("numerics", NUMERICS)
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "computed"])
+@pytest.mark.parametrize("where", ["x", "w"])
+def test_what_bfloat16_does_not_hold_is_computed_without_tiles(amx: Path, where: str, constant: bool, numerics: str) -> None:
+    """A piece of an infinity that is zero would make no number of another infinity. Elsewhere the result is what it was."""
+    for special in SPECIAL:
+        arrays = {"x": drawn(1, 40, 1200), "w": drawn(2, 1200, 37)}
+        arrays[where][(7, 1100) if where == "x" else (1100, 7)] = special
+        stored = {"w": arrays["w"]} if constant else {}
+        inputs = {name: array for name, array in arrays.items() if name not in stored}
+        (result,) = opened(node(f'Linear <numerics = "{numerics}"> (x, w)', inputs, constants=stored), amx, "amx")(inputs)
+        with np.errstate(invalid="ignore", over="ignore"):
+            expected = arrays["x"].astype(np.float64) @ arrays["w"].astype(np.float64)
+        np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+        np.testing.assert_allclose(result, expected, rtol=0.02, atol=0.3)
+
+
+def test_it_compiles_for_processors_that_have_it(library: Path, tmp_path: Path) -> None:
+    """By the intrinsics, with every compiler that is here: nothing else shows them on a processor without AMX."""
+    flags = instruction_sets().get("amx")
+    if flags is None:
+        pytest.skip("AMX is of x86-64")
+    for name, compiler in {compiler.name: compiler for compiler in compilers()}.items():
+        made = tmp_path / "amx.o"
+        command = [
+            *compiler.command,
+            *compiler.flags,
+            *COMMON,
+            *flags,
+            "-O1",
+            "-DISA=amx",
+            "-c",
+            str(source_folder() / "kernels.c"),
+        ]
+        done = subprocess.run([*command, "-o", str(made)], capture_output=True, text=True)
+        assert done.returncode == 0, f"{name}: {done.stderr[:4000]}"
+        made.unlink()
