@@ -22,7 +22,8 @@ def kernels(folder: Path | None, as_json: bool) -> int:
     """Say where the library of kernels is, which operators and instruction sets it has, and which one is used here.
 
     It is built the first time, with the system's C compiler or the one of the package ziglang. A session loads it with
-    SessionOptions.register_custom_ops_library(path). ONNX_SUBGRAPH_ISA=baseline|avx2|avx512|amx caps the instruction set.
+    SessionOptions.register_custom_ops_library(path). ONNX_SUBGRAPH_ISA=baseline|avx2|avx512 caps the instruction set, amx
+    asks for AMX.
     """
     from onnx_subgraph import kernels as room
     from onnx_subgraph.cli.terminal import show_json, show_text

@@ -5,6 +5,7 @@ All that is around those operations is the same code: what is split, how it is p
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from onnx_subgraph import kernels
 from onnx_subgraph.kernels.build import compile_library, source_folder
 from onnx_subgraph.kernels.compilers import COMMON, compilers, instruction_sets
+from onnx_subgraph.kernels.library import ISA
 from tests.kernels import test_linear as laws
 from tests.kernels.conftest import drawn, node, opened
 
@@ -104,3 +106,11 @@ def test_it_compiles_for_processors_that_have_it(library: Path, tmp_path: Path) 
         done = subprocess.run([*command, "-o", str(made)], capture_output=True, text=True)
         assert done.returncode == 0, f"{name}: {done.stderr[:4000]}"
         made.unlink()
+
+
+def test_it_has_to_be_asked_for(amx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = ctypes.CDLL(str(amx)).onnx_subgraph_isa
+    chosen.restype = ctypes.c_char_p
+    for word, isa in (("", b"avx512"), ("avx512", b"avx512"), ("avx2", b"avx2"), ("amx", b"amx")):
+        monkeypatch.setenv(ISA, word)
+        assert chosen() == isa
