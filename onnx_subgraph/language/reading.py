@@ -32,7 +32,7 @@ Operators = Mapping[str, CanonicalOperator]
 """The canonical operators that formulas may raise to, by name."""
 KEYS = (
     *("id", "summary", "match", "where", "let", "raises", "replace", "example"),
-    *("assumes", "mixed-precision", "shares", "keeps", "fuses", "grow", "bodies", "formerly"),
+    *("assumes", "mixed-precision", "targets", "shares", "keeps", "fuses", "grow", "bodies", "formerly"),
 )
 """The keys of a pattern file, in the order they are usually written."""
 REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses", "formerly")
@@ -61,7 +61,8 @@ def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = Ma
     match = read_block(required(fields, "match"), "match", formulas=formulas_for(path))
     raised = _raised(fields.get("raises"), operators)
     written = _replace(fields.get("replace"), match)
-    lowered = {} if raised is None else {t: blocks for t in TARGETS if t not in written and (blocks := raised.lowered(t))}
+    wanted = _wanted(fields)
+    lowered = {} if raised is None else {t: blocks for t in wanted if t not in written and (blocks := raised.lowered(t))}
     pattern = Pattern(
         id=identity,
         group=path.absolute().parent.name,
@@ -72,6 +73,7 @@ def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = Ma
         replace={t: blocks[0] for t, blocks in lowered.items()} | written,
         variants={t: blocks[1:] for t, blocks in lowered.items() if len(blocks) > 1},
         raised=raised,
+        kernel=raised.operator.kernel if raised is not None and "native" in wanted else frozenset(),
         example=_example(fields.get("example")),
         assumes=_assumes(fields.get("assumes")),
         mixed_precision=_flag(fields.get("mixed-precision")),
@@ -159,7 +161,22 @@ def read_targets(fields: Fields, operators: Mapping[str, Collection[str]]) -> tu
     raised = fields.get("raises")
     if isinstance(raised, Scalar):
         written.update(*(lowered for name, lowered in operators.items() if f"{OWN_DOMAIN}.{name}(" in raised.text))
-    return tuple(t for t in TARGETS if t in written or t == "function")
+    wanted = _wanted(fields)
+    return tuple(t for t in TARGETS if (t in written and t in wanted) or t == "function")
+
+
+def _wanted(fields: Fields) -> tuple[str, ...]:
+    """The targets that `targets` leaves, of those that the operator of a formula has. Raises PatternError, with the place."""
+    data = fields.get("targets")
+    if data is None:
+        return TARGETS
+    found = [read_text_of(item, "targets") for item in (data.items if isinstance(data, Items) else (data,))]
+    if fields.get("raises") is None:
+        raise PatternError("`targets` stands beside `raises`", span=data.span, hint="leave it out: `replace` names its targets")
+    for word in found:
+        if word.text not in TARGETS[:-1]:
+            raise PatternError(f"`{word.text}` is not a target", span=word.span, hint=spelling.hint(word.text, TARGETS[:-1]))
+    return tuple(word.text for word in found)
 
 
 def check_keys(fields: Fields, known: tuple[str, ...], what: str) -> None:
