@@ -26,6 +26,7 @@ from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.dtypes import is_narrower
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.rewriting.kernel_layouts import Layouts
 from onnx_subgraph.rewriting.refused import Refused, Unloadable
 
 _IR_VERSION = 8
@@ -70,17 +71,19 @@ def call(
     lookup: Lookup,
     definitions: Definitions,
     check_loads: Callable[[Fragment], None],
+    *,
+    has_kernel: bool = False,
 ) -> None:
     """Write the fused node into `fragment`, with its definition: the one of `definitions` that is equal, or a new one.
 
-    check_loads: raises Refused where an operator of a body does not load; asked where the body may hold operators or types that
+    has_kernel: it is written for its kernel, which takes what the operator's file says in other layouts. check_loads: raises Refused where an operator of a body does not load; asked where the body may hold operators or types that
     the match has not. Raises Refused where the match has no canonical spelling.
     """
     names = provided_names(match)
     if not names:
         raise Refused("the match has no named result")
     if match.pattern.raised is not None:
-        _call_raised(match, match.pattern.raised, fragment, lookup, definitions, check_loads)
+        _call_raised(match, match.pattern.raised, fragment, lookup, definitions, check_loads, has_kernel=has_kernel)
         return
     opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != OWN_DOMAIN}
     inner = Fragment(opset_imports, lambda _: None, fold_constants=False)
@@ -110,6 +113,8 @@ def _call_raised(
     lookup: Lookup,
     definitions: Definitions,
     check_loads: Callable[[Fragment], None],
+    *,
+    has_kernel: bool,
 ) -> None:
     """Write what a formula raises to: its own lines, and the call of the canonical operator with that operator's definition."""
     names, operator = provided_names(match), raised.operator
@@ -120,6 +125,9 @@ def _call_raised(
         given = {name: emitter.operand(raised.arguments[name]) for name in operator.inputs if name in raised.arguments}
         values = {name: emitter.settled(operand, None) for name, operand in given.items() if operand is not None}
         fragment.infer()
+        layouts = Layouts.of(operator, lookup) if has_kernel else Layouts()
+        given_so = {name: found for name, value in values.items() if (found := layouts.taken(emitter, name, value)) is not None}
+        values |= given_so
         # A definition does not know what computes its inputs.
         opaque = {name: ir.Value(name=name, type=value.type, shape=value.shape) for name, value in values.items()}
         floats = [v.dtype for v in values.values() if v.dtype is not None and v.dtype.is_floating_point()]
@@ -136,10 +144,13 @@ def _call_raised(
             lambda name: name in results,
             precision=precision,
         )
+        inside.results.update({name: layouts.undone(inside, name, inner.stand_in(opaque[name])) for name in given_so})
         inside.block(operator.definition)
         check_body(inner.nodes)
         inner.infer()
         check_loads(inner)
+        if next(iter(operator.inputs)) in given_so:
+            inside.results.update({n: layouts.done(inside, n, inside.value_of(n)) for n in results if n in layouts})
         made = [_narrowed(inside, inside.value_of(n), wanted.get(n) or data_type(statics.get("type"))) for n in results]
         formals = {inner.stand_in(opaque[n]) if n in opaque else ir.Value(): n for n in operator.inputs}
         attributes = _attributes(operator, lookup)
@@ -147,7 +158,7 @@ def _call_raised(
         function = _define(operator.name, words, inner, formals, made, results, attributes)
         definition = definitions.shared(function, overloads=True)
         fragment.functions.append(definition)
-        return fragment.node(
+        outputs = fragment.node(
             definition.name,
             [values.get(name) for name in operator.inputs],
             attributes,
@@ -155,6 +166,9 @@ def _call_raised(
             outputs=[True] * len(results),
             overload=definition.overload,
         )
+        if next(iter(operator.inputs)) not in given_so:
+            return outputs
+        return tuple(layouts.undone(emitter, n, v) if n in layouts else v for n, v in zip(results, outputs, strict=True))
 
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in names, own=own)
     emitter.block(Block((*raised.before, raised.call, *raised.after)))
