@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import older_processor
 import onnx
 import onnxruntime
-import older_processor
 from latency import Task, feeds_of, runnable, tasks
 from native_page import Row, Setting, page
 from roofline import Spent, spent

@@ -8,22 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels import copying, peaks
 from roofline import Spent
 from taking_turns import Ratio
+
+from kernels import copying, peaks
 
 LEAST_SHARE = 0.005
 """Of a model's time, below which an operator is not told."""
 PREFACE = """\
 # Models with our kernels
 
-Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} ({machine}). Each number is a model's time over the
-original's: of medians, with the least and most in five parts of the run; both are run in turn in one process, by onnxruntime with
-all its optimisations. *onnxruntime* is `fuse`; *by definition* is `fuse --target native` without the library; *kernels* is with it.
+Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} ({machine}). Each number is a model's time over
+the original's: of medians, with the least and most in five parts of the run; both run in turn in one process, in onnxruntime with
+all its optimisations. *onnxruntime* is `fuse`, *by definition* `fuse --target native` without the library, *kernels* that with it.
 *OpenVINO* reads the original, held to float32 or as it comes. One thread is processor time, more are time by the clock.
 
 For an instruction set that is not the best of this processor, the newer ones are hidden from the whole process
-(`older_processor.c`), so that onnxruntime, OpenVINO and our library all choose what they have for it. Other work ran on the machine.
+(`older_processor.c`), so that onnxruntime, OpenVINO and our library all choose what they have for it. Other work ran on the
+machine.
 """
 ERRORS = """
 ## Errors
@@ -34,8 +36,8 @@ how many times the original's that is.
 ROOFLINE = """
 ## Where the time goes
 
-Native models with the library, one thread, {isa}: onnxruntime's profile, of every node the quickest third of its runs. A product is given
-beside what products and sums reach in registers ({peak:.0f} GFLOP/s), another operator beside what copying 3 MB reaches
+Native models with the library, one thread, {isa}: onnxruntime's profile, of every node the quickest third of its runs. A product
+is given beside what products and sums reach in registers ({peak:.0f} GFLOP/s), another operator beside what copying 3 MB reaches
 ({copied:.0f} GB/s, read and written); bytes are those of its operands and results, each once.
 """
 
@@ -120,6 +122,8 @@ def _by_operator(models: Mapping[str, Sequence[Spent]], isa: str) -> list[str]:
             rate, top = (row.operations, peak) if row.operations else (row.nbytes, copied)
             unit, seconds = "GFLOP/s" if row.operations else "GB/s", row.milliseconds * 1e-3
             reached = f"{rate / seconds * 1e-9:.0f} {unit} | {rate / seconds / top:.0%}"
-            lines.append(f"| {row.operator} | {row.nodes} | {row.milliseconds:.2f} | {row.milliseconds / total:.1%} | {reached} |")
+            lines.append(
+                f"| {row.operator} | {row.nodes} | {row.milliseconds:.2f} | {row.milliseconds / total:.1%} | {reached} |"
+            )
         lines.append("")
     return lines

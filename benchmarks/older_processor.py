@@ -1,4 +1,4 @@
-"""The environment in which a process sees an older processor than there is, so that all libraries in it choose their code for that one."""
+"""The environment in which a process sees an older processor than there is, so that all its libraries choose code for that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARIABLE = "OLDER_PROCESSOR"
 
 
 def environment(isa: str) -> Mapping[str, str] | None:
-    """What a process is started with, so that `isa` is the best instruction set of its processor; None where that can't be done."""
+    """What a process is started with that sees `isa` as the best instruction set; None where that can't be done."""
     best = kernels.describe().here[-1]
     if isa == best:
         return dict(os.environ)

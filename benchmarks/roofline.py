@@ -21,7 +21,8 @@ Shape = Sequence[int]
 @dataclass(frozen=True)
 class Spent:
     """One operator of a model. nodes: how many. milliseconds, operations, nbytes: of all of them in one run; operations are those
-    of products, bytes those of operands and results, each once."""
+    of products, bytes those of operands and results, each once.
+    """
 
     operator: str
     nodes: int

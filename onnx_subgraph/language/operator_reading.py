@@ -120,7 +120,11 @@ def _layouts(data: Data | None, operator: CanonicalOperator) -> Mapping[str, str
     if data is None:
         return {}
     if not isinstance(data, Fields) or not operator.kernel:
-        hint = "write `native: float32` before it" if not operator.kernel else 'write `layouts:` and below it `x: "b h s d -> b s (h d)"`'
+        hint = (
+            "write `native: float32` before it"
+            if not operator.kernel
+            else 'write `layouts:` and below it `x: "b h s d -> b s (h d)"`'
+        )
         raise PatternError("`layouts` is a mapping, for what has a kernel", span=data.span, hint=hint)
     known = (*operator.inputs, *operator.definition.assignments[-1].names)
     found = {}

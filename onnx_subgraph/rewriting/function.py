@@ -76,8 +76,9 @@ def call(
 ) -> None:
     """Write the fused node into `fragment`, with its definition: the one of `definitions` that is equal, or a new one.
 
-    has_kernel: it is written for its kernel, which takes what the operator's file says in other layouts. check_loads: raises Refused where an operator of a body does not load; asked where the body may hold operators or types that
-    the match has not. Raises Refused where the match has no canonical spelling.
+    check_loads: raises Refused where an operator of a body does not load; asked where the body may hold operators or types that
+    the match has not. has_kernel: it is written for its kernel, which takes what the operator's file says in other layouts.
+    Raises Refused where the match has no canonical spelling.
     """
     names = provided_names(match)
     if not names:

@@ -1,7 +1,7 @@
 """The layouts in which a kernel of our library takes its operands, beside the one that its operator is defined in.
 
-Where an operand has such a layout already, before a Transpose brings it into the defined one, the kernel is given it as it is. The
-definition that the model carries then begins with that Transpose, and ends with the one that turns the results back.
+Where an operand has such a layout already, before a Transpose brings it into the defined one, the kernel is given it as it is.
+The definition that the model carries then begins with that Transpose, and ends with the one that turns the results back.
 """
 
 from __future__ import annotations

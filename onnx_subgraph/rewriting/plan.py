@@ -85,7 +85,9 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
         planned: list[Plan] = []
         for block in blocks:
             try:
-                planned.append(_plan(match, block, site, is_fallback=is_fallback, has_kernel=target == "native" and block is None))
+                planned.append(
+                    _plan(match, block, site, is_fallback=is_fallback, has_kernel=target == "native" and block is None)
+                )
             except Refused as refused:
                 refusals.append(_without_hope(refused, match, site.loadability) if is_fallback else refused)
                 if block is not None and block.lowering:

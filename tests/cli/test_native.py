@@ -55,7 +55,9 @@ def test_a_layer_becomes_one_node_that_runs_with_and_without_the_library(library
         np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_no_faster_here_runs_by_its_definition(library: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_faster_here_runs_by_its_definition(
+    library: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Below AVX2 the library leaves products to onnxruntime, as it is told to run all of them by `ONNX_SUBGRAPH_KERNELS`."""
     monkeypatch.setenv(kernels.library.ISA, "baseline")
     model, fused = tmp_path / "layer.onnx", tmp_path / "fused.onnx"
@@ -79,7 +81,8 @@ g (float[N, 5, 8] q, float[N, 7, 8] k, float[N, 7, 8] v, float[8] s, float[8] b)
 <int64[4] apart = {0, 0, 2, 4}, int64[3] joined = {0, 0, 8}, float scale = {0.5}> {
     q4 = Reshape(q, apart) k4 = Reshape(k, apart) v4 = Reshape(v, apart)
     qh = Transpose <perm = [0, 2, 1, 3]> (q4) kh = Transpose <perm = [0, 2, 3, 1]> (k4) vh = Transpose <perm = [0, 2, 1, 3]> (v4)
-    m = MatMul(qh, kh) c = Mul(m, scale) p = Softmax(c) o = MatMul(p, vh) t = Transpose <perm = [0, 2, 1, 3]> (o) a = Reshape(t, joined)
+    m = MatMul(qh, kh) c = Mul(m, scale) p = Softmax(c) o = MatMul(p, vh)
+    t = Transpose <perm = [0, 2, 1, 3]> (o) a = Reshape(t, joined)
     y = LayerNormalization <axis = -1, epsilon = 1e-5> (a, s, b)
 }"""
 

@@ -56,7 +56,9 @@ def test_a_normalization_is_its_definition(library: Path, isa: str, name: str) -
 
 
 @pytest.mark.parametrize("axes", [1, 2])
-@pytest.mark.parametrize("shape", [(), (1,), (7,), (1, 7), (6, 1), (6, 7), (3, 1, 1), (3, 1, 7), (3, 6, 1), (3, 6, 7), (2, 1, 6, 7)])
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (7,), (1, 7), (6, 1), (6, 7), (3, 1, 1), (3, 1, 7), (3, 6, 1), (3, 6, 7), (2, 1, 6, 7)]
+)
 def test_a_shift_is_added_wherever_it_broadcasts(library: Path, isa: str, shape: tuple[int, ...], axes: int) -> None:
     arrays = {"x": drawn(0, 2, 3, 6, 7), "shift": drawn(1, *shape, high=5.0)}
     written = ", ".join(f"-{axis}" for axis in range(axes, 0, -1))
