@@ -95,7 +95,7 @@ def measure(made: Mapping[str, Any], threads: int) -> Row:
         "by definition": open_session(native, threads),
         "kernels": open_session(native, threads, (kernels.path(),)),
     }
-    for name, precision in (("OpenVINO, float32", "f32"), ("OpenVINO", "")):
+    for name, precision in (("OpenVINO, float32", "f32"), ("OpenVINO", "")) if kernels.describe().used != "baseline" else ():
         try:
             sessions[name] = OpenVino(original, threads, precision)
         except Exception as why:  # it is not installed, or does not read the model

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import onnx_ir as ir
 
@@ -22,7 +23,7 @@ from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.regions.selector import Builder
 from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
-from onnx_subgraph.rewriting.checks import check_costs, check_kernels, check_loads, check_result, inlined
+from onnx_subgraph.rewriting.checks import check_costs, check_instead, check_kernels, check_loads, check_result, inlined
 from onnx_subgraph.rewriting.copying import copies
 from onnx_subgraph.rewriting.costs import NOISE, Costs, head
 from onnx_subgraph.rewriting.emit import Emitter
@@ -272,9 +273,9 @@ def _fragment(match: Match, block: Block | None, needed: Collection[str], site: 
         return fragment
     if block is None:
         definitions = site.outline.definitions
-        function.call(
-            match, fragment, lookup, definitions, lambda body: check_loads(body, site.loadability), has_kernel=has_kernel
-        )
+        loads = partial(check_loads, loadability=site.loadability)
+        instead = partial(check_instead, match, costs=site.costs, loadability=site.loadability) if has_kernel else None
+        function.call(match, fragment, lookup, definitions, loads, instead)
         return fragment
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed)
     emitter.block(block)
