@@ -99,6 +99,18 @@ def test_attention_takes_heads_as_they_lie(library: Path, tmp_path: Path, run: R
         np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
 
 
+def test_without_the_library_it_runs_by_the_kernels_of_onnxruntime(library: Path, tmp_path: Path, run: Run) -> None:
+    """What the model carries for a node is what onnxruntime has for the operator; for the target function it is the definition."""
+    model, fused = tmp_path / "tokens.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(TOKENS), model)
+    held = {}
+    for target in ("native", "function"):
+        assert run("fuse", str(model), "--target", target, "-o", str(fused)).code == 0
+        held[target] = {f.name: {node.op_type for node in f.node} for f in onnx.load(fused).functions}
+    assert "MultiHeadAttention" in held["native"]["Attention"] and "Softmax" in held["function"]["Attention"]
+    assert held["native"]["LayerNorm"] == {"LayerNormalization"} and "LayerNorm" not in held["function"]
+
+
 def test_heads_that_come_apart_stay_apart(library: Path, tmp_path: Path, run: Run) -> None:
     """What comes by heads is taken by heads: only a layout that is there is handed over."""
     text = TOKENS.replace("float[N, 5, 8] q,", "float[N, 2, 5, 4] qh,").replace("q4 = Reshape(q, apart)", "")
