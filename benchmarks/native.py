@@ -28,7 +28,7 @@ import onnxruntime
 from latency import Task, feeds_of, runnable, tasks
 from native_page import Row, Setting, page
 from roofline import Spent, spent
-from taking_turns import open_session, ratio, seconds_of_runs
+from taking_turns import BLOCKS, Ratio, open_session, seconds_of_runs
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
 from onnx_subgraph.verification.truth import UnknownError, evaluate
@@ -48,6 +48,10 @@ MODELS = (
 )
 BY_OPERATOR = ("bert_l4_sdpa.ts14", "swin_tiny.dyn18", "whisper_tiny_encoder.dyn18")
 """The models whose time is told by operator."""
+
+
+QUANTILE = 0.25
+"""Of the times of a model: what else the machine does can only lengthen a run."""
 
 
 class OpenVino:
@@ -95,7 +99,8 @@ def measure(made: Mapping[str, Any], threads: int) -> Row:
         "by definition": open_session(native, threads),
         "kernels": open_session(native, threads, (kernels.path(),)),
     }
-    for name, precision in (("OpenVINO, float32", "f32"), ("OpenVINO", "")) if kernels.describe().used != "baseline" else ():
+    others = {"OpenVINO, float32": "f32", "OpenVINO": ""} if older_processor.VARIABLE not in os.environ else {}
+    for name, precision in others.items():
         try:
             sessions[name] = OpenVino(original, threads, precision)
         except Exception as why:  # it is not installed, or does not read the model
@@ -103,8 +108,15 @@ def measure(made: Mapping[str, Any], threads: int) -> Row:
     truth = _truth(folder)
     errors = {name: _error(session.run(None, feeds), truth) for name, session in sessions.items()} if truth else {}
     times = seconds_of_runs(sessions, feeds, made["budget"], threads)
-    ratios = {name: ratio(times[name], times["original"]) for name in times if name != "original"}
-    return Row(made["name"], float(np.median(times["original"])) * 1e3, ratios, made["operators"], errors)
+    ratios = {name: quartiles(times[name], times["original"]) for name in times if name != "original"}
+    return Row(made["name"], float(np.quantile(times["original"], QUANTILE)) * 1e3, ratios, made["operators"], errors)
+
+
+def quartiles(some: list[float], others: list[float]) -> Ratio:
+    """The times `some` over the times `others`: of the lower quartiles of all runs, and the least and most of those of parts."""
+    pairs = zip(np.array_split(some, BLOCKS), np.array_split(others, BLOCKS), strict=True)
+    blocks = [float(np.quantile(a, QUANTILE) / np.quantile(b, QUANTILE)) for a, b in pairs]
+    return Ratio(float(np.quantile(some, QUANTILE) / np.quantile(others, QUANTILE)), min(blocks), max(blocks))
 
 
 def _truth(folder: Path) -> list[np.ndarray]:

@@ -19,13 +19,12 @@ PREFACE = """\
 # Models with our kernels
 
 Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} ({machine}). Each number is a model's time over
-the original's: of medians, with the least and most in five parts of the run; both run in turn in one process, in onnxruntime with
-all its optimisations. *onnxruntime* is `fuse`, *by definition* `fuse --target native`, *kernels* that with the library.
-*OpenVINO* reads the original, held to float32 or as it comes. One thread is processor time, more are time by the clock.
+the original's: of lower quartiles, with the least and most in five parts of the run; both run in turn in one process, in
+onnxruntime with all its optimisations. *onnxruntime* is `fuse`, *by definition* `fuse --target native`, *kernels* that with the
+library. *OpenVINO* reads the original, held to float32 or as it comes. One thread is processor time, more are time by the clock.
 
 For an instruction set that is not the best of this processor, the newer ones are hidden from the whole process
-(`older_processor.c`), so that onnxruntime, OpenVINO and our library all choose what they have for it. Other work ran on the
-machine.
+(`older_processor.c`), so that onnxruntime and our library both choose what they have for it. Other work ran on the machine.
 """
 ERRORS = """
 ## Errors

@@ -100,7 +100,7 @@ def test_attention_takes_heads_as_they_lie(library: Path, tmp_path: Path, run: R
 
 
 def test_without_the_library_it_runs_by_the_kernels_of_onnxruntime(library: Path, tmp_path: Path, run: Run) -> None:
-    """What the model carries for a node is what onnxruntime has for the operator; for the target function it is the definition."""
+    """What the model carries for a node is what onnxruntime has for it; for the target function it is the definition."""
     model, fused = tmp_path / "tokens.onnx", tmp_path / "fused.onnx"
     onnx.save(onnx.parser.parse_model(TOKENS), model)
     held = {}
