@@ -169,7 +169,7 @@ def open_session(model: onnx.ModelProto, folder: Path, isa: str | None = None) -
     options.log_severity_level = 4
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if isa is not None:
-        os.environ["ONNX_SUBGRAPH_ISA"] = isa
+        os.environ |= {"ONNX_SUBGRAPH_ISA": isa, "ONNX_SUBGRAPH_KERNELS": "all"}
         options.register_custom_ops_library(str(kernels.path()))
     path = folder / "model.onnx"
     onnx.save(model, path)

@@ -1,133 +1,198 @@
 """Times models as they are, fused for onnxruntime, and fused for our library of kernels, and writes `benchmarks/native.md`.
 
-    python benchmarks/native.py CORPUS [--models 'bert*'] [--budget 20] [--threads 1] [--cache DIR] [--write]
+    python benchmarks/native.py CORPUS [--models 'bert*'] [--budget 20] [--cache DIR] [--rows DIR] [--write]
 
-All run in turn in one process, in onnxruntime with all its optimisations and the same number of threads; the native model once
-for each instruction set of this processor, and once without the library. A ratio is a model's time over the original's, so that
-less is better, with its least and most in five parts of the run.
+All of a model run in turn in one process, in onnxruntime with all its optimisations and the same number of threads: the original,
+the fused one, and the native one with the library and without; OpenVINO besides, where it is installed. The process sees the
+best instruction set of this processor, or an older one, and so does all in it. A ratio is a model's time over the original's, so
+that less is better, with its least and most in five parts of the run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import platform
+import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import older_processor
+import onnx
 import onnxruntime
 from latency import Task, feeds_of, runnable, tasks
-from taking_turns import Ratio, open_session, ratio, seconds_of_runs
+from native_page import Row, Setting, page
+from roofline import Spent, spent
+from taking_turns import BLOCKS, Ratio, open_session, seconds_of_runs
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
-from onnx_subgraph.kernels.library import ISA
+from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 PAGE = Path(__file__).with_name("native.md")
 MODELS = (
     "bert_l4_sdpa.ts14",
+    "clip_text.dyn18",
     "distilbert.dyn18",
-    "minilm_sentence.dyn18",
     "gpt2.dyn18",
     "llama.dyn18",
+    "minilm_sentence.dyn18",
     "qwen2.dyn18",
     "swin_tiny.dyn18",
+    "t5_small_encoder.dyn18",
+    "whisper_tiny_encoder.dyn18",
 )
-PREFACE = """\
-# Models with our kernels
-
-Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} on {processor}, {threads}. Each number is a
-model's time over the original's, both run by onnxruntime with all its optimisations, in turn: of medians, with the least and most
-in five parts of the run. *onnxruntime* is `fuse`; *by definition* is `fuse --target native` without the library; the others are
-with it, held to that instruction set, while the original has all that the processor has. *kernels* are the operators of ours
-that a model has.
-"""
+BY_OPERATOR = ("bert_l4_sdpa.ts14", "swin_tiny.dyn18", "whisper_tiny_encoder.dyn18")
+"""The models whose time is told by operator."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One model. milliseconds: of the original. ratios: by column. operators: how many of ours."""
-
-    name: str
-    milliseconds: float
-    ratios: Mapping[str, Ratio]
-    operators: Mapping[str, int]
+QUANTILE = 0.25
+"""Of the times of a model: what else the machine does can only lengthen a run."""
 
 
-def with_library(path: Path, threads: int, isa: str) -> onnxruntime.InferenceSession:
-    """A session with the library, held to an instruction set."""
-    os.environ[ISA] = isa
+class OpenVino:
+    """A model in OpenVINO, called as a session of onnxruntime is. precision: "f32", or "" for what it chooses."""
+
+    def __init__(self, path: Path, threads: int, precision: str) -> None:
+        import openvino
+
+        said = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY"}
+        said |= {"INFERENCE_PRECISION_HINT": precision} if precision else {}
+        self._model = openvino.Core().compile_model(str(path), "CPU", said)
+        self._request = self._model.create_infer_request()
+
+    def run(self, _: None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The outputs."""
+        self._request.infer(feeds, share_inputs=True)
+        return [self._request.get_tensor(output).data for output in self._model.outputs]
+
+
+def make(task: Task, folder: Path) -> dict[str, Any]:
+    """Make the models of a task, its feeds and its truth in `folder`, and say what is needed to time them."""
+    original = runnable(task, folder)
+    made = {target: folder / f"{target}.onnx" for target in ("onnxruntime", "native")}
+    library = load_patterns()
+    results = {target: fuse(original, path, library, Options(target=target, verify=False)) for target, path in made.items()}
+    feeds = feeds_of(original, task)
+    np.savez(folder / "feeds.npz", **feeds)
     try:
-        return open_session(path, threads, (kernels.path(),))
-    finally:
-        del os.environ[ISA]
+        np.savez(folder / "truth.npz", *evaluate(onnx.load(original), feeds).values())
+    except UnknownError as why:
+        print(f"{task.name}: {why}", file=sys.stderr)
+    operators = {op: n for op, n in results["native"].operators_after.items() if op.startswith("onnx_subgraph.")}
+    return {"name": task.name, "folder": str(folder), "original": str(original), "operators": operators, "budget": task.budget}
 
 
-def measure(task: Task) -> Row:
-    """Make the models of a task, and time them in turn."""
-    with tempfile.TemporaryDirectory() as folder:
-        original = runnable(task, Path(folder))
-        made = {target: Path(folder) / f"{target}.onnx" for target in ("onnxruntime", "native")}
-        library = load_patterns()
-        results = {target: fuse(original, path, library, Options(target=target, verify=False)) for target, path in made.items()}
-        feeds = feeds_of(original, task)
-        sessions = {
-            "original": open_session(original, task.threads),
-            "onnxruntime": open_session(made["onnxruntime"], task.threads),
-        }
-        sessions["by definition"] = open_session(made["native"], task.threads)
-        for isa in kernels.describe().here[1:]:
-            sessions[isa] = with_library(made["native"], task.threads, isa)
-        expected = sessions["original"].run(None, feeds)
-        for name, session in sessions.items():
-            for a, b in zip(session.run(None, feeds), expected, strict=True):
-                assert not isinstance(a, np.ndarray) or a.dtype.kind != "f" or np.allclose(a, b, rtol=1e-2, atol=1e-3), name
-        times = seconds_of_runs(sessions, feeds, task.budget, task.threads)
-    ratios = {name: ratio(times[name], times["original"]) for name in times if name != "original"}
-    count = {op: n for op, n in results["native"].operators_after.items() if op.startswith("onnx_subgraph.")}
-    return Row(task.name, float(np.median(times["original"])) * 1e3, ratios, count)
+def measure(made: Mapping[str, Any], threads: int) -> Row:
+    """Time the models of a task in turn, in this process, with the instruction sets that it sees."""
+    folder, original = Path(made["folder"]), Path(made["original"])
+    with np.load(folder / "feeds.npz") as data:
+        feeds = dict(data)
+    native = folder / "native.onnx"
+    sessions: dict[str, Any] = {
+        "original": open_session(original, threads),
+        "onnxruntime": open_session(folder / "onnxruntime.onnx", threads),
+        "by definition": open_session(native, threads),
+        "kernels": open_session(native, threads, (kernels.path(),)),
+    }
+    others = {"OpenVINO, float32": "f32", "OpenVINO": ""} if older_processor.VARIABLE not in os.environ else {}
+    for name, precision in others.items():
+        try:
+            sessions[name] = OpenVino(original, threads, precision)
+        except Exception as why:  # it is not installed, or does not read the model
+            print(f"{made['name']}: {name}: {str(why).splitlines()[0]}", file=sys.stderr)
+    truth = _truth(folder)
+    errors = {name: _error(session.run(None, feeds), truth) for name, session in sessions.items()} if truth else {}
+    times = seconds_of_runs(sessions, feeds, made["budget"], threads)
+    ratios = {name: quartiles(times[name], times["original"]) for name in times if name != "original"}
+    return Row(made["name"], float(np.quantile(times["original"], QUANTILE)) * 1e3, ratios, made["operators"], errors)
 
 
-def page(rows: list[Row], threads: int) -> str:
-    """The page of all rows."""
-    names = list(rows[0].ratios)
-    lines = [f"| model | ms | {' | '.join(names)} | kernels |", f"|---|---|{'---|' * (len(names) + 1)}"]
-    for row in rows:
-        cells = [f"{r.ratio:.3f} ({r.least:.2f}–{r.most:.2f})" for r in row.ratios.values()]
-        used = ", ".join(f"{op.removeprefix('onnx_subgraph.')} {n}" for op, n in row.operators.items())
-        lines.append(f"| {row.name} | {row.milliseconds:.1f} | {' | '.join(cells)} | {used} |")
-    means = [math.exp(sum(math.log(row.ratios[name].ratio) for row in rows) / len(rows)) for name in names]
-    lines.append(f"| **geometric mean** | | {' | '.join(f'**{mean:.3f}**' for mean in means)} | |")
-    said = f"{threads} thread{'' if threads == 1 else 's'}"
-    return PREFACE.format(version=onnxruntime.__version__, processor=processor(), threads=said) + "\n" + "\n".join(lines) + "\n"
+def quartiles(some: list[float], others: list[float]) -> Ratio:
+    """The times `some` over the times `others`: of the lower quartiles of all runs, and the least and most of those of parts."""
+    pairs = zip(np.array_split(some, BLOCKS), np.array_split(others, BLOCKS), strict=True)
+    blocks = [float(np.quantile(a, QUANTILE) / np.quantile(b, QUANTILE)) for a, b in pairs]
+    return Ratio(float(np.quantile(some, QUANTILE) / np.quantile(others, QUANTILE)), min(blocks), max(blocks))
 
 
-def processor() -> str:
-    """The processor and its instruction sets that matter here."""
-    return f"a processor ({platform.machine()}) with {', '.join(kernels.describe().here[1:]) or 'no instruction set of ours'}"
+def _truth(folder: Path) -> list[np.ndarray]:
+    if not (folder / "truth.npz").exists():
+        return []
+    with np.load(folder / "truth.npz") as data:
+        return [data[name] for name in data.files]
+
+
+def _error(found: list[Any], truth: list[np.ndarray]) -> float:
+    """The largest distance from float64 of any output, by the largest number of that output."""
+    pairs = [(a, b) for a, b in zip(found, truth, strict=True) if b.dtype.kind == "f" and b.size]
+    return max(float(np.abs(a.astype("f8") - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
+
+
+def seen(setting: Setting, made: list[dict[str, Any]], *, profile: bool) -> Iterator[dict[str, Any]]:
+    """What a process measures that sees the processor of a setting."""
+    environment = older_processor.environment(setting.isa)
+    if environment is None:
+        print(f"{setting.isa}: this system does not hide instruction sets", file=sys.stderr)
+        return
+    command = [sys.executable, __file__, "--child", json.dumps({"threads": setting.threads, "made": made, "profile": profile})]
+    with subprocess.Popen(command, env=dict(environment), stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        yield from map(json.loads, child.stdout)
+
+
+def child(asked: Mapping[str, Any]) -> None:
+    """Measure and print a line for each model."""
+    for made in asked["made"]:
+        if not asked["profile"]:
+            print(json.dumps(asdict(measure(made, asked["threads"]))), flush=True)
+            continue
+        with np.load(Path(made["folder"]) / "feeds.npz") as data:
+            feeds = dict(data)
+        rows = spent(Path(made["folder"]) / "native.onnx", feeds, kernels.path())
+        print(json.dumps({"name": made["name"], "spent": [asdict(row) for row in rows]}), flush=True)
+
+
+def settings(threads: list[int]) -> list[Setting]:
+    """The processors that are seen, the best first, and the numbers of threads; the least one on one thread only."""
+    isas = kernels.describe().here[::-1]
+    return [Setting(isa, n) for isa in isas for n in threads if isa != "baseline" or n == 1 or len(isas) == 1]
 
 
 def main() -> None:
     """Time the models."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("models_or_corpus", type=Path, nargs=1, metavar="CORPUS")
+    parser.add_argument("models_or_corpus", type=Path, nargs="*", metavar="CORPUS")
     parser.add_argument("--models", default="*", help="a glob over the names of the corpus, in place of the usual ones")
-    parser.add_argument("--budget", type=float, default=20.0, help="seconds of timing for one model")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds of timing for one model and setting")
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, len(os.sched_getaffinity(0))}))
     parser.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed")
     parser.add_argument("--write", action="store_true", help="write the page")
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     parser.set_defaults(dims=[], shape=[], made=None)
     given = parser.parse_args()
-    rows = []
-    for task in tasks(given):
-        if given.models != "*" or task.name in MODELS:
-            rows.append(measure(task))
-            print(json.dumps(asdict(rows[-1])), flush=True)
-    print(text := page(rows, given.threads))
+    if given.child:
+        child(given.child)
+        return
+    threads, given.threads = given.threads, 1
+    with tempfile.TemporaryDirectory() as folder:
+        made = []
+        for task in tasks(given):
+            if given.models != "*" or task.name in MODELS:
+                (home := Path(folder) / task.name).mkdir()
+                made.append(make(task, home))
+        rows: dict[Setting, list[Row]] = {}
+        for setting in settings(threads):
+            for row in seen(setting, made, profile=False):
+                rows.setdefault(setting, []).append(Row.read(row))
+                print(setting, json.dumps(row), flush=True)
+        best = Setting(kernels.describe().here[-1], 1)
+        told = [one for one in made if one["name"] in BY_OPERATOR]
+        by_operator = {one["name"]: [Spent(**row) for row in one["spent"]] for one in seen(best, told, profile=True)}
+    print(text := page(rows, by_operator, onnxruntime.__version__))
     if given.write:
         PAGE.write_text(text, encoding="utf-8")
 

@@ -34,7 +34,7 @@ def seconds_of_runs(
 ) -> dict[str, list[float]]:
     """Seconds of each run, all sessions in turn, until the budget is spent.
 
-    budget: seconds, of the wall clock. threads: of each session; with one, a run's seconds are processor time.
+    budget: seconds, of the wall clock. threads: of each session; with one, a run's seconds are processor time of the process.
     """
     ways = {name: partial(session.run, None, feeds) for name, session in sessions.items()}
-    return take_turns(ways, budget, time.thread_time if threads == 1 else time.perf_counter)
+    return take_turns(ways, budget, time.process_time if threads == 1 else time.perf_counter)

@@ -14,19 +14,23 @@ enum { KEYS = DEPTH }; /* of a block: the weights of a row over it are the depth
 
 INLINE int64_t up_to(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
-/* What one call works on. The sums and the largest scores of all rows stay between blocks. */
+/* What one call works on. The sums and the largest scores of all rows stay between blocks; a single block needs no sums. */
 typedef struct {
     const Attention *a;
     const float *query, *key, *value, *mask; /* of this batch and head; mask: of the first row */
+    float *y;                                /* of the first row */
     float *keys, *values;                    /* the block in panels */
     float *sums;                             /* [rows, width]: of weights · values so far */
     float *largest, *totals;                 /* [rows]: the largest score so far, the sum of the weights relative to it */
-    int64_t row, width;                      /* the first row; value_size in whole panels */
+    int64_t row, width, most_keys;           /* the first row; value_size in whole panels; the most keys of a block */
+    bool single;
 } Block;
 
+INLINE int64_t keys_of_block(const Attention *a) { return a->keys < KEYS ? up_to(a->keys, PANEL) : KEYS; }
+
 static int64_t attention_scratch(const Attention *a) {
-    const int64_t width = up_to(a->value_size, PANEL);
-    return KEYS * a->size + KEYS * width + ATTENTION_ROWS * (width + 2) + 64;
+    const int64_t width = up_to(a->value_size, PANEL), rows = a->length < ATTENTION_ROWS ? a->length : ATTENTION_ROWS;
+    return keys_of_block(a) * (a->size + width) + rows * (width + 2) + 64;
 }
 
 /* Four keys, four elements of each, turned round. */
@@ -62,7 +66,7 @@ static void pack_keys(const Block *b, int64_t first, int64_t count) {
 /* The values from `first` on as panels: values[panel][key][element]. */
 static void pack_values(const Block *b, int64_t first, int64_t count) {
     for (int64_t start = 0; start < b->width; start += PANEL) {
-        float *panel = b->values + start * KEYS;
+        float *panel = b->values + start * b->most_keys;
         const int64_t left = b->a->value_size - start, here = left < PANEL ? left : PANEL;
         for (int64_t k = 0; k < count; k++, panel += PANEL) {
             const float *value = b->value + (first + k) * b->a->value_step[2] + start;
@@ -76,6 +80,12 @@ static void pack_values(const Block *b, int64_t first, int64_t count) {
     }
 }
 
+INLINE void scale_row(const float *x, int64_t count, float scale, float *y) {
+    int64_t i = 0;
+    for (; i + WIDTH <= count; i += WIDTH) store(y + i, load(x + i) * all(scale));
+    if (i < count) store_part(y + i, load_part(x + i, count - i) * all(scale), count - i);
+}
+
 /* scores[i][key] = scale · query keyᵀ of a few rows, to whole panels. A head that is longer than a tile is deep is summed in parts. */
 static void score(const Block *b, int64_t row, int rows, int64_t count, float *scores) {
     float parts[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
@@ -84,8 +94,7 @@ static void score(const Block *b, int64_t row, int rows, int64_t count, float *s
     int64_t k = 0;
     do {
         const int64_t depth = size - k < DEPTH ? size - k : DEPTH;
-        for (int i = 0; i < rows; i++)
-            for (int64_t d = 0; d < depth; d++) parts[i * STRIDE + d] = b->query[(row + i) * b->a->query_step[2] + k + d] * b->a->scale;
+        for (int i = 0; i < rows; i++) scale_row(b->query + (row + i) * b->a->query_step[2] + k, depth, b->a->scale, parts + i * STRIDE);
         for (int64_t start = 0; start < count; start += PANEL) {
             const float *panel = b->keys + start * size + k * PANEL;
             if (k == 0) {
@@ -103,26 +112,32 @@ static void score(const Block *b, int64_t row, int rows, int64_t count, float *s
     } while (k < size);
 }
 
+/* The first `count` of v, and of `rest` what is behind them. */
+INLINE V first_of(V v, int32_t count, V rest) {
+    I index;
+    for (int32_t i = 0; i < WIDTH; i++) index[i] = i;
+    const I mask = index < (I){0} + count;
+    return (V)(((I)v & mask) | ((I)rest & ~mask));
+}
+
 /* Caps and masks the scores of one row; those of keys that are not there are -infinite. Gives the largest. */
 INLINE float mask_row(const Block *b, int64_t row, int64_t first, int64_t count, float *scores) {
     const Attention *a = b->a;
     const float *mask = a->mask ? b->mask + row * a->mask_step[2] + first * a->mask_step[3] : NULL;
     V most = all(-INFINITY);
-    for (int64_t i = 0; i < count; i += WIDTH) {
+    int64_t i = 0;
+    if (!mask && a->cap <= 0)
+        for (; i + WIDTH <= count; i += WIDTH) most = larger(most, load(scores + i));
+    for (; i < count; i += WIDTH) {
         const int64_t left = count - i;
         V v = load(scores + i);
         if (a->cap > 0) v = all(a->cap) * tangent(v / all(a->cap));
         if (mask && a->mask_step[3] == 0) v += all(*mask);
         else if (mask) v += left >= WIDTH ? load(mask + i) : load_part(mask + i, left);
-        if (left < WIDTH) {
-            V kept = all(-INFINITY);
-            memcpy(&kept, &v, (size_t)left * sizeof(float));
-            v = kept;
-        }
+        if (left < WIDTH) v = first_of(v, (int32_t)left, all(-INFINITY));
         store(scores + i, v);
         most = larger(most, v);
     }
-    for (int64_t i = up_to(count, WIDTH); i < up_to(count, PANEL); i += WIDTH) store(scores + i, all(-INFINITY));
     return largest_of(most);
 }
 
@@ -132,19 +147,24 @@ INLINE float exponential_of_one(float x) {
     return part[0];
 }
 
+/* Makes weights of the scores of one row, relative to `base`, and gives their sums by lanes. */
+INLINE V weights(int64_t count, float base, float *scores) {
+    V total = all(0.0f);
+    for (int64_t i = 0; i < count; i += WIDTH) {
+        const V weight = exponential(load(scores + i) - all(base));
+        store(scores + i, weight);
+        total += weight;
+    }
+    return total;
+}
+
 /* Makes weights of the scores of one row, relative to the largest so far, and gives what the sums so far are to be multiplied by. */
 INLINE float weigh_row(const Block *b, int64_t row, int64_t count, float most, float *scores) {
     const float before = b->largest[row], after = most > before ? most : before;
     const float base = after == -INFINITY ? 0.0f : after; /* nothing but masked keys yet: all weights are 0, and none NaN */
     const float factor = before == -INFINITY ? 0.0f : exponential_of_one(before - base);
-    V total = all(0.0f);
-    for (int64_t i = 0; i < up_to(count, WIDTH); i += WIDTH) {
-        const V weight = exponential(load(scores + i) - all(base));
-        store(scores + i, weight);
-        total += weight;
-    }
     b->largest[row] = after;
-    b->totals[row] = b->totals[row] * factor + sum_of(total);
+    b->totals[row] = b->totals[row] * factor + sum_of(weights(count, base, scores));
     return factor;
 }
 
@@ -187,18 +207,46 @@ static void attend_one(const Block *b, int64_t first, int64_t count) {
     }
 }
 
+/* What the sums of a row are multiplied by in the end. A row without a weight is NaN, as Softmax gives it. */
+INLINE float last_factor(const Attention *a, float total) { return a->keys == 0 ? 0.0f : total > 0.0f ? 1.0f / total : NAN; }
+
+INLINE bool is_empty(const Attention *a, float total) { return a->guarded && !(total > 0.0f); }
+
+/* The only block of keys for a few rows: their results. */
+static void attend_all(const Block *b, int64_t row, int rows) {
+    float scores[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
+    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    const Attention *a = b->a;
+    score(b, b->row + row, rows, a->keys, scores);
+    float most[TILE_ROWS], totals[TILE_ROWS];
+    for (int i = 0; i < rows; i++) most[i] = mask_row(b, b->row + row + i, 0, a->keys, scores + i * STRIDE);
+    for (int i = 0; i < rows; i++) totals[i] = sum_of(weights(a->keys, most[i] == -INFINITY ? 0.0f : most[i], scores + i * STRIDE));
+    for (int64_t start = 0; start < b->width; start += PANEL) {
+        const float *panel = b->values + start * b->most_keys;
+        tile(rows, scores, panel, a->keys, panel, sums, PANEL);
+        for (int i = 0; i < rows; i++) {
+            const V factor = all(last_factor(a, totals[i]));
+            for (int64_t half = 0; half < PANEL && start + half < a->value_size; half += WIDTH) {
+                const int64_t left = a->value_size - start - half;
+                float *y = b->y + (row + i) * a->y_step[2] + start + half;
+                const V v = is_empty(a, totals[i]) ? all(0.0f) : load(sums + i * PANEL + half) * factor;
+                if (left >= WIDTH) store(y, v);
+                else store_part(y, v, left);
+            }
+        }
+    }
+}
+
 /* One block of keys for a few rows. */
 static void attend(const Block *b, int64_t row, int rows, int64_t first, int64_t count) {
     float scores[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
-    float factors[TILE_ROWS];
+    float most[TILE_ROWS], factors[TILE_ROWS];
     score(b, b->row + row, rows, count, scores);
-    for (int i = 0; i < rows; i++) {
-        const float most = mask_row(b, b->row + row + i, first, count, scores + i * STRIDE);
-        factors[i] = weigh_row(b, row + i, count, most, scores + i * STRIDE);
-    }
+    for (int i = 0; i < rows; i++) most[i] = mask_row(b, b->row + row + i, first, count, scores + i * STRIDE);
+    for (int i = 0; i < rows; i++) factors[i] = weigh_row(b, row + i, count, most[i], scores + i * STRIDE);
     for (int64_t start = 0; start < b->width; start += PANEL) {
-        const float *panel = b->values + start * KEYS;
+        const float *panel = b->values + start * b->most_keys;
         tile(rows, scores, panel, count, panel, sums, PANEL);
         for (int i = 0; i < rows; i++)
             for (int half = 0; half < PANEL; half += WIDTH) {
@@ -208,16 +256,16 @@ static void attend(const Block *b, int64_t row, int rows, int64_t first, int64_t
     }
 }
 
-/* Divides by the sums of the weights. A row without a weight is NaN, as Softmax gives it, or zeros where it is guarded. */
-static void write_rows(const Block *b, int64_t rows, float *y) {
+/* Divides by the sums of the weights. */
+static void write_rows(const Block *b, int64_t rows) {
     const Attention *a = b->a;
+    float *y = b->y;
     for (int64_t row = 0; row < rows; row++, y += a->y_step[2]) {
-        const float total = b->totals[row];
-        const bool empty = a->guarded && !(total > 0.0f);
-        const float factor = a->keys == 0 ? 0.0f : total > 0.0f ? 1.0f / total : NAN;
+        const bool empty = is_empty(a, b->totals[row]);
+        const V factor = all(last_factor(a, b->totals[row]));
         for (int64_t i = 0; i < a->value_size; i += WIDTH) {
             const int64_t left = a->value_size - i;
-            const V v = empty ? all(0.0f) : load(b->sums + row * b->width + i) * all(factor);
+            const V v = empty ? all(0.0f) : load(b->sums + row * b->width + i) * factor;
             if (left >= WIDTH) store(y + i, v);
             else store_part(y + i, v, left);
         }
@@ -232,15 +280,18 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
         .key = a->key + batch * a->key_step[0] + group * a->key_step[1],
         .value = a->value + batch * a->value_step[0] + group * a->value_step[1],
         .mask = a->mask ? a->mask + batch * a->mask_step[0] + head * a->mask_step[1] : NULL,
+        .y = a->y + batch * a->y_step[0] + head * a->y_step[1] + row * a->y_step[2],
         .keys = scratch,
-        .values = scratch + KEYS * a->size,
         .row = row,
         .width = width,
+        .most_keys = keys_of_block(a),
+        .single = rows > 1 && a->keys > 0 && a->keys <= KEYS,
     };
-    b.sums = b.values + KEYS * width;
+    b.values = b.keys + b.most_keys * a->size;
+    b.sums = b.values + b.most_keys * width;
     b.largest = b.sums + rows * width;
     b.totals = b.largest + rows;
-    memset(b.sums, 0, (size_t)(rows * width) * sizeof(float));
+    if (!b.single) memset(b.sums, 0, (size_t)(rows * width) * sizeof(float));
     for (int64_t i = 0; i < rows; i++) b.largest[i] = -INFINITY, b.totals[i] = 0.0f;
     for (int64_t first = 0; first < a->keys; first += KEYS) {
         const int64_t count = a->keys - first < KEYS ? a->keys - first : KEYS;
@@ -252,11 +303,12 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
         pack_values(&b, first, count);
         for (int64_t done = 0; done < rows;) {
             const int some = tile_rows(rows - done);
-            attend(&b, done, some, first, count);
+            if (b.single) attend_all(&b, done, some);
+            else attend(&b, done, some, first, count);
             done += some;
         }
     }
-    write_rows(&b, rows, a->y + batch * a->y_step[0] + head * a->y_step[1] + row * a->y_step[2]);
+    if (!b.single) write_rows(&b, rows);
 }
 
 #endif

@@ -18,6 +18,7 @@
 
 static const char DOMAIN_NAME[] = "onnx_subgraph";
 static const char VARIABLE[] = "ONNX_SUBGRAPH_ISA";
+static const char WHICH[] = "ONNX_SUBGRAPH_KERNELS"; /* "all", or else those that are faster */
 static const char *const WORDS[] = {"baseline", "avx2", "avx512", "amx"}; /* each caps at the instruction sets up to it */
 enum { MOST_ISAS = 4, MOST_KINDS = 16 };
 
@@ -27,6 +28,9 @@ const Kind *const kinds[] = {
     &LINEAR,  &ATTENTION, &LAYER_NORM,   &RMS_NORM, &ADD_LAYER_NORM, &ADD_RMS_NORM,
     &SOFTMAX, &GELU_OF,   &FAST_GELU_OF, &SWISH_OF, &ROTARY,         NULL,
 };
+
+/* Below AVX2, onnxruntime was measured to be as fast with the definitions of these, or faster. */
+static const Kind *const FROM_AVX2[] = {&LINEAR, &ATTENTION, &SOFTMAX, &FAST_GELU_OF, &SWISH_OF};
 
 _Static_assert(sizeof kinds / sizeof *kinds <= MOST_KINDS + 1, "MOST_KINDS is too small");
 
@@ -129,6 +133,18 @@ static int chosen(void) {
     return best;
 }
 
+static bool wants_all(void) {
+    const char *word = getenv(WHICH);
+    return word && strcmp(word, "all") == 0;
+}
+
+/* Whether an operator is registered for an instruction set; where it is not, the function that the model carries is what runs. */
+static bool is_registered(const Kind *kind, const Isa *isa, bool all) {
+    bool slow = false;
+    for (size_t i = 0; i < sizeof FROM_AVX2 / sizeof *FROM_AVX2; i++) slow = slow || FROM_AVX2[i] == kind;
+    return all || !slow || rank(isa) > 0;
+}
+
 /* The instruction set that a session made now would use; NULL where the environment has an unknown word. */
 EXPORT const char *onnx_subgraph_isa(void) {
     const int index = chosen();
@@ -142,8 +158,13 @@ EXPORT const char *onnx_subgraph_isa_here(int index) {
     return NULL;
 }
 
-/* The operators; NULL at the end. */
-EXPORT const char *onnx_subgraph_operator(int index) { return kinds[index] ? kinds[index]->name : NULL; }
+/* The operators that a session made now would have; NULL at the end. */
+EXPORT const char *onnx_subgraph_operator(int index) {
+    const int best = chosen();
+    for (int i = 0; best >= 0 && kinds[i]; i++)
+        if (is_registered(kinds[i], isas[best], wants_all()) && index-- == 0) return kinds[i]->name;
+    return NULL;
+}
 
 /* For benchmarks: see `peak` in isa.h. 0 where this processor lacks that instruction set. */
 EXPORT double onnx_subgraph_peak(const char *isa, int64_t rounds, float *result) {
@@ -153,7 +174,7 @@ EXPORT double onnx_subgraph_peak(const char *isa, int64_t rounds, float *result)
 }
 
 /* Sessions keep pointers to operators and to the domain, whose ends nobody tells: both live as long as this library, a domain for each
-   instruction set and each onnxruntime of the process. */
+   instruction set, with all operators and with those that are faster, and each onnxruntime of the process. */
 typedef struct {
     const OrtApi *api;
     OrtCustomOpDomain *domain;
@@ -162,9 +183,10 @@ typedef struct {
 
 static atomic_flag busy = ATOMIC_FLAG_INIT;
 
-static OrtStatus *make_domain(const OrtApi *api, const Isa *isa, Registered *out) {
+static OrtStatus *make_domain(const OrtApi *api, const Isa *isa, bool all, Registered *out) {
     TRY(api->CreateCustomOpDomain(DOMAIN_NAME, &out->domain));
     for (int i = 0; kinds[i]; i++) {
+        if (!is_registered(kinds[i], isa, all)) continue;
         out->operators[i] = operator_of(isa, kinds[i]);
         TRY(api->CustomOpDomain_Add(out->domain, &out->operators[i].op));
     }
@@ -172,14 +194,14 @@ static OrtStatus *make_domain(const OrtApi *api, const Isa *isa, Registered *out
     return NULL;
 }
 
-static OrtStatus *domain_of(const OrtApi *api, int index, OrtCustomOpDomain **out) {
-    static Registered *known[MOST_ISAS];
-    Registered *here = known[index];
+static OrtStatus *domain_of(const OrtApi *api, int index, bool all, OrtCustomOpDomain **out) {
+    static Registered *known[MOST_ISAS][2];
+    Registered *here = known[index][all];
     if (!here || here->api != api) {
         here = calloc(1, sizeof *here);
         if (!here) return api->CreateStatus(ORT_FAIL, "onnx_subgraph: no memory for the operators");
-        TRY(make_domain(api, isas[index], here));
-        known[index] = here;
+        TRY(make_domain(api, isas[index], all, here));
+        known[index][all] = here;
     }
     *out = here->domain;
     return NULL;
@@ -198,7 +220,7 @@ EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase
     }
     OrtCustomOpDomain *domain = NULL;
     while (atomic_flag_test_and_set(&busy)) {}
-    OrtStatus *status = domain_of(api, index, &domain);
+    OrtStatus *status = domain_of(api, index, wants_all(), &domain);
     atomic_flag_clear(&busy);
     TRY(status);
     return api->AddCustomOpDomain(options, domain);

@@ -95,25 +95,80 @@ static OrtStatus *read_all(const AttentionKernel *self, const Tensor *in, Attent
     return read_mask(kernel, in + MASK, scores, a->mask_step);
 }
 
+/* The work is cut into units, the blocks of rows of every head, and these into parts. A part that runs has a place in the scratch memory to
+   itself: the first that is free, so that as many are used as threads run, and stay in their caches. */
+enum { MOST_PARTS = 64 };
+
 typedef struct {
     const Isa *isa;
     Attention attention;
-    int64_t blocks, rows; /* of each head */
-    atomic_bool no_memory;
+    int64_t blocks, rows, units, each; /* blocks: of each head; rows: of a block; each: units of a part */
+    float *scratch;
+    int64_t place; /* floats of a place */
+    atomic_bool taken[MOST_PARTS];
 } Cut;
+
+static int take(Cut *cut) {
+    for (int i = 0;; i = (i + 1) % MOST_PARTS)
+        if (!atomic_exchange(&cut->taken[i], true)) return i;
+}
 
 static void run_one(void *data, size_t index) {
     Cut *cut = data;
     const Attention *a = &cut->attention;
-    float *scratch = aligned(cut->isa->attention_scratch(a) * (int64_t)sizeof(float));
-    if (!scratch) {
-        atomic_store(&cut->no_memory, true);
-        return;
+    const int mine = take(cut);
+    const int64_t first = (int64_t)index * cut->each, end = first + cut->each < cut->units ? first + cut->each : cut->units;
+    for (int64_t unit = first; unit < end; unit++) {
+        const int64_t head = unit / cut->blocks, row = unit % cut->blocks * cut->rows;
+        const int64_t row_end = row + cut->rows < a->length ? row + cut->rows : a->length;
+        cut->isa->attention(a, head / a->heads, head % a->heads, row, row_end, cut->scratch + mine * cut->place);
     }
-    const int64_t head = (int64_t)index / cut->blocks, row = (int64_t)index % cut->blocks * cut->rows;
-    const int64_t end = row + cut->rows < a->length ? row + cut->rows : a->length;
-    cut->isa->attention(a, head / a->heads, head % a->heads, row, end, scratch);
-    release(scratch);
+    atomic_store(&cut->taken[mine], false);
+}
+
+/* Memory that stays between runs: to have the system map it again each time takes longer than the work of a few heads. There is one for
+   all kernels, and who finds it taken by another run has memory of its own. */
+typedef struct {
+    int64_t bytes;
+    void *memory;
+} Kept;
+
+static Kept *_Atomic kept;
+
+static Kept *borrow(int64_t bytes) {
+    Kept *found = atomic_exchange(&kept, NULL);
+    if (found && found->bytes >= bytes) return found;
+    if (found) release(found->memory);
+    else found = aligned(sizeof *found);
+    if (!found) return NULL;
+    *found = (Kept){bytes, aligned(bytes)};
+    if (found->memory) return found;
+    release(found);
+    return NULL;
+}
+
+static void give_back(Kept *given) {
+    Kept *other = atomic_exchange(&kept, given);
+    if (!other) return;
+    release(other->memory);
+    release(other);
+}
+
+static OrtStatus *run(const Kernel *kernel, OrtKernelContext *context, Cut *cut) {
+    const Attention *a = &cut->attention;
+    cut->blocks = (a->length + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
+    cut->rows = (a->length + cut->blocks - 1) / cut->blocks;
+    cut->units = a->batch * a->heads * cut->blocks;
+    cut->each = (cut->units + MOST_PARTS - 1) / MOST_PARTS;
+    cut->place = (cut->isa->attention_scratch(a) + 15) / 16 * 16;
+    const int64_t parts = (cut->units + cut->each - 1) / cut->each;
+    Kept *memory = borrow(parts * cut->place * (int64_t)sizeof(float));
+    if (!memory) return failed(kernel, "no memory for the blocks of %lld parts", (long long)parts);
+    cut->scratch = memory->memory;
+    const double cost = 2.0 * (double)(a->batch * a->heads * a->length) * (double)a->keys * (double)(a->size + a->value_size + 10);
+    OrtStatus *status = in_parallel(kernel, context, run_one, parts, cost, cut);
+    give_back(memory);
+    return status;
 }
 
 static OrtStatus *compute(const Kernel *kernel, OrtKernelContext *context) {
@@ -130,11 +185,7 @@ static OrtStatus *compute(const Kernel *kernel, OrtKernelContext *context) {
     a->y_step[1] = apart ? a->length * a->value_size : a->value_size;
     a->y_step[2] = apart ? a->value_size : a->heads * a->value_size;
     if (a->batch * a->heads * a->length * a->value_size == 0) return NULL;
-    cut.blocks = (a->length + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
-    cut.rows = (a->length + cut.blocks - 1) / cut.blocks;
-    const double cost = 2.0 * (double)(a->batch * a->heads * a->length) * (double)a->keys * (double)(a->size + a->value_size + 10);
-    TRY(in_parallel(kernel, context, run_one, a->batch * a->heads * cut.blocks, cost, &cut));
-    return atomic_load(&cut.no_memory) ? failed(kernel, "no memory for a block") : NULL;
+    return run(kernel, context, &cut);
 }
 
 const Kind ATTENTION = {

@@ -53,24 +53,59 @@ static OrtStatus *create_rms_norm(Kernel *kernel, const OrtKernelInfo *info) { r
 static OrtStatus *create_add_layer_norm(Kernel *kernel, const OrtKernelInfo *info) { return create_norm(kernel, info, true, true); }
 static OrtStatus *create_add_rms_norm(Kernel *kernel, const OrtKernelInfo *info) { return create_norm(kernel, info, false, true); }
 
+/* What broadcasts to x. step: in it, from one of an axis of x to the next. */
+typedef struct {
+    const float *data;
+    int axes;
+    int64_t sizes[MOST_AXES], step[MOST_AXES];
+} Spread;
+
 typedef struct {
     const Isa *isa;
     Norm norm;
+    Spread shift; /* one that is no row of norm.shift */
     int64_t rows, each;
 } NormCut;
 
-static void norm_part(void *data, size_t index) {
-    const NormCut *cut = data;
-    const int64_t row = (int64_t)index * cut->each;
-    cut->isa->norm(&cut->norm, row, least(row + cut->each, cut->rows));
+/* Adds it to the runs along the last axis of y, from `run` up to `run_end`. */
+static void add_spread(const Spread *spread, float *y, int64_t run, int64_t run_end) {
+    const int64_t length = spread->sizes[spread->axes - 1], step = spread->step[spread->axes - 1];
+    for (; run < run_end; run++) {
+        const float *from = spread->data;
+        int64_t rest = run;
+        for (int i = spread->axes - 2; i >= 0; rest /= spread->sizes[i--]) from += rest % spread->sizes[i] * spread->step[i];
+        for (int64_t k = 0; k < length; k++) y[run * length + k] += from[k * step];
+    }
 }
 
-/* scale and shift are as long as a row, and of the shape of its axes, but for axes of one before them. */
-static OrtStatus *check_along_row(const Kernel *kernel, const Tensor *tensor, const int64_t *sizes, int axes, int64_t columns) {
-    if (!tensor->data) return NULL;
+static void norm_part(void *data, size_t index) {
+    const NormCut *cut = data;
+    const int64_t row = (int64_t)index * cut->each, end = least(row + cut->each, cut->rows);
+    cut->isa->norm(&cut->norm, row, end);
+    if (!cut->shift.data) return;
+    const int64_t runs = cut->norm.columns / cut->shift.sizes[cut->shift.axes - 1]; /* of each row */
+    add_spread(&cut->shift, cut->norm.y, row * runs, end * runs);
+}
+
+/* As long as a row, and of the shape of its axes, but for axes of one before them. */
+static bool is_row(const Tensor *tensor, const int64_t *sizes, int axes, int64_t columns) {
     bool fits = tensor->count == columns;
     for (int i = 1; i <= tensor->axes && fits; i++) fits = tensor->sizes[tensor->axes - i] == (i <= axes ? sizes[axes - i] : 1);
-    return fits ? NULL : failed(kernel, "%s is %s, and must be %s", tensor->name, shape_of(tensor), shape_text(sizes, axes));
+    return fits;
+}
+
+static OrtStatus *spread_to(const Kernel *kernel, const Tensor *tensor, const Tensor *x, Spread *out) {
+    bool fits = tensor->axes <= x->axes;
+    int64_t next = 1;
+    *out = (Spread){.data = tensor->data, .axes = x->axes};
+    memcpy(out->sizes, x->sizes, sizeof x->sizes);
+    for (int i = 1; i <= tensor->axes && fits; i++) {
+        const int64_t size = tensor->sizes[tensor->axes - i];
+        fits = size == 1 || size == x->sizes[x->axes - i];
+        out->step[x->axes - i] = size == 1 ? 0 : next;
+        next *= size;
+    }
+    return fits ? NULL : failed(kernel, "%s is %s, and must broadcast to %s", tensor->name, shape_of(tensor), shape_of(x));
 }
 
 static OrtStatus *compute_norm(const Kernel *kernel, OrtKernelContext *context) {
@@ -83,16 +118,18 @@ static OrtStatus *compute_norm(const Kernel *kernel, OrtKernelContext *context) 
     const int first = x->axes - (int)self->axes;
     int64_t columns = 1, rows = 1;
     for (int i = 0; i < x->axes; i++) *(i < first ? &rows : &columns) *= x->sizes[i];
-    TRY(check_along_row(kernel, scale, x->sizes + first, (int)self->axes, columns));
-    TRY(check_along_row(kernel, shift, x->sizes + first, (int)self->axes, columns));
+    if (scale->data && !is_row(scale, x->sizes + first, (int)self->axes, columns))
+        return failed(kernel, "scale is %s, and must be %s", shape_of(scale), shape_text(x->sizes + first, (int)self->axes));
+    const bool shifts_rows = !shift->data || is_row(shift, x->sizes + first, (int)self->axes, columns);
     if (other->data && !same_shape(other, x->sizes, x->axes))
         return failed(kernel, "other is %s, and must be %s as x is", shape_of(other), shape_of(x));
 
     NormCut cut = {.isa = kernel->isa, .rows = rows, .each = rows_of_part(columns)};
     cut.norm = (Norm){
-        .x = x->data, .other = other->data, .scale = scale->data, .shift = shift->data,
+        .x = x->data, .other = other->data, .scale = scale->data, .shift = shifts_rows ? shift->data : NULL,
         .columns = columns, .epsilon = self->epsilon, .centred = self->centred,
     };
+    if (!shifts_rows) TRY(spread_to(kernel, shift, x, &cut.shift));
     TRY(write_output(kernel, context, 0, x->sizes, x->axes, &cut.norm.y));
     if (self->adds) TRY(write_output(kernel, context, 1, x->sizes, x->axes, &cut.norm.sum));
     if (x->count == 0) return NULL;

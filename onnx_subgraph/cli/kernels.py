@@ -23,7 +23,7 @@ def kernels(folder: Path | None, as_json: bool) -> int:
 
     It is built the first time, with the system's C compiler or the one of the package ziglang. A session loads it with
     SessionOptions.register_custom_ops_library(path). ONNX_SUBGRAPH_ISA=baseline|avx2|avx512 caps the instruction set, amx
-    asks for AMX.
+    asks for AMX. Operators that are not faster on it than onnxruntime's are left out; ONNX_SUBGRAPH_KERNELS=all has all.
     """
     from onnx_subgraph import kernels as room
     from onnx_subgraph.cli.terminal import show_json, show_text

@@ -21,9 +21,10 @@ from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.operator_reading import lowered_by, operator_of
 from onnx_subgraph.language.pack import PACK_FILE, Pack, read_pack
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.language.reading import pattern_of, read_id, read_summary, read_targets
+from onnx_subgraph.language.reading import pattern_of, read_id, read_summary
 from onnx_subgraph.language.shared import formulas_of
 from onnx_subgraph.language.source import Fields, Scalar, content_of, read_content
+from onnx_subgraph.language.targets import read_targets
 from onnx_subgraph.paths import StrPath, several
 
 Contents = tuple[tuple[Path, bytes], ...]

@@ -51,7 +51,9 @@ class CanonicalOperator:
     name: in CamelCase. source: where the formula comes from. inputs, attributes: name → what it is; those in `optional` may be
     left out. let: numbers that the lines need, computed from the attributes. definition: what the operator computes, in
     operators of the standard. lowerings: target → what stands for it there; of several of one file the one that moves less
-    data. kernel: the element types that the library of kernels has it for.
+    data. kernel: the element types that the library of kernels has it for. layouts: input or result → the recipe from what is
+    said of it to another layout in which the kernel takes it, results where it takes the first input so. Axes that have the name
+    of an attribute have its size.
     """
 
     name: str
@@ -65,6 +67,7 @@ class CanonicalOperator:
     lowerings: Mapping[str, tuple[Lowering, ...]]
     file: str = ""
     kernel: frozenset[str] = frozenset()
+    layouts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def prefix(self) -> str:

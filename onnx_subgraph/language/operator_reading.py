@@ -15,14 +15,14 @@ from onnx_subgraph.language import spelling
 from onnx_subgraph.language.operator import CanonicalOperator, Lowering
 from onnx_subgraph.language.pattern import WRITTEN
 from onnx_subgraph.language.reading import check_keys, read_summary, required
-from onnx_subgraph.language.recipe import recipe_axes
+from onnx_subgraph.language.recipe import recipe_axes, recipe_mistake
 from onnx_subgraph.language.sentence import free_names, place_of, read_definitions
 from onnx_subgraph.language.source import Data, Fields, Items, read_text_of
 from onnx_subgraph.language.syntax import read_block
 from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
 from onnx_subgraph.language.vocabulary import DTYPES
 
-KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *WRITTEN, "native", "formulas")
+KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *WRITTEN, "native", "layouts", "formulas")
 """The keys of an operator's file, in the order they are usually written."""
 LOWERING_KEYS = ("lowers", "summary", "let", *WRITTEN)
 """The keys of a lowering's file."""
@@ -52,7 +52,7 @@ def operator_of(fields: Fields, path: Path) -> CanonicalOperator:
         kernel=_kernel(fields.get("native")),
     )
     _check(operator)
-    return operator
+    return replace(operator, layouts=_layouts(fields.get("layouts"), operator))
 
 
 def lowered_by(fields: Fields, path: Path, operators: Mapping[str, CanonicalOperator]) -> CanonicalOperator:
@@ -113,6 +113,29 @@ def _kernel(data: Data | None) -> frozenset[str]:
         if one.text not in DTYPES:
             raise PatternError(f"`{one.text}` is not an element type", span=one.span, hint=spelling.hint(one.text, DTYPES))
     return frozenset(one.text for one in types)
+
+
+def _layouts(data: Data | None, operator: CanonicalOperator) -> Mapping[str, str]:
+    """The recipes of other layouts that the kernel takes, by input and result."""
+    if data is None:
+        return {}
+    if not isinstance(data, Fields) or not operator.kernel:
+        hint = (
+            "write `native: float32` before it"
+            if not operator.kernel
+            else 'write `layouts:` and below it `x: "b h s d -> b s (h d)"`'
+        )
+        raise PatternError("`layouts` is a mapping, for what has a kernel", span=data.span, hint=hint)
+    known = (*operator.inputs, *operator.definition.assignments[-1].names)
+    found = {}
+    for key, value in data.entries:
+        if key.text not in known:
+            raise PatternError(f"`{key.text}` is no input or result", span=key.span, hint=spelling.hint(key.text, known))
+        recipe = read_text_of(value, key.text)
+        if mistake := recipe_mistake("rearrange", recipe.text, ()):
+            raise PatternError(mistake, span=recipe.span, hint='write a recipe such as "b h s d -> b s (h d)"')
+        found[key.text] = recipe.text
+    return found
 
 
 def _lowerings(data: Data, target: str, arguments: Collection[str]) -> tuple[Lowering, ...]:

@@ -77,7 +77,8 @@ class Pattern:
     that others may read, too; what computes them then stays for those. grow: how it grows, for a pattern of regions; its
     `match` is then empty, and so it is where `bodies` names operators of the standard, whose function bodies are looked for: each
     with the sentences about its inputs, outputs and attributes that must be true. raised: the canonical operator that it is a
-    formula of, whose lowerings are in `replace`; where there are several for a target the others are in `variants`.
+    formula of, whose lowerings are in `replace`; where there are several for a target the others are in `variants`. kernel: the
+    element types that the library of kernels has that operator for, where the pattern is for the target native.
     formerly: ids of patterns that are a part of this one now.
     """
 
@@ -99,6 +100,7 @@ class Pattern:
     grow: Grow | None = None
     bodies: Mapping[str, tuple[Expression, ...]] = field(default_factory=dict)
     raised: Raised | None = None
+    kernel: frozenset[str] = frozenset()
     variants: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     formerly: tuple[str, ...] = ()
 
@@ -124,11 +126,6 @@ class Pattern:
         provided = {name for block in self.replace.values() for name in block.names}
         names = tuple(name for name in self.match.names if name in provided)
         return names or tuple(n for a in self.match.assignments[-1:] for n in a.names if n != "_")
-
-    @property
-    def kernel(self) -> frozenset[str]:
-        """The element types that the library of kernels has the pattern's operator for."""
-        return frozenset() if self.raised is None else self.raised.operator.kernel
 
     def is_for(self, target: str) -> bool:
         """Whether it is worth looking for where that is the target; a formula is wherever it has a replacement at all."""

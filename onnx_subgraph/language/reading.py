@@ -7,7 +7,7 @@ together is for `names`, what the operators accept is for `check`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,18 +21,18 @@ from onnx_subgraph.language.formerly import read_formerly
 from onnx_subgraph.language.formulas import formulas_for
 from onnx_subgraph.language.grow import read_grow, read_operator
 from onnx_subgraph.language.operator import CanonicalOperator, Raised, read_raised
-from onnx_subgraph.language.pattern import TARGETS, WRITTEN, Case, Example, Pattern, camel_case
+from onnx_subgraph.language.pattern import WRITTEN, Case, Example, Pattern, camel_case
 from onnx_subgraph.language.sentence import read_definitions, read_sentence
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text, read_text_of
 from onnx_subgraph.language.syntax import read_block
+from onnx_subgraph.language.targets import wanted_targets
 from onnx_subgraph.language.term import Block
-from onnx_subgraph.operators.names import OWN_DOMAIN
 
 Operators = Mapping[str, CanonicalOperator]
 """The canonical operators that formulas may raise to, by name."""
 KEYS = (
     *("id", "summary", "match", "where", "let", "raises", "replace", "example"),
-    *("assumes", "mixed-precision", "shares", "keeps", "fuses", "grow", "bodies", "formerly"),
+    *("assumes", "mixed-precision", "targets", "shares", "keeps", "fuses", "grow", "bodies", "formerly"),
 )
 """The keys of a pattern file, in the order they are usually written."""
 REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses", "formerly")
@@ -61,7 +61,8 @@ def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = Ma
     match = read_block(required(fields, "match"), "match", formulas=formulas_for(path))
     raised = _raised(fields.get("raises"), operators)
     written = _replace(fields.get("replace"), match)
-    lowered = {} if raised is None else {t: blocks for t in TARGETS if t not in written and (blocks := raised.lowered(t))}
+    wanted = wanted_targets(fields)
+    lowered = {} if raised is None else {t: blocks for t in wanted if t not in written and (blocks := raised.lowered(t))}
     pattern = Pattern(
         id=identity,
         group=path.absolute().parent.name,
@@ -72,6 +73,7 @@ def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = Ma
         replace={t: blocks[0] for t, blocks in lowered.items()} | written,
         variants={t: blocks[1:] for t, blocks in lowered.items() if len(blocks) > 1},
         raised=raised,
+        kernel=raised.operator.kernel if raised is not None and "native" in wanted else frozenset(),
         example=_example(fields.get("example")),
         assumes=_assumes(fields.get("assumes")),
         mixed_precision=_flag(fields.get("mixed-precision")),
@@ -145,21 +147,6 @@ def read_summary(fields: Fields) -> str:
     if not scalar.text.strip():
         raise PatternError("`summary` is empty", span=scalar.span, hint="say in one line what is fused")
     return " ".join(scalar.text.split())
-
-
-def read_targets(fields: Fields, operators: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    """The targets that the file has, in the order of `TARGETS`, read without its blocks.
-
-    operators: the canonical ones, with the targets of each.
-    """
-    data = fields.get("replace")
-    written = {key.text for key, _ in data.entries} if isinstance(data, Fields) else set()
-    if fields.get("bodies") is not None:
-        return WRITTEN
-    raised = fields.get("raises")
-    if isinstance(raised, Scalar):
-        written.update(*(lowered for name, lowered in operators.items() if f"{OWN_DOMAIN}.{name}(" in raised.text))
-    return tuple(t for t in TARGETS if t in written or t == "function")
 
 
 def check_keys(fields: Fields, known: tuple[str, ...], what: str) -> None:

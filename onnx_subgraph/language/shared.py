@@ -16,7 +16,7 @@ from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language.example import each_example
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
 
-SHARED_KEYS = ("match", "where", "let", "raises", "replace", "example", "assumes", "mixed-precision", "shares")
+SHARED_KEYS = ("match", "where", "let", "raises", "replace", "example", "assumes", "mixed-precision", "targets", "shares")
 """The keys that formulas may share."""
 _BLOCKS = ("match", "let", "raises")
 _NAME = re.compile(r"(?<![\w.])[a-z_]\w*(?!\w|\s*\()")

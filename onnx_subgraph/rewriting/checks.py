@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -13,7 +13,7 @@ from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.model.shapes import same_dim
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.rewriting.copying import copying_nodes, is_of_shapes
-from onnx_subgraph.rewriting.costs import Costs, is_fused
+from onnx_subgraph.rewriting.costs import Cost, Costs, is_fused
 from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, Operand
 from onnx_subgraph.rewriting.refused import Refused, Unloadable
@@ -96,11 +96,7 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
     A fused operator promises something, and so does what saves nodes. Of the latter, one that moves data which the match leaves
     in its place has to be faster all the same, wherever it was measured.
     """
-    found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
-    for provider, cost in found.items():
-        if cost is not None and cost.is_slower:
-            how = f"it takes {cost.ratio:.2f} times as long, for example at {cost.place}"
-            raise Refused(f"slower than the unfused graph on {provider}: {how}", change=_PREFER)
+    found = _check_slower(match, fragment, costs, loadability)
     had = {n.op_identifier() for n in match.nodes}
     computing = [n for n in fragment.nodes if not is_of_shapes(n)]
     fuses = any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)
@@ -110,6 +106,26 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
     if not fuses and (moves or not saves) and unproved is not None:
         why = "it adds a copy" if saves else "it saves no node"
         raise Refused(f"{why}, and no measurement shows it to be faster on {unproved}", change=_PREFER)
+
+
+def _check_slower(
+    match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]
+) -> Mapping[str, Cost | None]:
+    """The costs by provider; refuses what was measured to be slower on one of them."""
+    found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
+    for provider, cost in found.items():
+        if cost is not None and cost.is_slower:
+            how = f"it takes {cost.ratio:.2f} times as long, for example at {cost.place}"
+            raise Refused(f"slower than the unfused graph on {provider}: {how}", change=_PREFER)
+    return found
+
+
+def check_instead(match: Match, body: Fragment, costs: Costs | None, loadability: Sequence[Loadability]) -> None:
+    """Refuse a body in place of a definition that does not load, is taken apart again, or was measured to be slower."""
+    check_loads(body, loadability)
+    check_kernels(match, body, loadability)
+    if costs is not None:
+        _check_slower(match, body, costs, loadability)
 
 
 def inlined(operator_name: str, provider: Loadability) -> Refused:

@@ -10,14 +10,15 @@ definition reads: a library that has a kernel for the operator needs no more. De
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import onnx_ir as ir
 
 from onnx_subgraph import operators
 from onnx_subgraph.language.names import fresh
 from onnx_subgraph.language.operator import CanonicalOperator, Raised
-from onnx_subgraph.language.pattern import TARGETS
+from onnx_subgraph.language.pattern import TARGETS, WRITTEN
 from onnx_subgraph.language.term import Block
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.operators.names import OWN_DOMAIN
@@ -26,8 +27,11 @@ from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.dtypes import is_narrower
 from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.fragment import Fragment
+from onnx_subgraph.rewriting.kernel_layouts import Layouts
 from onnx_subgraph.rewriting.refused import Refused, Unloadable
 
+Check = Callable[[Fragment], None]
+"""Raises Refused where a body is not to be."""
 _IR_VERSION = 8
 """The IR version that model-local functions need."""
 _IR_VERSION_OF_OVERLOADS = 10
@@ -69,18 +73,21 @@ def call(
     fragment: Fragment,
     lookup: Lookup,
     definitions: Definitions,
-    check_loads: Callable[[Fragment], None],
+    check_loads: Check,
+    check_instead: Check | None = None,
 ) -> None:
     """Write the fused node into `fragment`, with its definition: the one of `definitions` that is equal, or a new one.
 
     check_loads: raises Refused where an operator of a body does not load; asked where the body may hold operators or types that
-    the match has not. Raises Refused where the match has no canonical spelling.
+    the match has not. check_instead: where the node is written for its kernel, which takes what the operator's file says in other
+    layouts; raises Refused where what stands for the operator in onnxruntime is not to be its body in place of the definition.
+    Raises Refused where the match has no canonical spelling.
     """
     names = provided_names(match)
     if not names:
         raise Refused("the match has no named result")
     if match.pattern.raised is not None:
-        _call_raised(match, match.pattern.raised, fragment, lookup, definitions, check_loads)
+        _call_raised(match, match.pattern.raised, fragment, lookup, definitions, check_loads, check_instead)
         return
     opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != OWN_DOMAIN}
     inner = Fragment(opset_imports, lambda _: None, fold_constants=False)
@@ -109,7 +116,8 @@ def _call_raised(
     fragment: Fragment,
     lookup: Lookup,
     definitions: Definitions,
-    check_loads: Callable[[Fragment], None],
+    check_loads: Check,
+    check_instead: Check | None,
 ) -> None:
     """Write what a formula raises to: its own lines, and the call of the canonical operator with that operator's definition."""
     names, operator = provided_names(match), raised.operator
@@ -120,26 +128,33 @@ def _call_raised(
         given = {name: emitter.operand(raised.arguments[name]) for name in operator.inputs if name in raised.arguments}
         values = {name: emitter.settled(operand, None) for name, operand in given.items() if operand is not None}
         fragment.infer()
+        layouts = Layouts.of(operator, lookup) if check_instead is not None else Layouts()
+        given_so = {name: found for name, value in values.items() if (found := layouts.taken(emitter, name, value)) is not None}
+        values |= given_so
         # A definition does not know what computes its inputs.
         opaque = {name: ir.Value(name=name, type=value.type, shape=value.shape) for name, value in values.items()}
         floats = [v.dtype for v in values.values() if v.dtype is not None and v.dtype.is_floating_point()]
         precision = max((*floats, *filter(None, [_precision(match)])), key=lambda d: d.itemsize, default=None)
         opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != OWN_DOMAIN}
-        inner = Fragment(opset_imports, lambda _: None, fold_constants=False)
         statics = {name: match.bindings.get(operator.prefix + name) for name in (*operator.attributes, *dict(operator.let))}
         results = operator.definition.assignments[-1].names
-        inside = Emitter(
-            inner,
-            {**statics, **opaque},
-            {},
-            lambda name: lookup(operator.prefix + name),
-            lambda name: name in results,
-            precision=precision,
-        )
-        inside.block(operator.definition)
-        check_body(inner.nodes)
-        inner.infer()
-        check_loads(inner)
+
+        def body(block: Block, check: Check) -> Emitter:
+            inner = Fragment(opset_imports, lambda _: None, fold_constants=False)
+            known = {**statics, **opaque}
+            inside = Emitter(inner, known, {}, lambda n: lookup(operator.prefix + n), lambda n: n in results, precision=precision)
+            inside.results.update({name: layouts.undone(inside, name, inner.stand_in(opaque[name])) for name in given_so})
+            inside.block(block)
+            check_body(inner.nodes)
+            inner.infer()
+            check(inner)
+            return inside
+
+        present = {*values, *(name for name, known in statics.items() if known is not None)}
+        inside = next(_written(body, _instead(operator, present), check_instead), None) or body(operator.definition, check_loads)
+        inner = inside.fragment
+        if next(iter(operator.inputs)) in given_so:
+            inside.results.update({n: layouts.done(inside, n, inside.value_of(n)) for n in results if n in layouts})
         made = [_narrowed(inside, inside.value_of(n), wanted.get(n) or data_type(statics.get("type"))) for n in results]
         formals = {inner.stand_in(opaque[n]) if n in opaque else ir.Value(): n for n in operator.inputs}
         attributes = _attributes(operator, lookup)
@@ -147,7 +162,7 @@ def _call_raised(
         function = _define(operator.name, words, inner, formals, made, results, attributes)
         definition = definitions.shared(function, overloads=True)
         fragment.functions.append(definition)
-        return fragment.node(
+        outputs = fragment.node(
             definition.name,
             [values.get(name) for name in operator.inputs],
             attributes,
@@ -155,10 +170,28 @@ def _call_raised(
             outputs=[True] * len(results),
             overload=definition.overload,
         )
+        if next(iter(operator.inputs)) not in given_so:
+            return outputs
+        return tuple(layouts.undone(emitter, n, v) if n in layouts else v for n, v in zip(results, outputs, strict=True))
 
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in names, own=own)
     emitter.block(Block((*raised.before, raised.call, *raised.after)))
     fragment.provides.update((n, emitter.value_of(n)) for n in names)
+
+
+def _instead(operator: CanonicalOperator, present: Collection[str]) -> list[Block]:
+    """What stands for an operator where onnxruntime runs, of what can take these inputs and attributes."""
+    lowerings = (one for target in WRITTEN for one in operator.lowerings.get(target, ()))
+    return [one.block for one in lowerings if one.without.isdisjoint(present)]
+
+
+def _written(body: Callable[[Block, Check], Emitter], blocks: Iterable[Block], check: Check | None) -> Iterator[Emitter]:
+    """Those blocks that can be a body, written; none where there is no check."""
+    if check is None:
+        return
+    for block in blocks:
+        with suppress(Refused):
+            yield body(block, check)
 
 
 def _attributes(operator: CanonicalOperator, lookup: Lookup) -> list[ir.Attr]:

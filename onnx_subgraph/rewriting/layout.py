@@ -96,6 +96,12 @@ def rearrange(emitter: Emitter, term: Rearrange) -> ir.Value:
     return value
 
 
+def unmoved(emitter: Emitter, term: Rearrange) -> ir.Value | None:
+    """The value of `rearrange(source, recipe)` where something has it already, at most in another shape; else None."""
+    way = _shorter(emitter, term, emitter.value(term.source))
+    return _write(emitter, way) if way is not None and _in_order(way) else None
+
+
 def _shorter(emitter: Emitter, term: Rearrange, source: ir.Value) -> Rearrangement | None:
     """The cheapest way to the result from something that `source` was rearranged from; None where that is `source`."""
     if term.word != "rearrange" or emitter.shape(source) is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import onnx_ir as ir
 
@@ -22,7 +23,7 @@ from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.regions.selector import Builder
 from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
-from onnx_subgraph.rewriting.checks import check_costs, check_kernels, check_loads, check_result, inlined
+from onnx_subgraph.rewriting.checks import check_costs, check_instead, check_kernels, check_loads, check_result, inlined
 from onnx_subgraph.rewriting.copying import copies
 from onnx_subgraph.rewriting.costs import NOISE, Costs, head
 from onnx_subgraph.rewriting.emit import Emitter
@@ -85,7 +86,9 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
         planned: list[Plan] = []
         for block in blocks:
             try:
-                planned.append(_plan(match, block, site, is_fallback=is_fallback))
+                planned.append(
+                    _plan(match, block, site, is_fallback=is_fallback, has_kernel=target == "native" and block is None)
+                )
             except Refused as refused:
                 refusals.append(_without_hope(refused, match, site.loadability) if is_fallback else refused)
                 if block is not None and block.lowering:
@@ -220,7 +223,7 @@ def _has_kernel(match: Match) -> bool:
     return {match.roots[name].dtype for name in function.provided_names(match)} <= types
 
 
-def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -> Plan:
+def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, has_kernel: bool) -> Plan:
     graph = graph_of(match.graph)
     names = function.provided_names(match) if block is None else [n for n in block.names if n in match.roots]
     before = Liveness.of(site.outline, graph, match.nodes)
@@ -234,7 +237,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
         raise Refused("nothing needs its result", change="leave it out, for it is computed for nothing")
     redirects(before, dict.fromkeys(match.roots[n] for n in names), _staying(match), match.nodes)
 
-    fragment = _fragment(match, block, needed, site)
+    fragment = _fragment(match, block, needed, site, has_kernel=has_kernel)
     if site.outline.root(graph) is not site.outline.model.graph:
         function.check_body(fragment.nodes)
     _check_reads(match, fragment)
@@ -260,7 +263,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool) -
     return Plan(match, graph, fragment, replaced, removed, tuple(redirected), first, moved, lowering)
 
 
-def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site) -> Fragment:
+def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site, *, has_kernel: bool) -> Fragment:
     root = site.outline.root(graph_of(match.graph))
     versions = dict(site.outline.model.opset_imports if root is site.outline.model.graph else root.opset_imports)
     fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **versions}, site.constants.tensor)
@@ -270,7 +273,9 @@ def _fragment(match: Match, block: Block | None, needed: Collection[str], site: 
         return fragment
     if block is None:
         definitions = site.outline.definitions
-        function.call(match, fragment, lookup, definitions, lambda body: check_loads(body, site.loadability))
+        loads = partial(check_loads, loadability=site.loadability)
+        instead = partial(check_instead, match, costs=site.costs, loadability=site.loadability) if has_kernel else None
+        function.call(match, fragment, lookup, definitions, loads, instead)
         return fragment
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed)
     emitter.block(block)

@@ -55,6 +55,77 @@ def test_a_layer_becomes_one_node_that_runs_with_and_without_the_library(library
         np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
 
 
+def test_what_is_no_faster_here_runs_by_its_definition(
+    library: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below AVX2 the library leaves products to onnxruntime, as it is told to run all of them by `ONNX_SUBGRAPH_KERNELS`."""
+    monkeypatch.setenv(kernels.library.ISA, "baseline")
+    model, fused = tmp_path / "layer.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(LAYER), model)
+    strengths = []
+    for which in ("", "all"):
+        monkeypatch.setenv("ONNX_SUBGRAPH_KERNELS", which)
+        ran = run("fuse", str(model), "--target", "native", "-o", str(fused), "--json")
+        assert [node.op_type for node in onnx.load(fused).graph.node] == ["Linear"]
+        strengths.append(ran.json["verification"]["strength"])
+        options = onnxruntime.SessionOptions()
+        options.register_custom_ops_library(str(library))
+        options.optimized_model_filepath = str(tmp_path / "runs.onnx")
+        onnxruntime.InferenceSession(fused, options)
+        assert ("Linear" in {node.op_type for node in onnx.load(tmp_path / "runs.onnx").graph.node}) == (which == "all")
+    assert strengths == ["body", "kernel"]
+
+
+TOKENS = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N, 5, 8] q, float[N, 7, 8] k, float[N, 7, 8] v, float[8] s, float[8] b) => (float[N, 5, 8] y)
+<int64[4] apart = {0, 0, 2, 4}, int64[3] joined = {0, 0, 8}, float scale = {0.5}> {
+    q4 = Reshape(q, apart) k4 = Reshape(k, apart) v4 = Reshape(v, apart)
+    qh = Transpose <perm = [0, 2, 1, 3]> (q4) kh = Transpose <perm = [0, 2, 3, 1]> (k4) vh = Transpose <perm = [0, 2, 1, 3]> (v4)
+    m = MatMul(qh, kh) c = Mul(m, scale) p = Softmax(c) o = MatMul(p, vh)
+    t = Transpose <perm = [0, 2, 1, 3]> (o) a = Reshape(t, joined)
+    y = LayerNormalization <axis = -1, epsilon = 1e-5> (a, s, b)
+}"""
+
+
+def test_attention_takes_heads_as_they_lie(library: Path, tmp_path: Path, run: Run) -> None:
+    """Neither a Transpose nor a Reshape is left around it, and it computes the same by its definition."""
+    model, fused = tmp_path / "tokens.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(TOKENS), model)
+    assert run("fuse", str(model), "--target", "native", "-o", str(fused)).code == 0
+    assert [node.op_type for node in onnx.load(fused).graph.node] == ["Attention", "LayerNorm"]
+    feeds = {"q": drawn(2, 5, 8), "k": drawn(2, 7, 8), "v": drawn(2, 7, 8), "s": drawn(8), "b": drawn(8)}
+    (truth,) = outputs(model, None, feeds)
+    for found in (outputs(fused, library, feeds)[0], outputs(fused, None, feeds)[0]):
+        np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
+
+
+def test_without_the_library_it_runs_by_the_kernels_of_onnxruntime(library: Path, tmp_path: Path, run: Run) -> None:
+    """What the model carries for a node is what onnxruntime has for it; for the target function it is the definition."""
+    model, fused = tmp_path / "tokens.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(TOKENS), model)
+    held = {}
+    for target in ("native", "function"):
+        assert run("fuse", str(model), "--target", target, "-o", str(fused)).code == 0
+        held[target] = {f.name: {node.op_type for node in f.node} for f in onnx.load(fused).functions}
+    assert "MultiHeadAttention" in held["native"]["Attention"] and "Softmax" in held["function"]["Attention"]
+    assert held["native"]["LayerNorm"] == {"LayerNormalization"} and "LayerNorm" not in held["function"]
+
+
+def test_heads_that_come_apart_stay_apart(library: Path, tmp_path: Path, run: Run) -> None:
+    """What comes by heads is taken by heads: only a layout that is there is handed over."""
+    text = TOKENS.replace("float[N, 5, 8] q,", "float[N, 2, 5, 4] qh,").replace("q4 = Reshape(q, apart)", "")
+    text = text.replace("qh = Transpose <perm = [0, 2, 1, 3]> (q4)", "")
+    model, fused = tmp_path / "tokens.onnx", tmp_path / "fused.onnx"
+    onnx.save(onnx.parser.parse_model(text), model)
+    assert run("fuse", str(model), "--target", "native", "-o", str(fused)).code == 0
+    (node,) = [node for node in onnx.load(fused).graph.node if node.op_type == "Attention"]
+    assert list(node.input)[:3] == ["qh", "k", "v"]
+    feeds = {"qh": drawn(2, 2, 5, 4), "k": drawn(2, 7, 8), "v": drawn(2, 7, 8), "s": drawn(8), "b": drawn(8)}
+    (truth,) = outputs(model, None, feeds)
+    for found in (outputs(fused, library, feeds)[0], outputs(fused, None, feeds)[0]):
+        np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["bert_torchscript", "llama_dynamo", "mobilenet_v3_torchscript"])
 def test_networks_run_both_ways(name: str, library: Path, tmp_path: Path, run: Run) -> None:
     ran = run("fuse", str(SAMPLES / f"{name}.onnx"), "--target", "native", "-o", str(tmp_path / "fused.onnx"), "--json")

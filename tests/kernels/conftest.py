@@ -44,7 +44,7 @@ def session(model: str | onnx.ModelProto, library: Path, isa: str = "amx", threa
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
-    with mock.patch.dict(os.environ, {"ONNX_SUBGRAPH_ISA": isa}):
+    with mock.patch.dict(os.environ, {"ONNX_SUBGRAPH_ISA": isa, "ONNX_SUBGRAPH_KERNELS": "all"}):
         options.register_custom_ops_library(str(library))
     return onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
 

@@ -100,12 +100,21 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 
 def test_the_command_says_what_is_there(library: Path, isa: str, tmp_path: Path) -> None:
-    done = command("--json", "--copy", str(tmp_path), ONNX_SUBGRAPH_ISA=isa)
+    done = command("--json", "--copy", str(tmp_path), ONNX_SUBGRAPH_ISA=isa, ONNX_SUBGRAPH_KERNELS="all")
     said = json.loads(done.stdout)
     assert done.returncode == 0
     assert (said["path"], said["isa"]) == (str(library), isa)
     assert "Linear" in said["operators"] and set(said["isas"]) <= set(ISAS)
     assert Path(said["copied"]).read_bytes() == library.read_bytes()
+
+
+def test_an_instruction_set_has_the_operators_that_are_faster_with_it(library: Path, isa: str) -> None:
+    faster, every = (
+        set(json.loads(command("--json", ONNX_SUBGRAPH_ISA=isa, ONNX_SUBGRAPH_KERNELS=which).stdout)["operators"])
+        for which in ("", "all")
+    )
+    slow = {"Linear", "Attention", "Softmax", "FastGelu", "Swish"}
+    assert {"LayerNorm", "Rotary", *slow} <= every and every - faster == (slow if isa == "baseline" else set())
 
 
 def test_the_command_says_what_is_wrong(library: Path, tmp_path: Path) -> None:

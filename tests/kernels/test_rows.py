@@ -55,6 +55,18 @@ def test_a_normalization_is_its_definition(library: Path, isa: str, name: str) -
     holds()
 
 
+@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (7,), (1, 7), (6, 1), (6, 7), (3, 1, 1), (3, 1, 7), (3, 6, 1), (3, 6, 7), (2, 1, 6, 7)]
+)
+def test_a_shift_is_added_wherever_it_broadcasts(library: Path, isa: str, shape: tuple[int, ...], axes: int) -> None:
+    arrays = {"x": drawn(0, 2, 3, 6, 7), "shift": drawn(1, *shape, high=5.0)}
+    written = ", ".join(f"-{axis}" for axis in range(axes, 0, -1))
+    (result,) = opened(node(f'LayerNorm <axes = [{written}], epsilon = 0.001> (x, "", shift)', arrays), library, isa)(arrays)
+    expected = normalized(arrays["x"].astype(np.float64), axes, 0.001, True) + arrays["shift"]
+    np.testing.assert_allclose(result, expected, rtol=0, atol=2e-5)
+
+
 def test_softmax_is_its_definition(library: Path, isa: str) -> None:
     run = {}
 
@@ -173,8 +185,8 @@ SHAPES: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     ),
     "a wide shift": (
         "LayerNorm <epsilon = 0.1> (x, scale, shift)",
-        {"x": (2, 3), "scale": (3,), "shift": (2, 3)},
-        "LayerNorm: shift is [2, 3], and must be [3]",
+        {"x": (2, 3), "scale": (3,), "shift": (4, 2, 3)},
+        "LayerNorm: shift is [4, 2, 3], and must broadcast to [2, 3]",
     ),
     "another other": (
         "AddLayerNorm <epsilon = 0.1> (x, other)",

@@ -290,3 +290,58 @@ def test_patterns_without_an_operator_share_a_file(tmp_path: Path) -> None:
         (tmp_path / "alike.yaml").write_text(ALIKE.replace(wrong, instead), encoding="utf-8")
         with pytest.raises(PatternError, match=says):
             load_patterns([tmp_path], built_in=False)
+
+
+KERNEL = (
+    SWISH
+    + """\
+native: float32
+layouts:
+  x: "b h s d -> b s (h d)"
+  y: "b h s d -> b s (h d)"
+"""
+)
+
+
+def test_a_formula_is_for_the_targets_that_it_names() -> None:
+    known = {"Swish": operator(KERNEL)}
+
+    def targets(more: str) -> tuple[str, ...]:
+        return parse_pattern(FORMULA + more, "patterns/group/wide_swish.yaml", known).targets
+
+    assert targets("") == ("onnxruntime", "native", "function")
+    assert targets("targets: native") == ("native", "function")
+    assert targets("targets: [onnxruntime, standard]") == ("onnxruntime", "function")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("targets: functions", "`functions` is not a target"),
+        ("targets: function", "`function` is not a target"),
+    ],
+)
+def test_a_target_that_a_formula_can_t_be_for(text: str, message: str) -> None:
+    with pytest.raises(PatternError, match=message):
+        formula(FORMULA + text)
+
+
+def test_targets_stand_beside_what_a_formula_raises() -> None:
+    text = "id: relu\nsummary: s\nmatch: y = Relu(x)\ntargets: native\nexample: {x: 'float32[2]'}"
+    with pytest.raises(PatternError, match="`targets` stands beside `raises`"):
+        parse_pattern(text, "patterns/group/relu.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("native: float32\n", "", "`layouts` is a mapping, for what has a kernel"),
+        ("  x:", "  z:", "`z` is no input or result"),
+        ("b s (h d)", "b s (h e)", "the axis `d` is lost on the right"),
+    ],
+)
+def test_layouts_are_recipes_for_inputs_and_results_of_a_kernel(old: str, new: str, message: str) -> None:
+    head, tail = KERNEL[: KERNEL.index("native:")], KERNEL[KERNEL.index("native:") :]
+    assert operator(KERNEL).layouts == dict.fromkeys("xy", "b h s d -> b s (h d)")
+    with pytest.raises(PatternError, match=message):
+        operator(head + tail.replace(old, new, 1))

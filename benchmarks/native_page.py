@@ -1,0 +1,128 @@
+"""The page of `native.py`."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roofline import Spent
+from taking_turns import Ratio
+
+from kernels import copying, peaks
+
+LEAST_SHARE = 0.005
+"""Of a model's time, below which an operator is not told."""
+PREFACE = """\
+# Models with our kernels
+
+Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} ({machine}). Each number is a model's time over
+the original's: of lower quartiles, with the least and most in five parts of the run; both run in turn in one process, in
+onnxruntime with all its optimisations. *onnxruntime* is `fuse`, *by definition* `fuse --target native`, *kernels* that with the
+library. *OpenVINO* reads the original, held to float32 or as it comes. One thread is processor time, more are time by the clock.
+
+For an instruction set that is not the best of this processor, the newer ones are hidden from the whole process
+(`older_processor.c`), so that onnxruntime and our library both choose what they have for it. Other work ran on the machine.
+"""
+ERRORS = """
+## Errors
+
+The largest distance of an output from float64, by the largest number of that output, on one thread with {isa}, and
+how many times the original's that is.
+"""
+ROOFLINE = """
+## Where the time goes
+
+Native models with the library, one thread, {isa}: onnxruntime's profile, of every node the quickest third of its runs. A product
+is given beside what products and sums reach in registers ({peak:.0f} GFLOP/s), another operator beside what copying 3 MB reaches
+({copied:.0f} GB/s, read and written); bytes are those of its operands and results, each once.
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The best instruction set that a process sees, and the threads of its sessions."""
+
+    isa: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model. milliseconds: of the original. ratios, errors: by column. operators: how many of ours."""
+
+    name: str
+    milliseconds: float
+    ratios: Mapping[str, Ratio]
+    operators: Mapping[str, int]
+    errors: Mapping[str, float]
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Row:
+        """A row from JSON."""
+        return cls(**{**data, "ratios": {name: Ratio(**one) for name, one in data["ratios"].items()}})
+
+
+def page(rows: Mapping[Setting, Sequence[Row]], by_operator: Mapping[str, Sequence[Spent]], version: str) -> str:
+    """The whole page."""
+    first = next(iter(rows))
+    lines = [PREFACE.format(version=version, machine=platform.machine())]
+    for setting, each in rows.items():
+        lines += [f"## {setting.isa}, {setting.threads} thread{'s' * (setting.threads > 1)}\n", *_times(each), ""]
+    lines += ["## Kernels\n", "| model | operators of ours |", "|---|---|"]
+    for row in rows[first]:
+        used = ", ".join(f"{op.removeprefix('onnx_subgraph.')} {n}" for op, n in row.operators.items())
+        lines.append(f"| {row.name} | {used} |")
+    lines += [ERRORS.format(isa=first.isa), *_errors(rows[first]), *_by_operator(by_operator, first.isa)]
+    return "\n".join(lines) + "\n"
+
+
+def _times(rows: Sequence[Row]) -> list[str]:
+    names = list(dict.fromkeys(name for row in rows for name in row.ratios))
+    lines = [f"| model | ms | {' | '.join(names)} |", f"|---|---:|{'---|' * len(names)}"]
+    for row in rows:
+        cells = [_cell(row.ratios.get(name)) for name in names]
+        lines.append(f"| {row.name} | {row.milliseconds:.1f} | {' | '.join(cells)} |")
+    means = [_mean([row.ratios[name].ratio for row in rows if name in row.ratios]) for name in names]
+    lines.append(f"| **geometric mean** | | {' | '.join(f'**{mean:.3f}**' for mean in means)} |")
+    return lines
+
+
+def _cell(one: Ratio | None) -> str:
+    return "" if one is None else f"{one.ratio:.3f} ({one.least:.2f}–{one.most:.2f})"
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def _errors(rows: Sequence[Row]) -> list[str]:
+    told = [row for row in rows if row.errors]
+    names = list(dict.fromkeys(name for row in told for name in row.errors if name != "original"))
+    lines = [f"| model | original | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
+    for row in told:
+        own = row.errors["original"]
+        cells = [f"{row.errors[name]:.1e}, {row.errors[name] / own:.2f} times" if name in row.errors else "" for name in names]
+        lines.append(f"| {row.name} | {own:.1e} | {' | '.join(cells)} |")
+    return lines
+
+
+def _by_operator(models: Mapping[str, Sequence[Spent]], isa: str) -> list[str]:
+    if not models:
+        return []
+    peak, copied = peaks([isa])[isa], copying(3e6)
+    lines = [ROOFLINE.format(isa=isa, peak=peak * 1e-9, copied=copied * 1e-9)]
+    for name, rows in models.items():
+        total = sum(row.milliseconds for row in rows)
+        lines += [f"### {name}\n", "| operator | nodes | ms | share | reaches | of the peak |", "|---|---:|---:|---:|---:|---:|"]
+        for row in (one for one in rows if one.milliseconds >= LEAST_SHARE * total):
+            rate, top = (row.operations, peak) if row.operations else (row.nbytes, copied)
+            unit, seconds = "GFLOP/s" if row.operations else "GB/s", row.milliseconds * 1e-3
+            reached = f"{rate / seconds * 1e-9:.0f} {unit} | {rate / seconds / top:.0%}"
+            lines.append(
+                f"| {row.operator} | {row.nodes} | {row.milliseconds:.2f} | {row.milliseconds / total:.1%} | {reached} |"
+            )
+        lines.append("")
+    return lines

@@ -1,0 +1,41 @@
+"""The targets of a pattern: of its replacements or of the operator that it raises to, and what `targets` leaves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from onnx_subgraph.errors import PatternError
+from onnx_subgraph.language import spelling
+from onnx_subgraph.language.pattern import TARGETS, WRITTEN
+from onnx_subgraph.language.source import Fields, Items, Scalar, read_text_of
+from onnx_subgraph.operators.names import OWN_DOMAIN
+
+
+def read_targets(fields: Fields, operators: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    """The targets that the file has, in the order of `TARGETS`, read without its blocks.
+
+    operators: the canonical ones, with the targets of each.
+    """
+    data = fields.get("replace")
+    written = {key.text for key, _ in data.entries} if isinstance(data, Fields) else set()
+    if fields.get("bodies") is not None:
+        return WRITTEN
+    raised = fields.get("raises")
+    if isinstance(raised, Scalar):
+        written.update(*(lowered for name, lowered in operators.items() if f"{OWN_DOMAIN}.{name}(" in raised.text))
+    wanted = wanted_targets(fields)
+    return tuple(t for t in TARGETS if (t in written and t in wanted) or t == "function")
+
+
+def wanted_targets(fields: Fields) -> tuple[str, ...]:
+    """The targets that `targets` leaves, of those that the operator of a formula has. Raises PatternError, with the place."""
+    data = fields.get("targets")
+    if data is None:
+        return TARGETS
+    found = [read_text_of(item, "targets") for item in (data.items if isinstance(data, Items) else (data,))]
+    if fields.get("raises") is None:
+        raise PatternError("`targets` stands beside `raises`", span=data.span, hint="leave it out: `replace` names its targets")
+    for word in found:
+        if word.text not in TARGETS[:-1]:
+            raise PatternError(f"`{word.text}` is not a target", span=word.span, hint=spelling.hint(word.text, TARGETS[:-1]))
+    return tuple(word.text for word in found)

@@ -1,0 +1,72 @@
+"""The layouts in which a kernel of our library takes its operands, beside the one that its operator is defined in.
+
+Where an operand has such a layout already, before a Transpose brings it into the defined one, the kernel is given it as it is.
+The definition that the model carries then begins with that Transpose, and ends with the one that turns the results back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from onnx_subgraph.language.operator import CanonicalOperator
+from onnx_subgraph.language.recipe import recipe_axes
+from onnx_subgraph.language.term import Literal, Rearrange, Term, Variable
+from onnx_subgraph.rewriting import layout
+from onnx_subgraph.rewriting.attribute import Lookup, plain
+from onnx_subgraph.rewriting.emit import Emitter
+from onnx_subgraph.rewriting.refused import Refused
+
+_SOURCE = "what is rearranged"
+"""No name of the language."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """The recipes of an operator's operands and results, and the sizes of the axes that its attributes say."""
+
+    recipes: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, operator: CanonicalOperator, lookup: Lookup) -> Layouts:
+        """Those of an operator whose attributes `lookup` knows, all or none."""
+        known = {*operator.attributes, *dict(operator.let)}
+        named = {axis for recipe in operator.layouts.values() for axis in recipe_axes(recipe)} & known
+        sizes = {axis: _size(operator.prefix + axis, lookup) for axis in named}
+        found = {axis: size for axis, size in sizes.items() if size is not None}
+        return cls(operator.layouts, found) if len(found) == len(named) else cls()
+
+    def __contains__(self, name: str) -> bool:
+        """Whether this operand or result has another layout."""
+        return name in self.recipes
+
+    def taken(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value | None:
+        """An operand as the kernel takes it as well, where that is there before anything moves it; else None."""
+        return layout.unmoved(emitter, self._term(emitter, value, self.recipes[name])) if name in self.recipes else None
+
+    def done(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value:
+        """A value in the kernel's other layout."""
+        return layout.rearrange(emitter, self._term(emitter, value, self.recipes[name]))
+
+    def undone(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value:
+        """A value of the kernel's other layout in the one that the operator is defined in."""
+        left, right = self.recipes[name].split("->")
+        return layout.rearrange(emitter, self._term(emitter, value, f"{right.strip()} -> {left.strip()}"))
+
+    def _term(self, emitter: Emitter, value: ir.Value, recipe: str) -> Rearrange:
+        emitter.results[_SOURCE] = value
+        axes = recipe_axes(recipe)
+        sizes: tuple[tuple[str, Term], ...] = tuple((axis, Literal(size)) for axis, size in self.sizes.items() if axis in axes)
+        return Rearrange("rearrange", Variable(_SOURCE), recipe, sizes)
+
+
+def _size(name: str, lookup: Lookup) -> int | None:
+    try:
+        known = lookup(name)
+    except Refused:  # a size that the model leaves open
+        return None
+    size = plain(known) if known is not None else None
+    return size if isinstance(size, int) else None
