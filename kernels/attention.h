@@ -148,7 +148,7 @@ INLINE float exponential_of_one(float x) {
 }
 
 /* Makes weights of the scores of one row, relative to `base`, and gives their sums by lanes. */
-INLINE V weights(int64_t count, float base, float *scores) {
+INLINE V weigh(int64_t count, float base, float *scores) {
     V total = all(0.0f);
     for (int64_t i = 0; i < count; i += WIDTH) {
         const V weight = exponential(load(scores + i) - all(base));
@@ -164,7 +164,7 @@ INLINE float weigh_row(const Block *b, int64_t row, int64_t count, float most, f
     const float base = after == -INFINITY ? 0.0f : after; /* nothing but masked keys yet: all weights are 0, and none NaN */
     const float factor = before == -INFINITY ? 0.0f : exponential_of_one(before - base);
     b->largest[row] = after;
-    b->totals[row] = b->totals[row] * factor + sum_of(weights(count, base, scores));
+    b->totals[row] = b->totals[row] * factor + sum_of(weigh(count, base, scores));
     return factor;
 }
 
@@ -220,7 +220,7 @@ static void attend_all(const Block *b, int64_t row, int rows) {
     score(b, b->row + row, rows, a->keys, scores);
     float most[TILE_ROWS], totals[TILE_ROWS];
     for (int i = 0; i < rows; i++) most[i] = mask_row(b, b->row + row + i, 0, a->keys, scores + i * STRIDE);
-    for (int i = 0; i < rows; i++) totals[i] = sum_of(weights(a->keys, most[i] == -INFINITY ? 0.0f : most[i], scores + i * STRIDE));
+    for (int i = 0; i < rows; i++) totals[i] = sum_of(weigh(a->keys, most[i] == -INFINITY ? 0.0f : most[i], scores + i * STRIDE));
     for (int64_t start = 0; start < b->width; start += PANEL) {
         const float *panel = b->values + start * b->most_keys;
         tile(rows, scores, panel, a->keys, panel, sums, PANEL);

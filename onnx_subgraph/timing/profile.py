@@ -26,10 +26,10 @@ from onnx_subgraph.regions.marks import paths
 from onnx_subgraph.timing.runtimes import Setting, open_runner
 from onnx_subgraph.verification.sessions import Failure
 
-RUNS = 3
-"""The fewest runs that are profiled."""
+RUNS = range(3, 101)
+"""How many runs are profiled: the fewest, and those of a small model."""
 SECONDS = 2.0
-"""How long runs are profiled where they are short."""
+"""How long runs are profiled where more than the fewest fit."""
 _RAN = "_kernel_time"
 """What onnxruntime appends to a node's name where it notes down how long it ran."""
 _WITH_BODIES = frozenset({"If", "Loop", "Scan"})
@@ -82,10 +82,11 @@ def profiled(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, An
         if isinstance(runner, Failure):
             return None
         assert runner.session is not None
-        begun, runs = time.perf_counter(), 0
-        while runs < RUNS or time.perf_counter() - begun < SECONDS:
+        begun = time.perf_counter()
+        for number in range(RUNS.stop):
+            if number >= RUNS.start and time.perf_counter() - begun > SECONDS:
+                break
             runner.run(feeds)
-            runs += 1
         try:
             events = json.loads(Path(runner.session.handle.end_profiling()).read_text(encoding="utf-8", errors="replace"))
         except (OSError, ValueError):

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph import InferenceSession, SessionSettings, kernels
-from onnx_subgraph.errors import KernelError
+from onnx_subgraph.kernels.compilers import compilers
 from tests.cli.conftest import Run
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_models"
@@ -23,10 +23,9 @@ g (float[N, 3, 8] x, float[N, 3, 6] r) => (float[N, 3, 6] y)
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    try:
-        return kernels.path()
-    except KernelError as why:
-        pytest.skip(f"no library of kernels: {why}")
+    if next(compilers(), None) is None:
+        pytest.skip("there is no C compiler here")
+    return kernels.path()
 
 
 def drawn(*shape: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph import kernels
-from onnx_subgraph.errors import KernelError
+from onnx_subgraph.kernels.compilers import compilers
 
 ISAS = ("baseline", "avx2", "avx512", "amx")
 """The instruction sets that the library has on some processor."""
@@ -23,11 +23,10 @@ Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
 
 @pytest.fixture(scope="session")
 def library() -> Path:
-    """The library of kernels, built now if need be."""
-    try:
-        return kernels.path()
-    except KernelError as why:
-        pytest.skip(str(why))
+    """The library of kernels, built now if need be. Only where there is no compiler at all are its tests skipped."""
+    if next(compilers(), None) is None:
+        pytest.skip("there is no C compiler here")
+    return kernels.path()
 
 
 @pytest.fixture(scope="session", params=ISAS)
