@@ -39,6 +39,7 @@ class Coverage:
         self._lowered: Counter[str] = Counter()  # by the file of a lowering
         self._not_lowered: dict[str, _Left] = {}  # the file of a lowering → why another one was taken
         self._mixed = False
+        self._refused: dict[tuple[str, str], str] = {}  # the target, and why a model should fuse → what is missing here
 
     def replaced(self, target: str, used: Iterable[tuple[int, int]], rewrites: Iterable[Rewrite], *, mixed: bool = False) -> None:
         """A model was replaced, and is equal. used: the alternatives that it has, by their point and number."""
@@ -52,6 +53,22 @@ class Coverage:
         self._not_lowered |= {skip.lowering: _Left.of([skip]) for skip in skips if skip.lowering}
         if not replaced:
             self._left[target][_Left.of(skips)] += 1
+
+    def refused(self, why: str, skips: Mapping[str, Sequence[Skip]]) -> str | None:
+        """Why a model that must fuse is replaced for no target that the pattern is written for.
+
+        None where it is for one of them, or would be with a kernel that is missing here. why: what the model is. skips: target →
+        what kept it from being replaced.
+        """
+        written = tuple(self.pattern.replace) or self.pattern.targets
+        if not all(target in skips for target in written):
+            return None
+        left = {target: _Left.of(skips[target]) for target in written}
+        missing = next(((target, one.reason) for target, one in left.items() if one.unloadable), None)
+        if missing is None:
+            return "; ".join(f"{target}: {one.reason}" for target, one in left.items())
+        self._refused[missing[0], why] = missing[1]
+        return None
 
     def failures(self, notes: Mapping[str, int]) -> Iterator[str]:
         """What was not proved, and why. notes: the models that could not be tried, and how many of each."""
@@ -80,7 +97,8 @@ class Coverage:
             return {}
         excused = {t: next(iter(self._left[t]), _NOTHING_RUNS).reason for t in self._missing() if self._is_excused(t)}
         lowerings = {f"{t}, as in {file}": left.reason for t, file, left in self._missing_lowerings() if left.unloadable}
-        return excused | lowerings
+        models = {f"{t}, the model to fuse ({why})": reason for (t, why), reason in self._refused.items() if t not in excused}
+        return excused | lowerings | models
 
     def _missing(self) -> Iterator[str]:
         return (target for target, count in self.targets.items() if not count)

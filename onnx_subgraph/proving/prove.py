@@ -1,14 +1,15 @@
 """prove(): holds a pattern against the models that it generates.
 
 Every instance must fuse whole and once, for each target that can be loaded, and the fused model must be as near to the float64
-truth as the unfused one; every mutant must be left alone or still be right; every `keeps` must stay and every `fuses` must go.
-Every alternative of the formula and every target must have been proved at least once. A pattern of regions has its `fuses`.
+truth as the unfused one; every mutant must be left alone or still be right; every `keeps` must stay, and every `fuses` must go
+for one of the targets in its file. Every alternative of the formula and every target must have been proved at least once. A
+pattern of regions has its `fuses`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -216,6 +217,7 @@ class _Proof:
         self.count()
         proto = onnx.parser.parse_model(case.model)
         exact: Exact | None = None
+        refused: dict[str, Sequence[Skip]] = {}
         inferred = _inferred(proto)
         for target in self.pattern.targets:
             fused = self.fuse(inferred, target, case.why)
@@ -227,6 +229,7 @@ class _Proof:
                 return
             if not fused.rewrites:
                 self.coverage.left(target, fused.skips, replaced=False)
+                refused[target] = fused.skips
                 continue
             try:
                 feeds = draw_feeds(ir.from_proto(proto), {}, 0) if exact is None else exact.feeds
@@ -236,6 +239,9 @@ class _Proof:
                 continue
             if self.agrees(f"{_at(case.span)}a model to fuse differs", exact, fused.model, f"{case.why}, {target}"):
                 self.coverage.replaced(target, (c for m in fused.matches for c in m.chosen.items()), fused.rewrites)
+        reason = self.coverage.refused(case.why, refused)
+        if reason is not None:
+            self.failures.append(f"{_at(case.span)}a model to fuse is not replaced: {case.why}; {reason}")
 
     def fuse(self, inferred: ir.Model, target: str, place: str) -> _Fused | None:
         """What this pattern alone does to a copy of the model for this target; None, and a failure, where the attempt raises."""

@@ -124,3 +124,30 @@ def test_a_float64_is_not_proved_by_a_float32_kernel() -> None:
     pattern = written("y = x * Sigmoid(x)", "y = com.microsoft.QuickGelu(x, alpha=1.0)", '{x: "float64[2, 8]"}')
     proof = prove(pattern)
     assert not [f for f in proof.failures if "differs" in f]
+
+
+MISH = """
+  - why: of opset 17
+    model: |
+      <ir_version: 8, opset_import: ["" : 17]>
+      g (float[2, 8] x) => (float[2, 8] y) { s = Softplus(x) t = Tanh(s) y = Mul(x, t) }"""
+TYPED = """
+  - why: a type of its own
+    model: |
+      <ir_version: 8, opset_import: ["" : 17]>
+      g ({type}[2, 8] x) => ({type}[2, 8] y) {{ s = Sigmoid(x) y = Mul(x, s) }}"""
+
+
+def test_a_model_to_fuse_that_is_matched_and_not_replaced_fails_and_says_why() -> None:
+    """Its instances fuse, at a later opset than the model's; the function target has a body for it, and nobody wrote that."""
+    pattern = written("y = x * Tanh(Softplus(x))", "y = Mish(x)", X, fuses=MISH)
+    (said,) = prove(pattern).failures
+    assert "a model to fuse is not replaced: of opset 17; onnxruntime: Mish needs opset 18, the model has 17" in said
+    assert "probe.yaml:" in said
+
+
+def test_a_model_to_fuse_whose_kernel_is_missing_here_is_not_proved_on_this_machine() -> None:
+    example = written("y = x * Sigmoid(x)", "y = com.microsoft.QuickGelu(x, alpha=1.0)", X, fuses=TYPED.format(type="double"))
+    proof = prove(example)
+    assert not proof.failures
+    assert "no kernel for double" in proof.unproved["onnxruntime, the model to fuse (a type of its own)"]
