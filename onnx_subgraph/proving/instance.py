@@ -73,9 +73,7 @@ class Builder:
 
     def run(self) -> Instance:
         """Build it. Raises UnbuildableError."""
-        self.order = self.spelling.random()
-        outputs = [self.named(n) for n in self.results_wanted()]
-        self.check_presence()
+        outputs = self.compute()
         if (
             self.spelling.seed != 2 or self.gives_out()
         ):  # results that others of them are made of are read outside, too, but not in every spelling
@@ -104,6 +102,13 @@ class Builder:
             output.type.CopyFrom(known.type)
             output.type.tensor_type.elem_type = types[output.name]
         return Instance(model, self.feeds, tuple(v for v in produced if v not in outputs), types, frozenset(self.used))
+
+    def compute(self) -> list[str]:
+        """Build the nodes; the values that the formula gives. Raises UnbuildableError."""
+        self.order = self.spelling.random()
+        outputs = [self.named(n) for n in self.results_wanted()]
+        self.check_presence()
+        return outputs
 
     def check_presence(self) -> None:
         """Raises UnbuildableError where a sentence excludes what is absent here, as `a is not None or d is not None` does."""

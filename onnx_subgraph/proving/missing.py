@@ -1,8 +1,6 @@
-"""What models of a pattern can't have, and why it is not found in one: what `onnx-subgraph explain` would say of it."""
+"""Why a pattern is not found in a model: what `onnx-subgraph explain` would say of it."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import onnx
 import onnx_ir as ir
@@ -11,21 +9,6 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.proving.instance import build
-from onnx_subgraph.proving.spelling import LATEST, Excludes, Spelling, UnbuildableError
-
-
-def excluded_from(pattern: Pattern) -> Excludes:
-    """Which alternatives no model of the pattern has at once."""
-
-    def excludes(chosen: Mapping[int, int]) -> bool:
-        try:
-            build(pattern, Spelling(chosen, opset=LATEST))
-        except UnbuildableError:
-            return True
-        return False
-
-    return excludes
 
 
 def why_not_found(pattern: Pattern, proto: onnx.ModelProto) -> str:

@@ -26,11 +26,12 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, difference
 from onnx_subgraph.proving.coverage import Coverage
+from onnx_subgraph.proving.covering import Covering, spellings_of_each, spellings_of_pairs
 from onnx_subgraph.proving.given import given
 from onnx_subgraph.proving.instance import Instance, build
-from onnx_subgraph.proving.missing import excluded_from, why_not_found
+from onnx_subgraph.proving.missing import why_not_found
 from onnx_subgraph.proving.mutants import Mutant, mutants
-from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError, base_spellings, spellings
+from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError
 from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
@@ -106,17 +107,24 @@ class _Proof:
 
     def instances(self) -> None:
         """Try every instance that the formula has, and the mutants of the plain ones."""
-        for spelling in spellings(self.pattern, excluded_from(self.pattern)):
-            for target, opset in self.instance(spelling, self.pattern.targets).items():
-                if opset > spelling.opset:  # the replacement needs a later opset than this one
-                    self.instance(replace(spelling, opset=opset), (target,))
+        models = Covering(self.pattern)
+        since = max([self.spelling(spelling) for spelling in spellings_of_each(models)], default=0)
+        for spelling in spellings_of_pairs(models, since):
+            self.spelling(spelling)
         tried: set[str] = set()
-        for spelling in base_spellings(self.pattern, excluded_from(self.pattern)):
+        for spelling in map(Spelling, models.each):
             instance = self.build(spelling)
             new = [m for m in (mutants(instance) if instance is not None else ()) if m.kind not in tried]
             for mutant in new:
                 self.mutant(mutant)
             tried.update(m.kind for m in new)
+
+    def spelling(self, spelling: Spelling) -> int:
+        """Try one spelling, for a target whose replacement needs a later opset at that one; the latest that was needed, or 0."""
+        later = {t: o for t, o in self.instance(spelling, self.pattern.targets).items() if o > spelling.opset}
+        for target, opset in later.items():
+            self.instance(replace(spelling, opset=opset), (target,))
+        return max(later.values(), default=0)
 
     def count(self) -> None:
         """One more model is tried."""

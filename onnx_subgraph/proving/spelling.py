@@ -7,9 +7,8 @@ alternatives that can occur together, each storage, each opset in which the oper
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import combinations, cycle, product
 
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Pattern
@@ -80,42 +79,6 @@ class Spelling:
         return ", ".join(text for text, so in said.items() if so)
 
 
-Excludes = Callable[[Mapping[int, int]], bool]
-"""Whether these alternatives can't all be in one model."""
-
-
-def nothing(chosen: Mapping[int, int]) -> bool:
-    """`Excludes`, where nothing is known of the models."""
-    return False
-
-
-def spellings(pattern: Pattern, excludes: Excludes = nothing) -> Iterator[Spelling]:
-    """Spellings of the pattern's formula, plain ones first; last those for alternatives that did not occur together before."""
-    opsets, storages, dtypes = cycle(OPSETS), cycle(STORAGES), cycle(("float32", "float32", "float16", "float64"))
-    apart = covering(pattern, together=1, excludes=excludes)
-    for number, chosen in enumerate(apart):
-        for seed in range(3) if number == 0 else (number % 3,):
-            yield Spelling(chosen, seed, next(opsets), next(dtypes), next(storages), symbolic=seed == 1)
-        yield Spelling(chosen, 3, symbolic=True)
-        if pattern.mixed_precision:
-            yield Spelling(chosen, mixed=True)
-        if number == 0:
-            yield Spelling(chosen, dtype="float64")
-            yield Spelling(chosen, axes_more=1, symbolic=True)
-            yield Spelling(chosen, seed=1, axes_more=-1)
-            yield Spelling(chosen, other_axis=True)
-            if pattern.mixed_precision:
-                yield Spelling(chosen, mixed=True, returned=False)
-    for number, chosen in enumerate(covering(pattern, together=2, made=apart, excludes=excludes)):
-        yield Spelling(chosen, number % 3, next(opsets), storage=next(storages), symbolic=number % 2 == 1)
-
-
-def base_spellings(pattern: Pattern, excludes: Excludes = nothing) -> Iterator[Spelling]:
-    """Plain spellings in which each alternative occurs: what mutants are made from."""
-    for chosen in covering(pattern, together=1, excludes=excludes):
-        yield Spelling(chosen)
-
-
 def points(pattern: Pattern) -> dict[int, tuple[str, ...]]:
     """Where a formula has alternatives, or may lack something: the `id` of the term → its alternatives in words."""
     found: dict[int, tuple[str, ...]] = {}
@@ -130,86 +93,3 @@ def points(pattern: Pattern) -> dict[int, tuple[str, ...]]:
             elif isinstance(term, syntax.Variable) and term.optional:
                 found[id(term)] = (f"with {term.name}", f"without {term.name}")
     return found
-
-
-def covering(
-    pattern: Pattern, together: int, made: Sequence[Mapping[int, int]] = (), excludes: Excludes = nothing
-) -> list[Mapping[int, int]]:
-    """Choices in which any `together` alternatives occur that can occur at once and do not in those `made`; plain ones first.
-
-    A covering array, filled greedily: few models in place of the product of all alternatives, and a mistake that two alternatives
-    make together is found all the same. An alternative inside another one is reached by choosing that one, too. Where a model
-    excludes what was chosen, its first alternatives are chosen alone.
-    """
-    counts = {point: len(alternatives) for point, alternatives in points(pattern).items()}
-    outer = _outer(pattern)
-    first = dict.fromkeys(counts, 0)
-    alike = _alike(pattern)
-    single = [
-        sorted(
-            ({**way, **dict.fromkeys(alike.get(point, (point,)), index)} for way in outer[point]),
-            key=lambda chosen: excludes({**first, **chosen}),
-        )
-        for point, count in counts.items()
-        for index in range(count)
-    ]
-    several = (next(filter(None, map(_joined, product(*ways))), None) for ways in combinations(single, together))
-    found: list[Mapping[int, int]] = [] if made else [first]
-    wanted = [w for w in several if w is not None and not any(w.items() <= row.items() for row in (*made, *found))]
-    while wanted:
-        chosen = wanted[0]
-        for more in wanted[1:]:
-            chosen = _joined((chosen, more)) or chosen
-        if len(chosen) > len(wanted[0]) and excludes({**first, **chosen}):
-            chosen = wanted[0]
-        found.append({**first, **chosen})
-        wanted = [w for w in wanted if not w.items() <= chosen.items()]
-    return found
-
-
-def _alike(pattern: Pattern) -> dict[int, tuple[int, ...]]:
-    """Where a name is optional → all places where it is: it is absent in all of them or in none."""
-    terms = [t for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable) and t.optional]
-    return {id(t): tuple(id(other) for other in terms if other.name == t.name) for t in terms}
-
-
-def _joined(choices: Iterable[Mapping[int, int]]) -> dict[int, int] | None:
-    """All of the choices at once; None where two of them differ."""
-    joined: dict[int, int] = {}
-    for choice in choices:
-        if any(joined.setdefault(point, index) != index for point, index in choice.items()):
-            return None
-    return joined
-
-
-def _outer(pattern: Pattern) -> dict[int, list[dict[int, int]]]:
-    """For each point, what must be chosen elsewhere so that the formula uses it at all: one or more ways, the least first."""
-    counts = {point: len(alternatives) for point, alternatives in points(pattern).items()}
-    needed: dict[int, list[dict[int, int]]] = {}
-    lines: dict[str, list[dict[int, int]]] = {}
-
-    def visit(term: syntax.Term, so_far: dict[int, int]) -> None:
-        if id(term) in counts:
-            needed.setdefault(id(term), []).append(so_far)
-        if isinstance(term, syntax.Variable):
-            lines.setdefault(term.name, []).append(so_far)
-        for index, child in enumerate(syntax.children(term)):
-            visit(child, {**so_far, id(term): index} if isinstance(term, syntax.Either) else so_far)
-
-    for line in reversed(pattern.match.assignments):
-        for way in _least([way for name in line.names for way in lines.get(name, ())], counts):
-            visit(line.term, way)
-    return needed
-
-
-def _least(ways: list[dict[int, int]], counts: Mapping[int, int]) -> list[dict[int, int]]:
-    """The least that must be chosen to reach a line in one of these ways: not what is reached whichever alternative is chosen."""
-    for point, count in counts.items():
-        for rest in [{p: i for p, i in way.items() if p != point} for way in ways if point in way]:
-            if all({**rest, point: index} in ways for index in range(count)):
-                ways = [*ways, rest]
-    least: list[dict[int, int]] = []
-    for way in sorted(ways, key=lambda way: (len(way), sum(way.values()))):  # of those that are as long, the first alternatives
-        if not any(shorter.items() <= way.items() for shorter in least):
-            least.append(way)
-    return least[:MOST_WAYS] or [{}]

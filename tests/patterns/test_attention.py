@@ -15,8 +15,9 @@ from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.language.term import operators_of
 from onnx_subgraph.options import Options
 from onnx_subgraph.pipeline import fuse
+from onnx_subgraph.proving.covering import base_spellings
 from onnx_subgraph.proving.instance import build
-from onnx_subgraph.proving.spelling import UnbuildableError, base_spellings
+from onnx_subgraph.proving.spelling import UnbuildableError
 from onnx_subgraph.verification.verify import verify
 from tests.patterns.spellings_attention import (
     ATTENTION,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import random
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations, product
 
 import numpy as np
@@ -10,9 +11,11 @@ import onnx
 import pytest
 
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.proving.covering import Covering, base_spellings, spellings
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import mutants
-from onnx_subgraph.proving.spelling import Spelling, UnbuildableError, base_spellings, covering, points, spellings
+from onnx_subgraph.proving.sketch import alternatives_of
+from onnx_subgraph.proving.spelling import LATEST, Spelling, UnbuildableError, points
 from tests.proving.patterns import catalogue, written
 
 PATTERNS = catalogue().patterns
@@ -129,6 +132,30 @@ def test_every_pair_of_alternatives_that_can_occur_together_does() -> None:
     def pairs(spellings_: Iterable[Spelling]) -> set[frozenset[tuple[int, int]]]:
         return {frozenset(pair) for s in spellings_ for pair in combinations(build(pattern, s).used, 2)}
 
-    few = covering(pattern, together=2)
+    few = Covering(pattern).choices(together=2)
     assert pairs(map(Spelling, few)) == pairs(agreeing)
     assert len(few) * 3 < len(agreeing)
+
+
+@pytest.mark.parametrize("identifier", ["multi-head-attention", "linear", "fast-gelu", "gemm-activation", "lp-normalization"])
+def test_two_alternatives_that_some_model_has_occur_together_in_the_models_of_a_proof(identifier: str) -> None:
+    """Held against models of alternatives that are drawn; and the first alternatives alone show few of the pairs."""
+    pattern = catalogue().get(identifier)
+    draw = random.Random(0)
+    words = points(pattern)
+    shown: set[frozenset[tuple[int, int]]] = set()
+    for spelling in spellings(pattern):
+        shown |= pairs_of(pattern, spelling.chosen)
+    some = [{point: draw.choice((0, draw.randrange(len(of_one)))) for point, of_one in words.items()} for _ in range(400)]
+    drawn = set().union(*(pairs_of(pattern, chosen) for chosen in some))
+    assert drawn <= shown
+    assert len(drawn - pairs_of(pattern, {})) > 5
+
+
+def pairs_of(pattern: Pattern, chosen: Mapping[int, int]) -> set[frozenset[tuple[int, int]]]:
+    """The pairs of alternatives in the model of this choice; none where there is no such model."""
+    try:
+        used = alternatives_of(pattern, Spelling(chosen, opset=LATEST))
+    except UnbuildableError:
+        return set()
+    return {frozenset(pair) for pair in combinations((one for one in used if one[0] in points(pattern)), 2)}

@@ -13,8 +13,9 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
+from onnx_subgraph.proving.covering import base_spellings
 from onnx_subgraph.proving.instance import build
-from onnx_subgraph.proving.spelling import LATEST, base_spellings
+from onnx_subgraph.proving.spelling import LATEST
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_models"
 LIBRARY = load_patterns()

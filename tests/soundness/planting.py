@@ -23,8 +23,9 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.proving.covering import spellings
 from onnx_subgraph.proving.instance import Instance, build
-from onnx_subgraph.proving.spelling import STORAGES, Spelling, UnbuildableError, spellings
+from onnx_subgraph.proving.spelling import STORAGES, Spelling, UnbuildableError
 from onnx_subgraph.rewriting.apply import apply
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.verification.truth import UnknownError, evaluate

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from onnx_subgraph.matching.numbering import Numbering
 from onnx_subgraph.operators import Schema
-from onnx_subgraph.proving.spelling import base_spellings
+from onnx_subgraph.proving.covering import base_spellings
 from onnx_subgraph.verification.accuracy import Accuracy
 from tests.proving.test_mutation import (
     Sabotage,

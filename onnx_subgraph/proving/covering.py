@@ -1,0 +1,242 @@
+"""Which spellings of a formula are tried: few models in which any two alternatives that can occur together do.
+
+A covering array, filled greedily: each model shows as many pairs as it can that none before it showed, so that a mistake that two
+alternatives make together is found with few models in place of the product of all alternatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, cycle
+
+from onnx_subgraph.language import term as syntax
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.proving.instance import Builder
+from onnx_subgraph.proving.sketch import Sketch, alternatives_of
+from onnx_subgraph.proving.spelling import LATEST, OPSETS, STORAGES, Spelling, UnbuildableError, points
+
+MOST_WAYS = 32
+"""How many ways to one line of a formula are looked at."""
+
+Alternative = tuple[int, int]
+"""A point of a formula, and the number of one of its alternatives."""
+Choice = Mapping[int, int]
+"""Points → the numbers of their alternatives; the first where nothing is said."""
+
+
+def spellings(pattern: Pattern) -> Iterator[Spelling]:
+    """Spellings of the pattern's formula, plain ones first; last those for alternatives that did not occur together before."""
+    models = Covering(pattern)
+    yield from spellings_of_each(models)
+    yield from spellings_of_pairs(models)
+
+
+def spellings_of_each(models: Covering) -> Iterator[Spelling]:
+    """Spellings in which each alternative occurs, in several types, storages and opsets; plain ones first."""
+    opsets, storages, dtypes = cycle(OPSETS), cycle(STORAGES), cycle(("float32", "float32", "float16", "float64"))
+    for number, chosen in enumerate(models.each):
+        for seed in range(3) if number == 0 else (number % 3,):
+            yield Spelling(chosen, seed, next(opsets), next(dtypes), next(storages), symbolic=seed == 1)
+        yield Spelling(chosen, 3, symbolic=True)
+        if models.pattern.mixed_precision:
+            yield Spelling(chosen, mixed=True)
+        if number == 0:
+            yield Spelling(chosen, dtype="float64")
+            yield Spelling(chosen, axes_more=1, symbolic=True)
+            yield Spelling(chosen, seed=1, axes_more=-1)
+            yield Spelling(chosen, other_axis=True)
+            if models.pattern.mixed_precision:
+                yield Spelling(chosen, mixed=True, returned=False)
+
+
+def spellings_of_pairs(models: Covering, since: int = 0) -> Iterator[Spelling]:
+    """Spellings for two alternatives that do not occur together in those of each. since: the first opset of them."""
+    opsets, storages = cycle(OPSETS), cycle(STORAGES)
+    for number, chosen in enumerate(models.choices(together=2, made=models.each)):
+        opset = max(next(opsets), since)
+        yield Spelling(chosen, number % 3, opset, storage=next(storages), symbolic=number % 2 == 1)
+
+
+def base_spellings(pattern: Pattern) -> Iterator[Spelling]:
+    """Plain spellings in which each alternative occurs: what mutants are made from."""
+    return map(Spelling, Covering(pattern).each)
+
+
+@dataclass(slots=True)
+class Covering:
+    """Choices for a pattern, each of which shows as much as it can of what none before it showed.
+
+    first: the choice of all first alternatives. each: choices in which each alternative occurs. pieces: alternative → the least
+    choices that give a model with it.
+    """
+
+    pattern: Pattern
+    first: Choice = field(init=False)
+    each: list[Choice] = field(init=False)
+    pieces: dict[Alternative, list[Choice]] = field(init=False)
+    _order: dict[Alternative, int] = field(init=False)
+    _results: list[str] = field(init=False)
+    _used: dict[frozenset[Alternative], frozenset[Alternative]] = field(default_factory=dict)
+    _sketched: dict[frozenset[Alternative], frozenset[Alternative]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.first = dict.fromkeys(points(self.pattern), 0)
+        self._results = Builder(self.pattern, Spelling()).results_wanted()
+        outer, alike = _outer(self.pattern), _alike(self.pattern)
+        ways: dict[Alternative, list[Choice]] = {
+            (point, index): [{**way, **dict.fromkeys(alike.get(point, (point,)), index)} for way in outer[point]]
+            for point, words in points(self.pattern).items()
+            for index in range(len(words))
+        }
+        self._order = {one: place for place, one in enumerate(ways)}
+        self.pieces = {one: _distinct(self._pieces(one, ways)) for one in ways}
+        self.each = self.choices(together=1)
+
+    def choices(self, together: int, made: Sequence[Choice] = ()) -> list[Choice]:
+        """Choices in which any `together` alternatives, one or two, occur that can and do not in those `made`."""
+        wanted = dict.fromkeys(sets(self.pieces, together))
+        found = [] if made else [self.first]
+        for choice in (*made, *found):
+            _leave_out(wanted, self.used(choice), together)
+        while wanted:
+            some = next(iter(wanted))
+            chosen = self._seed(some)
+            if chosen is not None:
+                chosen = self._grown(chosen, wanted, together)
+                found.append({**self.first, **chosen})
+                _leave_out(wanted, self.used(chosen), together)
+            wanted.pop(some, None)
+        return found
+
+    def used(self, choice: Choice) -> frozenset[Alternative]:
+        """The alternatives in the model of this choice; none where there is no such model."""
+        key = frozenset(choice.items())
+        if key not in self._used:
+            try:
+                self._used[key] = alternatives_of(self.pattern, Spelling({**self.first, **choice}, opset=LATEST))
+            except UnbuildableError:
+                self._used[key] = frozenset()
+        return self._used[key]
+
+    def sketched(self, choice: Choice) -> frozenset[Alternative]:
+        """The alternatives in the model of this choice, if the example has the shapes for it; found in less time than `used`."""
+        key = frozenset(choice.items())
+        if key not in self._sketched:
+            spelling = Spelling({**self.first, **choice}, opset=LATEST)
+            self._sketched[key] = Sketch(self.pattern, spelling, wanted=self._results).alternatives()
+        return self._sketched[key]
+
+    def _pieces(self, one: Alternative, ways: Mapping[Alternative, list[Choice]]) -> Iterator[Choice]:
+        """The least choices with this alternative; where a sentence asks for a second one with it, with each that will do."""
+        for way in ways[one]:
+            if one in self.sketched(way):
+                yield way
+                continue
+            for other in ways:
+                both = next((both for w in ways[other] if (both := _joined(way, w)) is not None), None)
+                if both is not None and one in self.sketched(both):
+                    yield self._least_with(one, way, both)
+
+    def _least_with(self, one: Alternative, way: Choice, both: Choice) -> Choice:
+        """The choice without what neither `way` nor the alternative needs."""
+        for point in [p for p in both if p not in way]:
+            less = {p: i for p, i in both.items() if p != point}
+            both = less if one in self.sketched(less) else both
+        return both
+
+    def _seed(self, some: frozenset[Alternative]) -> Choice | None:
+        """The least choice that has all of these alternatives; None where none was found."""
+        joined: list[Choice | None] = [{}]
+        for one in sorted(some, key=self._order.__getitem__):
+            joined = [_joined(choice, piece) for choice in joined if choice is not None for piece in self.pieces[one]]
+        return next((c for c in joined if c is not None and some <= self.sketched(c) and some <= self.used(c)), None)
+
+    def _grown(self, chosen: Choice, wanted: Mapping[frozenset[Alternative], None], together: int) -> Choice:
+        """The choice with further alternatives, each time those with which most of what is wanted is shown."""
+
+        def shown(used: Iterable[Alternative]) -> int:
+            return sum(some in wanted for some in sets(used, together))
+
+        partners: dict[Alternative, set[Alternative]] = {}
+        for some in wanted:
+            for one in some:
+                partners.setdefault(one, set()).update(some)
+        left = [piece for one in self.pieces if one in partners for piece in self.pieces[one]]
+        now = shown(self.used(chosen))
+        while True:
+            left = [piece for piece in left if (j := _joined(chosen, piece)) is not None and len(j) > len(chosen)]
+            used = self.used(chosen)
+            gains = [sum(len(partners.get(one, set()) & (used | new)) for one in new - used) for new in map(_items, left)]
+            if not any(gains):
+                return chosen
+            more = {**chosen, **left.pop(gains.index(max(gains)))}
+            if shown(self.sketched(more)) > now and (then := shown(self.used(more))) > now:
+                chosen, now = more, then
+
+
+def _items(choice: Choice) -> frozenset[Alternative]:
+    return frozenset(choice.items())
+
+
+def sets(alternatives: Iterable[Alternative], together: int) -> Iterator[frozenset[Alternative]]:
+    """Each `together` of these alternatives, of different points."""
+    if together == 1:
+        return (frozenset((one,)) for one in alternatives)
+    return (frozenset(pair) for pair in combinations(alternatives, 2) if pair[0][0] != pair[1][0])
+
+
+def _leave_out(wanted: dict[frozenset[Alternative], None], used: Iterable[Alternative], together: int) -> None:
+    for shown in sets(used, together):
+        wanted.pop(shown, None)
+
+
+def _distinct(choices: Iterable[Choice]) -> list[Choice]:
+    return list({frozenset(choice.items()): choice for choice in choices}.values())
+
+
+def _joined(one: Choice, other: Choice) -> Choice | None:
+    """Both choices at once; None where they differ."""
+    for point, index in other.items():
+        if one.get(point, index) != index:
+            return None
+    return {**one, **other}
+
+
+def _alike(pattern: Pattern) -> dict[int, tuple[int, ...]]:
+    """Where a name is optional → all places where it is: it is absent in all of them or in none."""
+    terms = [t for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable) and t.optional]
+    return {id(t): tuple(id(other) for other in terms if other.name == t.name) for t in terms}
+
+
+def _outer(pattern: Pattern) -> dict[int, list[dict[int, int]]]:
+    """For each point, what must be chosen elsewhere so that the formula uses it at all: one or more ways, the least first."""
+    counts = {point: len(alternatives) for point, alternatives in points(pattern).items()}
+    needed: dict[int, list[dict[int, int]]] = {}
+    lines: dict[str, list[dict[int, int]]] = {}
+
+    def visit(term: syntax.Term, so_far: dict[int, int]) -> None:
+        if id(term) in counts:
+            needed.setdefault(id(term), []).append(so_far)
+        if isinstance(term, syntax.Variable):
+            lines.setdefault(term.name, []).append(so_far)
+        for index, child in enumerate(syntax.children(term)):
+            visit(child, {**so_far, id(term): index} if isinstance(term, syntax.Either) else so_far)
+
+    for line in reversed(pattern.match.assignments):
+        for way in _least([way for name in line.names for way in lines.get(name, ())], counts):
+            visit(line.term, way)
+    return needed
+
+
+def _least(ways: list[dict[int, int]], counts: Mapping[int, int]) -> list[dict[int, int]]:
+    """The least that must be chosen to reach a line in one of these ways: not what is reached whichever alternative is chosen."""
+    for point, count in counts.items():
+        for rest in [{p: i for p, i in way.items() if p != point} for way in ways if point in way]:
+            if all({**rest, point: index} in ways for index in range(count)):
+                ways = [*ways, rest]
+    least: list[dict[int, int]] = []
+    for way in sorted(ways, key=lambda way: (len(way), sum(way.values()))):  # of those that are as long, the first alternatives
+        if not any(shorter.items() <= way.items() for shorter in least):
+            least.append(way)
+    return least[:MOST_WAYS] or [{}]
