@@ -12,6 +12,7 @@ from tempfile import mkdtemp
 
 from onnx_subgraph import kernels
 from onnx_subgraph.kernels.compilers import compilers
+from onnx_subgraph.kernels.library import ISA
 
 SOURCE = Path(__file__).with_suffix(".c")
 VARIABLE = "OLDER_PROCESSOR"
@@ -21,11 +22,11 @@ def environment(isa: str) -> Mapping[str, str] | None:
     """What a process is started with that sees `isa` as the best instruction set; None where that can't be done."""
     best = kernels.describe().here[-1]
     if isa == best:
-        return dict(os.environ)
+        return {**os.environ, ISA: isa}
     library = _built()
     if library is None:
         return None
-    made = {**os.environ, "LD_PRELOAD": str(library), VARIABLE: isa}
+    made = {**os.environ, "LD_PRELOAD": str(library), VARIABLE: isa, ISA: isa}
     asked = [sys.executable, "-c", "from onnx_subgraph import kernels; print(kernels.describe().here[-1])"]
     ran = subprocess.run(asked, env=made, capture_output=True, text=True, check=False)
     return made if ran.stdout.split() == [isa] else None
