@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_subgraph import __version__, kernels
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
+from onnx_subgraph.errors import UsageError
 from onnx_subgraph.kernels import Description
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
@@ -72,6 +73,8 @@ def fuse(
     """
     model, output = Path(model), None if output is None else Path(output)
     check_numerics(options.numerics, options.target)
+    if options.bench and not options.providers:
+        raise UsageError("there is nothing to time on an assumed provider", hint="--provider names one that is here")
     clock = Clock(progress)
     reference = Reference(
         model,

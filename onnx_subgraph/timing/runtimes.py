@@ -17,7 +17,15 @@ import numpy as np
 
 from onnx_subgraph import kernels
 from onnx_subgraph.errors import OnnxSubgraphError, UsageError
-from onnx_subgraph.verification.sessions import Failure, Session, onnxruntime, plain_session_class, run
+from onnx_subgraph.verification.sessions import (
+    Failure,
+    Session,
+    onnxruntime,
+    plain_session_class,
+    run,
+    runner,
+    source,
+)
 
 RUNTIMES = ("onnxruntime", "kernels", "openvino", "openvino-f32")
 """kernels: onnxruntime with our library of kernels. openvino: in the precision that it chooses. openvino-f32: in float32."""
@@ -84,9 +92,10 @@ def _in_onnxruntime(model: Path, runtime: str, setting: Setting) -> _Made:
         options.profile_file_prefix = str(setting.profile)
     for library in (*setting.libraries, *([kernels.path()] if runtime == "kernels" else [])):
         options.register_custom_ops_library(str(library))
-    handle = plain_session_class()(str(model), options, providers=[setting.provider])
+    handle = plain_session_class()(source(model, options), options, providers=[setting.provider])
     session = Session(handle, tuple(output.name for output in handle.get_outputs()))
-    return lambda feeds: handle.run(None, feeds), session.outputs, session
+    evaluate = runner(session)
+    return lambda feeds: evaluate(feeds, None), session.outputs, session
 
 
 def _in_openvino(model: Path, runtime: str, setting: Setting) -> _Made:
