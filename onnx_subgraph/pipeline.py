@@ -31,7 +31,7 @@ from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.marked import replace_marked
-from onnx_subgraph.rewriting.numerics import check_numerics
+from onnx_subgraph.rewriting.numerics import FLOAT32, check_numerics
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
@@ -40,6 +40,7 @@ from onnx_subgraph.verification.blame import Settled, Undone, settle
 from onnx_subgraph.verification.both_ways import both_ways
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.planting import planted
+from onnx_subgraph.verification.rounding import held_to
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import Reference
@@ -117,6 +118,7 @@ def fuse(
         recording=options.verify,
         flushing=not (options.keep_subnormals or options.only),
         numerics=options.numerics,
+        rounded=options.rounded,
     )
     for attempt in attempts(original, rewriter, options.opset, clock, notes):
         settled = _settled(attempt, rewriter, reference, options, clock, None if prepared else opset_before, own_kernels)
@@ -124,7 +126,8 @@ def fuse(
         if not _has_failed(attempt, settled):
             break
         notes[attempt.fused.opset] = "raised to it, the model is not equivalent to the original"
-    fused, verdict = settled.fused, settled.verdict
+    fused = settled.fused
+    verdict = held_to(settled.verdict, None if options.numerics == FLOAT32 else options.accuracy)
     for rewrite in fused.rewrites:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
     unchanged = not (fused.rewrites or fused.flushed or prepared) and fused.opset == opset_before

@@ -50,7 +50,9 @@ def tuned(tuning: Tuning) -> str:
     if tuning.whole is not None:
         left = f"; left alone: {', '.join(tuning.skip)}" if tuning.skip else ""
         more = "; fused against the table of costs as well" if tuning.prefer == "fusion" else ""
-        return f"{ratio_text(tuning.whole)} of the original's time{left}{more}"
+        some = "all" if tuning.rounded is None else len(tuning.rounded)
+        rounded = f"; {tuning.numerics} in {some} of the products" if tuning.numerics != "float32" else ""
+        return f"{ratio_text(tuning.whole)} of the original's time, for the target {tuning.target}{left}{more}{rounded}"
     return (
         "nothing pays on this machine, and nothing is fused" if tuning.skip else "nothing in it fuses, and nothing was measured"
     )

@@ -96,6 +96,17 @@ def test_weights_that_are_inputs_can_be_made_constants(tmp_path: Path) -> None:
     assert session.run(None, {"x": np.ones((1, 8), np.float32)})[0].tolist() == [[1, 2, 3, 4, 5, 6, 7, 8]]
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_subnormal_weights_are_kept_where_that_is_asked_for(keeps: bool, tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 1] x) => (float[n, 1] y)
+    <float[1, 1] w = {1e-40}> { y = MatMul (x, w) }"""
+    settings = SessionSettings(cache=None, strict=True, keep_subnormals=keeps)
+    (y,) = InferenceSession(save(text, tmp_path / "m.onnx"), settings=settings).run(
+        None, {"x": np.full((1, 1), 1e30, np.float32)}
+    )
+    assert (y[0, 0] > 0) == keeps
+
+
 def test_the_model_in_memory_may_have_its_weights_in_files(tmp_path: Path, settings: SessionSettings, x: np.ndarray) -> None:
     gelu = save(PLAIN, tmp_path / "m.onnx")
     proto = onnx.parser.parse_model(
