@@ -161,6 +161,7 @@ def fuse(
         overridable=replaceable,
         made_constant=made_constant,
         flushed=fused.flushed,
+        unflushed=() if fused.flushed else attempt.fused.flushed,
         tuning=options.tuning,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
@@ -201,8 +202,10 @@ def _settled(
     opset: int | None,
     library: Description | None,
 ) -> Settled[Fused]:
-    """The attempt verified, without the rewrites that made it different. opset: the file's own; None where the model is no more
-    the file's, whatever fuses. library: of kernels, with and without which the model has to run.
+    """The attempt verified, without what made it different: rewrites, or the zeros for subnormal weights.
+
+    opset: the file's own; None where the model is no more the file's, whatever fuses. library: of kernels, with and without which
+    the model has to run.
     """
     first, model = attempt.fused, reference.path
     if not options.verify:
@@ -231,7 +234,11 @@ def _settled(
             wrong = planted(fused.model, names)
             return None if wrong is None else reference.verdict(wrong)
 
-    return settle(first, partial(rewriter, attempt.base), verdict, check, plant)
+    settled = settle(first, partial(rewriter, attempt.base), verdict, check, plant)
+    if settled.verdict.verdict == "different" and settled.fused.flushed:
+        rewriter = replace(rewriter, flushing=False)
+        settled = settle(rewriter(attempt.base), partial(rewriter, attempt.base), verdict, check, plant)
+    return settled
 
 
 def _has_failed(attempt: Attempt, settled: Settled[Fused]) -> bool:

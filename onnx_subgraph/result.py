@@ -29,7 +29,8 @@ class FuseResult:
     bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
     tuning: what was measured to pay; None where nobody asked.
     gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
-    made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros.
+    made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros;
+    unflushed: those that got them back, since the model was not equivalent without them.
     sites: each rewrite by itself, where that was asked for.
     seconds: stage → wall-clock seconds. operators: how often each is there.
     """
@@ -60,5 +61,6 @@ class FuseResult:
     overridable: Overridable = field(default_factory=Overridable)
     made_constant: tuple[str, ...] = ()
     flushed: tuple[Flushed, ...] = ()
+    unflushed: tuple[Flushed, ...] = ()
     bench: Bench | None = None
     tuning: Tuning | None = None

@@ -168,7 +168,11 @@ def _found(result: FuseResult) -> Object:
             for group in grouping.skipped(result.skipped)
         ],
         "overridable": {"initializers": list(result.overridable.names), "readers": result.overridable.readers},
-        **({"flushed": [asdict(one) for one in result.flushed]} if result.flushed else {}),
+        **{
+            name: [asdict(one) for one in weights]
+            for name, weights in (("flushed", result.flushed), ("unflushed", result.unflushed))
+            if weights
+        },
         **({"made_constant": list(result.made_constant)} if result.made_constant else {}),
         "gaps": [
             {

@@ -223,8 +223,8 @@ def _facts(result: FuseResult, fused: int) -> Table:
     facts.add_row("nodes", f"{before} → {after}{fewer}{fusions}")
     if result.fixed:
         facts.add_row("fixed", ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in result.fixed.items()))
-    if result.flushed:
-        facts.add_row("weights", flushed(result.flushed))
+    if said := flushed(result.flushed, result.unflushed):
+        facts.add_row("weights", said)
     opset = str(result.opset_before)
     facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
     on = [*result.providers, *(f"{provider} (assumed)" for provider in result.assumed)]

@@ -58,10 +58,16 @@ def tuned(tuning: Tuning) -> str:
     )
 
 
-def flushed(weights: Sequence[Flushed]) -> str:
-    """How many subnormal numbers became zeros, and where."""
-    where = weights[0].weight if len(weights) == 1 else f"{len(weights)} weights"
-    return f"{sum(one.count for one in weights):,} subnormal numbers of {where} are zeros now: products with them are slow"
+def flushed(zeros: Sequence[Flushed], kept: Sequence[Flushed]) -> str:
+    """How many subnormal numbers became zeros, or had to be kept, and where; "" for none."""
+    weights = zeros or kept
+    if not weights:
+        return ""
+    number, where = sum(one.count for one in weights), weights[0].weight if len(weights) == 1 else f"{len(weights)} weights"
+    numbers = f"{number:,} subnormal number{'' if number == 1 else 's'} of {where} {'is' if number == 1 else 'are'}"
+    if zeros:
+        return f"{numbers} zero{'' if number == 1 else 's'} now: products with them are slow"
+    return f"{numbers} kept: with zeros in their place the model is not equivalent"
 
 
 def conditions(bench: Bench) -> str:
