@@ -20,6 +20,16 @@ from onnx_subgraph.verification.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
+class Engines:
+    """What became engines of a backend. count: of engines; nodes: that they hold. refused: why other regions did not."""
+
+    backend: str
+    count: int
+    nodes: int
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FuseResult:
     """What `fuse` did to one model.
 
@@ -27,7 +37,7 @@ class FuseResult:
     fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
     bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
-    tuning: what was measured to pay; None where nobody asked.
+    tuning: what was measured to pay; None where nobody asked. engines: what became engines, None for nothing.
     gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
     made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros;
     unflushed: those that got them back, since the model was not equivalent without them.
@@ -64,3 +74,4 @@ class FuseResult:
     unflushed: tuple[Flushed, ...] = ()
     bench: Bench | None = None
     tuning: Tuning | None = None
+    engines: Engines | None = None

@@ -134,6 +134,7 @@ def fuse(
     tune: bool,
     tune_budget: float,
     accuracy: float | None,
+    backends: tuple[str, ...],
     tuned: Path | None,
     opset: str,
     jobs: int,
@@ -206,7 +207,7 @@ def fuse(
         excerpts=report is not None,
         **feeds,
     )
-    tuner = Tuner(tune, tune_budget, tuned, lambda line: click.echo(line, err=True))
+    tuner = Tuner(tune, tune_budget, tuned, backends, lambda line: click.echo(line, err=True))
     tuner.check(jobs, options)
     tasks = [
         Task(model, path, patterns, tuner.known(model, options), section, wanted.measured, time_limit, tuner.measure)

@@ -22,7 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def tune_options(command: Command) -> Command:
-    """`--tune`, `--tune-budget`, `--accuracy` and `--tuned`."""
+    """`--tune`, `--tune-budget`, `--accuracy`, `--backend` and `--tuned`."""
     for option in reversed(
         (
             click.option(
@@ -43,6 +43,14 @@ def tune_options(command: Command) -> Command:
                 "as far as that allows, where it pays; with --numerics nothing is written that is further off.",
             ),
             click.option(
+                "--backend",
+                "backends",
+                multiple=True,
+                metavar="NAME",
+                help="With --tune: try engines of this backend as well, openvino for one; `partition` says what they are. May be "
+                "repeated.",
+            ),
+            click.option(
                 "--tuned",
                 type=click.Path(path_type=Path),
                 metavar="FILE.json",
@@ -61,6 +69,7 @@ class Tuner:
     tune: bool
     budget: float
     file: Path | None
+    backends: tuple[str, ...]
     warn: Callable[[str], None]
     found: dict[Path, Tuning] = field(default_factory=dict)
     kept: dict[str, Tuning] = field(default_factory=dict)
@@ -72,8 +81,14 @@ class Tuner:
             raise UsageError(f"--tune measures {why}")
         if options.accuracy is not None and self.file is None and not (self.tune or options.numerics != "float32"):
             raise UsageError("--accuracy bounds what rounding does: nothing is rounded", hint="add --tune, or --numerics bf16")
-        if options.accuracy is not None and self.tune and options.target != "native":
-            raise UsageError("only kernels of the target native round products", hint="add --target native")
+        if options.accuracy is not None and self.tune and options.target != "native" and not self.backends:
+            hint = "add --target native, or --backend openvino"
+            raise UsageError("only kernels of the target native and backends compute in less than float32", hint=hint)
+        if self.backends and not self.tune:
+            hint = "add --tune; `onnx-subgraph partition` gives regions to a backend without measuring the whole"
+            raise UsageError("--backend is tried by --tune", hint=hint)
+        if self.backends and (options.dry_run or options.target == "function"):
+            raise UsageError("engines are made of what is written to run", hint="leave --dry-run and --target function out")
         if not self.tune and self.file is not None:
             from onnx_subgraph.timing.tuning import read
 
@@ -87,7 +102,7 @@ class Tuner:
     def _measured(self, model: Path, library: Library, options: Options, tell: Callable[[str], None]) -> Options:
         from onnx_subgraph.tuning import tune
 
-        self.found[model] = tuning = tune(model, library, options, self.budget, tell)
+        self.found[model] = tuning = tune(model, library, options, self.budget, tell, self.backends)
         return _tuned(options, tuning)
 
     def known(self, model: Path, options: Options) -> Options:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnx_subgraph.result import Engines
     from onnx_subgraph.rewriting.subnormal import Flushed
     from onnx_subgraph.timing import Bench, Ratio
     from onnx_subgraph.timing.tuning import Tuning
@@ -48,6 +49,8 @@ def timed(bench: Bench) -> list[str]:
 def tuned(tuning: Tuning) -> str:
     """What the measurements came to, in a sentence."""
     if tuning.whole is not None:
+        if tuning.backend:
+            return f"{ratio_text(tuning.whole)} of the original's time, by engines of {tuning.backend}"
         left = f"; left alone: {', '.join(tuning.skip)}" if tuning.skip else ""
         more = "; fused against the table of costs as well" if tuning.prefer == "fusion" else ""
         some = "all" if tuning.rounded is None else len(tuning.rounded)
@@ -68,6 +71,14 @@ def flushed(zeros: Sequence[Flushed], kept: Sequence[Flushed]) -> str:
     if zeros:
         return f"{numbers} zero{'' if number == 1 else 's'} now: products with them are slow"
     return f"{numbers} kept: with zeros in their place the model is not equivalent"
+
+
+def engines(made: Engines) -> str:
+    """What became engines, and what runs them."""
+    if not made.count:
+        return f"none of {made.backend}: {'; '.join(made.refused) or 'it runs no region that is worth it'}"
+    held = f"{count(made.count, 'engine')} of {made.backend} with {count(made.nodes, 'node')}"
+    return f"{held}: EngineSession runs them, other sessions run their nodes"
 
 
 def conditions(bench: Bench) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.clock import Progress
+from onnx_subgraph.engine.operator import OP_TYPE
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
@@ -179,9 +180,11 @@ def bench(models: Sequence[StrPath], options: BenchOptions, progress: Progress |
 
 
 def _of(path: Path, runtimes: Sequence[str]) -> list[str]:
-    """Those of the runtimes that are not the same for a model: our kernels are for models with operators of ours."""
-    ours = any(function.domain == OWN_DOMAIN for function in load(path).functions.values())
-    return [runtime for runtime in runtimes if runtime != "kernels" or ours] or ["onnxruntime"]
+    """The runtimes that differ for a model: kernels are for operators of ours, engines for engine operators."""
+    ours = {function.name for function in load(path).functions.values() if function.domain == OWN_DOMAIN}
+    idle = {"kernels"} if not ours - {OP_TYPE} else set[str]()
+    idle |= {"engines"} if OP_TYPE not in ours else set()
+    return [runtime for runtime in runtimes if runtime not in idle] or ["onnxruntime"]
 
 
 def _timed(

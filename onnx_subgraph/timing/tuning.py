@@ -36,7 +36,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How to fuse a model, besides what the user says. skip: patterns that are left alone. The others: see `Options`."""
+    """How to fuse a model, besides what the user says. skip: patterns that are left alone.
+
+    backend: whose engines the regions that it supports become after that; "" for none. The others: see `Options`.
+    """
 
     skip: tuple[str, ...] = ()
     prefer: str = "speed"
@@ -44,11 +47,12 @@ class Way:
     numerics: str = "float32"
     rounded: tuple[str, ...] | None = None
     accuracy: float | None = None
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning(Way):
-    """The way that was chosen for one model. choices: all that was tried.
+    """The way that was chosen for one model. choices: all that was timed. notes: why something else was not, in words.
 
     whole: the time of the model so made, by that of the original; None where nothing is fused. machine: what it holds for.
     """
@@ -56,6 +60,7 @@ class Tuning(Way):
     choices: tuple[Choice, ...] = ()
     whole: Ratio | None = None
     machine: Mapping[str, str] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def other_machine(self) -> str:
@@ -116,7 +121,9 @@ def _tuning(fields: Mapping[str, Any]) -> Tuning:
         numerics=fields["numerics"],
         rounded=None if fields["rounded"] is None else tuple(map(str, fields["rounded"])),
         accuracy=None if fields["accuracy"] is None else float(fields["accuracy"]),
+        backend=str(fields["backend"]),
         choices=tuple(Choice(str(c["what"]), Ratio(**c["ratio"]), bool(c["taken"])) for c in fields.get("choices", ())),
         whole=Ratio(**fields["whole"]) if fields.get("whole") else None,
+        notes=tuple(map(str, fields.get("notes", ()))),
         machine={str(k): str(v) for k, v in (fields.get("machine") or {}).items()},
     )

@@ -2,8 +2,8 @@
 
 The model is made as `fuse` would make it, with one thing changed at a time: without each of its patterns, with all that the
 table of costs leaves apart, with operators of another target. What is clearly faster is taken. With an accuracy, products are
-rounded as far as that allows, where this is clearly faster, too. The whole is held against the original: it is not slower, or
-nothing is fused.
+rounded as far as that allows, where this is clearly faster, too. The engines of backends that the user names are tried last. The
+whole is held against the original: it is not slower, or nothing is fused.
 """
 
 from __future__ import annotations
@@ -33,45 +33,56 @@ AT_ONCE = 2 << 30
 """Bytes of models whose sessions stand at the same time; three models in any case."""
 
 
-def tune(model: Path, library: Library, options: Options, budget: float = BUDGET, progress: Progress | None = None) -> Tuning:
+def tune(
+    model: Path,
+    library: Library,
+    options: Options,
+    budget: float = BUDGET,
+    progress: Progress | None = None,
+    backends: Sequence[str] = (),
+) -> Tuning:
     """How to fuse the model on this machine, on the first provider. Whoever fuses it so verifies the result.
 
-    budget: seconds of running. Where the model can't be fused or is not equivalent as it is by default, nothing is measured.
-    Raises what `fuse` and `bench` raise, and UsageError where an accuracy is given that nothing can be held to.
+    budget: seconds of running. backends: whose engines are tried as well. Where the model can't be fused or is not equivalent as
+    it is by default, nothing is measured.
+    Raises what `fuse`, `partition` and `bench` raise, and UsageError where an accuracy is given that nothing can be held to.
     """
     with temporary.folder() as folder:
-        return _Tuner(Maker(model, library, options, folder), options, budget, progress or (lambda stage: None)).tuned()
+        maker = Maker(model, library, options, folder)
+        return _Tuner(maker, options, budget, progress or (lambda stage: None), backends).tuned()
 
 
 class _Tuner:
-    """Tunes one model once. choices: all that was tried so far."""
+    """Tunes one model once. share: seconds for each measurement. choices: all that was timed; notes: why others were not."""
 
-    def __init__(self, maker: Maker, options: Options, budget: float, tell: Progress) -> None:
+    def __init__(self, maker: Maker, options: Options, budget: float, tell: Progress, backends: Sequence[str]) -> None:
         self._maker = maker
         self._options = options
-        self._budget = budget
+        self._backends = backends
+        self._share = budget / (2 + (options.accuracy is not None) + bool(backends))
         self._tell = tell
         self._choices: list[Choice] = []
+        self._notes: list[str] = []
 
     def tuned(self) -> Tuning:
         options = self._options
         self._tell("make it as by default")
         base = self._maker.make("as by default", Way((), options.prefer, options.target, options.numerics), verified=True)
-        if base.result.output is None or base.result.unchanged:
+        if base.result.output is None or not (base.differs or self._backends):
             return self._tuning(base.way, None)
-        others = list(self._maker.alternatives(base, self._tell))
-        best = self._maker.together(base, self._faster(base, others, self._budget / 2))
+        best = self._maker.together(base, self._faster(base, list(self._maker.alternatives(base, self._tell))))
         if options.accuracy is not None:
-            best = next(iter(self._faster(best, self._rounded(best, options.accuracy), self._budget / 4)), best)
-        return self._confirmed(base, best, self._budget / 2 if options.accuracy is None else self._budget / 4)
+            best = next(iter(self._faster(best, self._rounded(best, options.accuracy))), best)
+        best = next(iter(self._faster(best, self._engines(base))), best)
+        return self._confirmed(base, best)
 
-    def _faster(self, base: Made, others: Sequence[Made], budget: float) -> list[Made]:
+    def _faster(self, base: Made, others: Sequence[Made]) -> list[Made]:
         """Those of the others that are clearly faster than `base`, the fastest first."""
         size = max(2, AT_ONCE // max(1, base.path.stat().st_size) - 1)
         groups = [others[start : start + size] for start in range(0, len(others), size)]
         found: list[tuple[float, Made]] = []
         for group in groups:
-            timed = self._timed([base.path, *(made.path for made in group)], budget / len(groups)).timed[1:]
+            timed = self._timed([base.path, *(made.path for made in group)], self._share / len(groups)).timed[1:]
             for made, ratio in ((made, one.ratio) for made, one in zip(group, timed, strict=True)):
                 if ratio is None:
                     continue
@@ -106,9 +117,16 @@ class _Tuner:
             for one in found
         ]
 
-    def _confirmed(self, base: Made, best: Made, budget: float) -> Tuning:
+    def _engines(self, base: Made) -> list[Made]:
+        """The model in engines of each backend that runs something of it."""
+        made = list(self._maker.by_engines(base, self._backends, self._options.accuracy, self._tell))
+        for one in made:
+            self._notes += [f"{one.what}: {why}" for why in (one.result.engines.refused if one.result.engines else ())]
+        return [one for one in made if one.differs]
+
+    def _confirmed(self, base: Made, best: Made) -> Tuning:
         """`best`, where that is no slower than the original and than `base`."""
-        found = self._timed(list(dict.fromkeys([self._maker.model, base.path, best.path])), budget)
+        found = self._timed(list(dict.fromkeys([self._maker.model, base.path, best.path])), self._share)
         ratios: Mapping[Path, Ratio | None] = {one.model: one.ratio for one in found.timed}
         fastest = min((best, base), key=lambda made: _ratio(ratios[made.path]))
         whole = ratios[fastest.path]
@@ -119,7 +137,7 @@ class _Tuner:
 
     def _timed(self, paths: Sequence[Path], budget: float) -> Bench:
         timing = BenchOptions(
-            runtimes=("kernels",) if self._options.target == "native" else ("onnxruntime",),
+            runtimes=("kernels", "engines") if self._options.target == "native" else ("engines",),
             provider=self._options.providers[0],
             budget=budget,
             seed=self._options.seed,
@@ -130,7 +148,8 @@ class _Tuner:
         return bench(paths, timing, lambda stage: self._tell(f"tune: {stage}"))
 
     def _tuning(self, way: Way, whole: Ratio | None) -> Tuning:
-        return Tuning(**asdict(way), choices=tuple(self._choices), whole=whole, machine=machine(self._options.providers[0]))
+        where = machine(self._options.providers[0])
+        return Tuning(**asdict(way), choices=tuple(self._choices), whole=whole, machine=where, notes=tuple(self._notes))
 
 
 def _ratio(ratio: Ratio | None) -> float:

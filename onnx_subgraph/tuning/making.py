@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.options import Options, in_this_way
-from onnx_subgraph.pipeline import fuse
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.numerics import FLOAT32
 from onnx_subgraph.timing.tuning import Way
+from onnx_subgraph.tuning.engines import fuse_with_engines
 
 MOST = 16
 """Patterns that are left out one by one, those with the most fusions first."""
@@ -30,6 +31,11 @@ class Made:
     way: Way
     path: Path
     result: FuseResult
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is another model than the original."""
+        return self.result.output is not None and not self.result.unchanged
 
 
 class Maker:
@@ -47,15 +53,27 @@ class Maker:
         self._count += 1
         path = self._folder / f"{self._count}.onnx"
         options = in_this_way(self._options, way)
-        return Made(what, way, path, fuse(self.model, path, self.library, replace(options, verify=options.verify and verified)))
+        options = replace(options, verify=options.verify and verified)
+        return Made(what, way, path, fuse_with_engines(self.model, path, self.library, options, way.backend))
 
     def alternatives(self, base: Made, tell: Progress) -> Iterator[Made]:
         """The other ways that make other operators of the model than `base`."""
-        for what, way in self._ways(base):
+        for what, way in self._ways(base) if base.differs else ():
             tell(f"make it {what}")
             made = self.make(what, way)
             if made.result.operators_after != base.result.operators_after:
                 yield made
+
+    def by_engines(self, base: Made, backends: Sequence[str], accuracy: float | None, tell: Progress) -> Iterator[Made]:
+        """The model as it is, in engines: verified, since a region that a backend runs wrongly is left.
+
+        accuracy: where there is one, the backends are tried in less precision as well.
+        """
+        for name in backends:
+            coarser = () if accuracy is None else find_backend(name).coarser
+            for backend, allowed in ((name, None), *((other, accuracy) for other in coarser)):
+                tell(f"make engines of {backend}")
+                yield self.make(f"by {backend}", replace(self.nothing(base), backend=backend, accuracy=allowed), verified=True)
 
     def _ways(self, base: Made) -> Iterator[tuple[str, Way]]:
         if base.way.prefer == "speed":

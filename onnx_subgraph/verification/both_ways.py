@@ -10,14 +10,12 @@ import onnx_ir as ir
 from onnx_subgraph.kernels import Description
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.verification.memory import open_model
-from onnx_subgraph.verification.rounding import Truth
-from onnx_subgraph.verification.sessions import Failure, Session
+from onnx_subgraph.verification.rounding import COARSEST, Truth, with_roundings
 from onnx_subgraph.verification.trial import CPU
-from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import Reference
 
-COARSER = {"float32": 1.0, "bf16x3": 2.0**8, "bf16": 2.0**16}
+COARSER = {"float32": 1.0, "bf16x3": 2.0**8, "bf16": COARSEST}
 """How many times a rounding of float32 what a kernel may round its operands by is: 24 bits to 16 bits, to 8."""
 
 
@@ -32,14 +30,6 @@ def both_ways(reference: Reference, candidate: ir.Model, library: Description, n
     opened = partial(open_model, candidate, home, CPU, optimised=True, libraries=(library.path,))
     found = replace(reference.verdict(candidate, also={way: opened}, coarser=COARSER[numerics]), also=(way,))
     if numerics != "float32" and found.verdict == "equivalent":
-        found = _with_roundings(found, reference, opened())
+        found = with_roundings(found, Truth(reference), opened())
     ours = {name for domain, name, _ in candidate.functions if domain == OWN_DOMAIN}
     return replace(found, strength="kernel") if ours <= {*library.operators} else found
-
-
-def _with_roundings(verdict: Verdict, reference: Reference, session: Session | Failure) -> Verdict:
-    try:
-        return replace(verdict, roundings=Truth(reference).roundings(session))
-    except UnknownError as why:
-        said = f"how far the kernels are from float64 is unknown: {why}"
-        return replace(verdict, reason="; ".join(filter(None, (verdict.reason, said))))

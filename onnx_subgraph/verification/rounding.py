@@ -11,8 +11,12 @@ import numpy as np
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import Array, flatten, is_float
 from onnx_subgraph.verification.sessions import Failure, Session, run
+from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.verdict import Rounding, Run, Verdict
 from onnx_subgraph.verification.verify import Reference
+
+COARSEST = 2.0**16
+"""How many times a rounding of float32 one of bfloat16 is: 24 bits to 8."""
 
 
 class Truth:
@@ -42,18 +46,29 @@ class Truth:
             mine, own = flatten(outputs), flatten(case.outputs)
             for name, exact in truth.items():
                 if name in mine and name in own and is_float(own[name]):
-                    yield Rounding(name, _distance(mine[name], exact), _distance(own[name], exact))
+                    yield Rounding(name, distance(mine[name], exact), distance(own[name], exact))
 
 
-def _distance(array: Array, exact: Array) -> float:
+def distance(array: Array, exact: Array) -> float:
     """The largest difference, in units of the largest of the truth; numbers alone."""
     wide, numbers = array.astype(np.float64), np.isfinite(array) & np.isfinite(exact)
     size = float(np.abs(exact[numbers]).max(initial=0.0))
     return float(np.abs(wide - exact)[numbers].max(initial=0.0)) / size if size else 0.0
 
 
+def with_roundings(verdict: Verdict, truth: Truth, session: Session | Failure) -> Verdict:
+    """The verdict, with how far the outputs of the session are from the truth, or why that is unknown."""
+    if verdict.verdict != "equivalent":
+        return verdict
+    try:
+        return replace(verdict, roundings=truth.roundings(session))
+    except UnknownError as why:
+        said = f"how far the outputs are from float64 is unknown: {why}"
+        return replace(verdict, reason="; ".join(filter(None, (verdict.reason, said))))
+
+
 def held_to(verdict: Verdict, accuracy: float | None) -> Verdict:
-    """The verdict, "different" where kernels that round are further from float64 than the accuracy, "not-run" where none knows.
+    """The verdict, "different" where outputs are further from float64 than the accuracy, "not-run" where that is unknown.
 
     accuracy: None for any.
     """

@@ -80,6 +80,21 @@ def test_an_accuracy_chooses_what_is_rounded_and_is_kept(tmp_path: Path, run: Ru
     assert ran.code == 1 and "--accuracy allows 1.0e-09" in ran.out and not (tmp_path / "other.onnx").exists()
 
 
+def test_engines_are_tried_and_a_kept_choice_of_them_is_followed(gelu: Path, tmp_path: Path, run: Run) -> None:
+    kept, output = tmp_path / "tuned.json", tmp_path / "out.onnx"
+    ran = run("fuse", gelu, *QUICK, "--backend", "onnxruntime", "--tuned", kept, "-o", output)
+    assert ran.code == 0 and "by onnxruntime" in ran.out, ran.err
+    content = json.loads(kept.read_text())
+    content["models"][gelu.name] |= {"skip": ["gelu"], "backend": "onnxruntime"}
+    kept.write_text(json.dumps(content))
+    ran = run("fuse", gelu, "--tuned", kept, "-o", output)
+    assert ran.code == 0 and "engines  1 engine of onnxruntime with 5 nodes" in ran.out and "Why nothing" not in ran.out
+    assert [node.op_type for node in onnx.load(output).graph.node] == ["Engine"]
+    answer = run("fuse", gelu, "--tuned", kept, "-o", output, "--json").json
+    jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/fuse"}]})
+    assert answer["engines"] == {"backend": "onnxruntime", "count": 1, "nodes": 5, "refused": []}
+
+
 def test_what_cannot_be_is_said(gelu: Path, plain: Path, tmp_path: Path, run: Run) -> None:
     kept = tmp_path / "tuned.json"
     run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx")
@@ -88,8 +103,14 @@ def test_what_cannot_be_is_said(gelu: Path, plain: Path, tmp_path: Path, run: Ru
         ((gelu, "--tuned", tmp_path / "no.json"), "no.json: can't be read"),
         ((gelu, plain, *QUICK, "-j", "2"), "--tune measures on a machine that does nothing else: leave -j out"),
         ((gelu, *QUICK, "--assume-provider", "CUDAExecutionProvider"), "--tune measures on a provider"),
+        ((gelu, "--backend", "onnxruntime"), "--backend is tried by --tune\nhint: add --tune; `onnx-subgraph partition`"),
+        ((gelu, *QUICK, "--backend", "nobody"), "there is no backend nobody"),
+        ((gelu, *QUICK, "--backend", "onnxruntime", "--dry-run"), "engines are made of what is written to run"),
         ((gelu, "--accuracy", "1e-2"), "--accuracy bounds what rounding does: nothing is rounded\nhint: add --tune"),
-        ((gelu, *QUICK, "--accuracy", "1e-2"), "only kernels of the target native round products\nhint: add --target native"),
+        (
+            (gelu, *QUICK, "--accuracy", "1e-2"),
+            "in less than float32\nhint: add --target native, or --backend openvino",
+        ),
     ):
         ran = run("fuse", *words)
         assert ran.code == 2 and said in ran.err, ran.err

@@ -84,6 +84,21 @@ def test_another_target_is_taken_where_its_operators_are_faster(model: Path, mon
     assert found.target == "standard" and found.whole is not None
 
 
+@pytest.mark.parametrize(("cost", "backend"), [(0.1, "onnxruntime"), (100.0, "")])
+def test_engines_are_taken_where_they_are_faster(cost: float, backend: str, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_by(monkeypatch, {"Engine": cost})
+    found = tune(model, LIBRARY, Options(), 0.0, backends=["onnxruntime"])
+    assert found.backend == backend and "by onnxruntime" in {choice.what for choice in found.choices}
+
+
+def test_a_backend_that_runs_nothing_of_it_is_not_timed(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_by(monkeypatch, {})
+    nothing = tmp_path / "nothing.yaml"
+    nothing.write_text("id: nothing\nsummary: Runs reshapes alone\nruns: onnxruntime\noperators: {Reshape: {}}\n")
+    found = tune(model, LIBRARY, Options(), 0.0, backends=[str(nothing)])
+    assert found.backend == "" and not any("nothing" in choice.what for choice in found.choices)
+
+
 def test_what_cannot_be_fused_as_by_default_is_not_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnx_subgraph.tuning.choosing.bench", None)
     found = tune(model, LIBRARY, Options(rtol=0.0, atol=0.0), 0.0)  # no rounding is allowed
