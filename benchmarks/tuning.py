@@ -43,10 +43,10 @@ PREFACE = """\
 # Tuned within an accuracy
 
 Made by `python benchmarks/tuning.py CORPUS --write` with onnxruntime {version} on {processor}, as many threads as a
-session takes. Every output of a tuned model is within {accuracy:g} of a float64 evaluation, as a share of its largest element; each
-engine was held to that, too. Ratios are times over the original's in onnxruntime, with the least and most of five parts of the
-run. *Kernels, bf16* is `fuse --target native --numerics bf16`; OpenVINO reads the original, held to float32 or as it comes. Errors
-are distances from float64.
+session takes. Every output of a tuned model is within {accuracy:g} of a float64 evaluation, as a share of its largest element;
+each engine was held to that, too. Ratios are times over the original's in onnxruntime, with the least and most of five parts of
+the run. *Kernels, bf16* is `fuse --target native --numerics bf16`; OpenVINO reads the original, held to float32 or as it comes.
+Errors are distances from float64.
 """
 
 
