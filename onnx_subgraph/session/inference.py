@@ -19,7 +19,7 @@ from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession a
 
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError, UsageError
 from onnx_subgraph.session import hook
-from onnx_subgraph.session.kernels import with_kernels
+from onnx_subgraph.session.kernels import with_kernels, with_kernels_for
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.settings import SessionSettings, is_strict
 
@@ -58,7 +58,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self.prepared = self._prepare(sess_options, providers, settings)
         if self.prepared.path is not None and self._load_prepared(sess_options, providers, provider_options, kwargs):
             return
-        super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
+        super().__init__(path_or_bytes, self._own_options(sess_options, providers), providers, provider_options, **kwargs)
 
     prepared: Prepared
     """What became of the model: its file, whether it came from the cache, and why it is the original if it is."""
@@ -90,6 +90,13 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._settings = settings
         return prepared
 
+    def _own_options(self, options: Any, providers: Any) -> Any:
+        """The options for the model as it is; with our kernels where it has operators of ours and is not to be left alone."""
+        if self._settings is None:
+            return options
+        source = self._source if isinstance(self._source, bytes) else Path(os.fspath(self._source))
+        return with_kernels_for(source, options, providers)
+
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """The outputs, as onnxruntime's `run` gives them; where regions were given to a backend, by their engines."""
         if self._engines is not None:
@@ -105,6 +112,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         try:
             if self._settings is not None and self._settings.target == "native":
                 options = with_kernels(options)
+            else:
+                options = with_kernels_for(self.prepared.path, options, providers)
             # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
             super().__init__(str(self.prepared.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
             self._engines = engines_of(self.prepared, self._settings or SessionSettings())
