@@ -78,7 +78,7 @@ def engines(made: Engines) -> str:
     if not made.count:
         return f"none of {made.backend}: {'; '.join(made.refused) or 'it runs no region that is worth it'}"
     held = f"{count(made.count, 'engine')} of {made.backend} with {count(made.nodes, 'node')}"
-    return f"{held}: EngineSession runs them, other sessions run their nodes"
+    return f"{held}: onnx_subgraph.InferenceSession runs them, onnxruntime alone runs their nodes"
 
 
 def conditions(bench: Bench) -> str:
