@@ -86,12 +86,11 @@ def test_engines_of_a_backend_that_is_not_here_run_in_onnxruntime(
         backend.s = b"nobody"
     onnx.save(model, written)
     with pytest.warns(OnnxSubgraphWarning, match="the nodes of its engines run in onnxruntime: there is no backend nobody"):
-        session = InferenceSession(written, settings=settings)
-    np.testing.assert_allclose(
-        session.run(None, {"x": x})[0], onnxruntime.InferenceSession(chain).run(None, {"x": x})[0], rtol=1e-6
-    )
+        session = InferenceSession(written, settings=replace(settings, strict=False))
+    plain = onnxruntime.InferenceSession(chain).run(None, {"x": x})[0]
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], plain, rtol=1e-6)
     with pytest.raises(SessionError, match="there is no backend nobody"):
-        InferenceSession(written, settings=replace(settings, strict=True))
+        InferenceSession(written, settings=settings)
 
 
 def test_feeds_that_do_not_fit_are_refused_in_onnxruntimes_words(chain: Path, nested: SessionSettings) -> None:
