@@ -88,6 +88,12 @@ class Matcher:
             Product: self._chain,
             Sum: self._chain,
         }
+        self._matching: dict[type, Callable[[Any, Target, State], Iterable[State]]] = {
+            Name: self._name,
+            Constant: self._literal,
+            Nothing: self._literal,
+            **dict.fromkeys(self._structured, self.tried),
+        }
         self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 
     # What may be passed over
@@ -135,11 +141,7 @@ class Matcher:
         self.steps += 1
         if self.steps > MOST_STEPS:
             raise GivenUpError
-        if isinstance(term, Name):
-            return self._name(term, value, state)
-        if isinstance(term, Constant | Nothing):
-            return self._literal(term, value, state)
-        return self.tried(term, value, state)
+        return self._matching[type(term)](term, value, state)
 
     def structured(self, term: Structured, value: Target, state: State) -> Iterator[State]:
         """`match`, of a term that has parts."""

@@ -153,11 +153,10 @@ class Numbering:
 
 def plain_operator(node: ir.Node) -> str:
     """The operator of a node, by the simpler one where that is the same: a sum of two is Add, CastLike of a known type Cast."""
-    if node.domain:
-        return node.op_type
-    if node.op_type == "CastLike":
+    operator = node.op_type
+    if operator == "CastLike" and not node.domain:
         return "Cast"
-    return "Add" if node.op_type == "Sum" and len(node.inputs) == 2 else node.op_type
+    return "Add" if operator == "Sum" and len(node.inputs) == 2 and not node.domain else operator
 
 
 def formal(schema: Schema, position: int) -> str:

@@ -66,6 +66,11 @@ class Prefilter:
         return dict.fromkeys(v for s in dict.fromkeys(structures) for v in self._cut.get(s, ())) if self._cut else ()
 
     def _question(self, structure: Structure) -> Question[bool]:
+        ask, operators, identity = self._asked(structure), heads(structure), self.look.identity
+        return ask if operators is None else lambda value: identity(value) in operators and ask(value)
+
+    def _asked(self, structure: Structure) -> Question[bool]:
+        """As `_question`, of values that the right operators compute."""
         match structure:
             case Applied():
                 return remembered(self._applied(structure))
@@ -81,7 +86,7 @@ class Prefilter:
                 is_constant = self.view.constants.is_constant
                 return lambda value: is_constant(value) is constant
             case Word():
-                return lambda value: self._is_word(structure, value)
+                return remembered(lambda value: self._is_word(structure, value))
             case Absent():
                 return lambda value: False
 
@@ -89,8 +94,7 @@ class Prefilter:
         questions = [self.question(alternative) for alternative in structure.alternatives]
 
         def ask(value: ir.Value) -> tuple[int, ...]:
-            node = self.look.through(value).producer
-            likely = headed_by(structure, None if node is None else self.view.identity[node])
+            likely = headed_by(structure, self.look.identity(value))
             return tuple([index for index in likely if questions[index](value)])
 
         return remembered(ask)
@@ -188,8 +192,10 @@ def heads(structure: Structure) -> Heads | None:
     match structure:
         case Applied(operators=operators):
             return standing_for(operators)
-        case Items(is_product=is_product, is_empty=False):
-            return _PRODUCTS if is_product else SUM_OPERATORS
+        case Items(is_product=is_product, is_empty=is_empty, items=items):
+            own = _PRODUCTS if is_product else SUM_OPERATORS
+            alone = heads(items[0][0]) if is_empty else own  # a chain of no node of its own is its item
+            return None if alone is None else alone | own
         case Alternatives(alternatives=alternatives):
             each = [heads(alternative) for alternative in alternatives]
             return None if None in each else frozenset().union(*(one for one in each if one is not None))

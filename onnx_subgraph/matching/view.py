@@ -201,7 +201,7 @@ class View:
     def _unexpanded(self, value: ir.Value) -> ir.Value | None:
         """The first value on the way to what `value` scales whose product is not known yet."""
         operand: ir.Value | Virtual = value
-        while isinstance(operand, ir.Value):
+        while type(operand) is ir.Value:
             source = self.through(operand)[0]
             if source not in self._products:
                 return source
@@ -214,7 +214,7 @@ class View:
     def _scalings(self, value: ir.Value) -> Iterator[tuple[tuple[ir.Node, ...], Expansion]]:
         """The steps that only scale, from `value` inwards, each with the transparent nodes before it."""
         operand: ir.Value | Virtual = value
-        while isinstance(operand, ir.Value):
+        while type(operand) is ir.Value:
             source, passed = self.through(operand)
             step = self.product(source)
             if step is None or not _is_scaling(step):
