@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.expansion import Expansion, Expansions, Item
 from onnx_subgraph.matching.lookthrough import LookThrough
-from onnx_subgraph.matching.view import Expansion, Item, View, Virtual
+from onnx_subgraph.matching.view import View, Virtual
 
 Heads = frozenset[tuple[str, str]]
 MOST_FACTORINGS = 64
@@ -51,6 +52,7 @@ class Factorings:
     def __init__(self, look: LookThrough) -> None:
         self.view = look.view
         self.look = look
+        self.expansions: Expansions = look.view.shared("expansions", lambda: Expansions(look.view))
         self._heads: dict[tuple[ir.Value, bool], Heads | None] = {}
         self._known = cache(self._factorings)
         self._reach_of = cache(self._reach)
@@ -67,7 +69,7 @@ class Factorings:
         if isinstance(item, Virtual):
             return None, ()
         source, passed, _ = self.look.through(item)
-        return self.view.expanded(source, product=product), passed
+        return self.expansions.of(source, product=product), passed
 
     def heads(self, value: ir.Value, product: bool) -> Heads | None:
         """The operators that compute what can be an item of `value`; None where they may be any."""
@@ -76,7 +78,7 @@ class Factorings:
         while pending:  # items first; not by recursion, because chains are longer than the stack is deep
             current = pending[-1]
             source, _, node = self.look.through(current)
-            step = self.view.expanded(source, product=product)
+            step = self.expansions.of(source, product=product)
             items = [] if step is None else [item for item, _ in (*step.items, *step.scalars)]
             unknown = [v for v in items if not isinstance(v, Virtual) and (v, product) not in known]
             if unknown:

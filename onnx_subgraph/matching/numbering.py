@@ -55,11 +55,12 @@ class Numbering:
         """Number the results of a node, and give what it has in common with its equals; None where it has none."""
         if node in self._common:
             return self._common[node]
+        graph, common, through = node.graph, self._common, self._through
         pending = [node]
         while pending:  # operands first; not by recursion, because chains are longer than the stack is deep
             current = pending[-1]
-            inputs = (self._through(v).producer() for v in current.inputs if v is not None)
-            unknown = [n for n in inputs if n is not None and n.graph is node.graph and n not in self._common]
+            inputs = [through(v).producer() for v in current.inputs if v is not None]
+            unknown = [n for n in inputs if n is not None and n not in common and n.graph is graph]
             if unknown:
                 pending += unknown
             else:

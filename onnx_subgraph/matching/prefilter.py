@@ -228,7 +228,7 @@ def variants(factorings: Factorings, wanted: Items, value: ir.Value) -> list[Fac
     Where nothing is said of constants, a factoring's constants are ordinary items; a constant that has a name must be there.
     """
     view, source, is_product = factorings.view, factorings.look.through(value).value, wanted.is_product
-    if not wanted.is_empty and view.expanded(source, product=is_product) is None:
+    if not wanted.is_empty and factorings.expansions.of(source, product=is_product) is None:
         return []
     count, neutral = len(wanted.items), 1.0 if is_product else 0.0
     folded = not wanted.has_scalar and wanted.is_silent

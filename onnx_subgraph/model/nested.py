@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-
 _GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
 
 
@@ -40,10 +39,9 @@ def operands(node: ir.Node) -> Iterator[ir.Value]:
         yield from body.outputs
 
 
-def reads(node: ir.Node) -> Iterator[ir.Value]:
+def reads(node: ir.Node) -> list[ir.Value]:
     """Every value that a node reads and does not hold itself: its inputs, and what its bodies capture."""
-    inner = {graph for body in bodies(node) for graph in (body, *body.subgraphs())}
+    inner = {graph for body in bodies(node) for graph in (body, *body.subgraphs())} if node.attributes else set()
     if not inner:  # as of nearly every node
-        yield from (v for v in node.inputs if v is not None)
-        return
-    yield from (v for v in operands(node) if v.graph not in inner)
+        return [v for v in node.inputs if v is not None]
+    return [v for v in operands(node) if v.graph not in inner]
