@@ -91,7 +91,7 @@ def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Valu
     """Match what is larger and larger around an anchor; the first part of the pattern that does not is where it fails."""
     rank, matched = 0, set[ir.Node]()
     record = explorer.furthest
-    for level, reached in climbed(values, anchor, explorer.look.consumers):
+    for level, reached in climbed(values, anchor.path, explorer.look.consumers):
         before = record.take()
         above = level.term if level is not None else anchor.term
         found = next((s for v in reversed(reached) for s in explorer.match(above, v, EMPTY)), None)
