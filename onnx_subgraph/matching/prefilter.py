@@ -28,6 +28,7 @@ from onnx_subgraph.matching.equalities import (
     orders,
     standing_for,
 )
+from onnx_subgraph.matching.normal import Choice, Normal, NormalPattern, Product, Sum, structure_of
 from onnx_subgraph.matching.rearrangement import OPERATORS
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.remembered import remembered
@@ -184,6 +185,34 @@ class Prefilter:
             return isinstance(item[0], Virtual) or questions[one[0]](item[0])
 
         return may
+
+
+class Asked:
+    """A prefilter, asked by the terms of one pattern: each is looked up once. structure: what stands for a term."""
+
+    def __init__(self, prefilter: Prefilter, normal: NormalPattern) -> None:
+        self._prefilter = prefilter
+        self._normal = normal
+        self.structure = remembered(self._structure)
+        self.question = remembered(self._question)
+        self.alternatives = remembered(self._alternatives)
+        self.assignable = remembered(self._assignable)
+
+    def _structure(self, term: Normal) -> Structure:
+        return structure_of(term, self._normal.constant, self._normal.structures)
+
+    def _question(self, term: Normal) -> Question[bool]:
+        return self._prefilter.question(self.structure(term))
+
+    def _alternatives(self, term: Choice) -> Question[tuple[int, ...]]:
+        wanted = self.structure(term)
+        assert isinstance(wanted, Alternatives)
+        return self._prefilter.alternatives(wanted)
+
+    def _assignable(self, term: Product | Sum) -> Question[tuple[Factoring, ...]]:
+        wanted = self.structure(term)
+        assert isinstance(wanted, Items)
+        return self._prefilter.assignable(wanted)
 
 
 @cache
