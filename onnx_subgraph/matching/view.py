@@ -148,7 +148,7 @@ class View:
     @cached_property
     def numbering(self) -> Numbering:
         """The numbers of what this graph computes, worked out as far as somebody asks."""
-        return Numbering(self.constants, self.schema, lambda value: self.through(value)[0])
+        return Numbering(self.constants, self.schema, remembered(lambda value: self.through(value)[0]))
 
     def same(self, a: ir.Value, b: ir.Value) -> bool:
         """Whether `a` and `b` are congruent."""
