@@ -370,12 +370,15 @@ def _parts(values: list[Any]) -> Iterator[Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, str, tuple, list)) or hasattr(value, "tolist")
+    return type(value) in _NUMBERS_AND_TEXT or isinstance(value, (int, float, str, tuple, list)) or hasattr(value, "tolist")
 
 
 def _as_plain(value: Any, node: ast.expr) -> Any:
     """Arrays and lists as tuples, array scalars as numbers; an array of one element is that number."""
-    if type(value) in _NUMBERS_AND_TEXT:
+    kind = type(value)
+    if kind in _NUMBERS_AND_TEXT:
+        return value
+    if kind is tuple and all(type(v) in _NUMBERS_AND_TEXT for v in value):  # as most shapes
         return value
     if hasattr(value, "tolist"):
         if getattr(value, "size", 1) > _MAX_ITEMS:

@@ -84,15 +84,30 @@ MOST_NEEDS = 64
 
 Count = Callable[[frozenset[Identity]], int]
 """How many nodes of the graph are one of these operators."""
+Consumers = Callable[[ir.Value], Iterable[ir.Node]]
+"""The nodes that read a value."""
 
 
 def choose(root: Normal, counts: Count) -> Start:
-    """The cheapest set of anchors of a pattern for a graph with these operator counts."""
+    """The cheapest set of anchors of a pattern for a graph with these operator counts, worked out once for equal counts."""
+    operators = _operators_of(root)
+    return _chosen(root, operators, tuple(map(counts, operators)))
+
+
+@lru_cache(maxsize=1 << 12)
+def _chosen(root: Normal, operators: tuple[frozenset[Identity], ...], numbers: tuple[int, ...]) -> Start:
     known: dict[int, _Best] = {}
-    best = _best(root, counts, known)
+    best = _best(root, dict(zip(operators, numbers, strict=True)).__getitem__, known)
     return Start(best.cost, tuple(_anchors(root, (), known)), best.structure)
 
 
+@lru_cache(maxsize=1 << 10)
+def _operators_of(root: Normal) -> tuple[frozenset[Identity], ...]:
+    """The sets of operators that the parts of a pattern may be."""
+    return tuple(dict.fromkeys(level.operators for term in walk(root) if (level := _level(term)) is not None))
+
+
+@lru_cache(maxsize=1 << 10)
 def needs(root: Normal) -> tuple[frozenset[Identity], ...]:
     """Sets of operators of each of which every match holds one: a graph that has none of one set costs nothing to `choose`."""
     known: dict[int, tuple[frozenset[Identity], ...]] = {}  # formulas share their parts
@@ -220,30 +235,26 @@ def _is_free(term: Normal) -> bool:
     )
 
 
-def climb(
-    values: Iterable[ir.Value], path: tuple[Level, ...], consumers: Callable[[ir.Value], Iterable[ir.Node]]
-) -> dict[ir.Value, None]:
+def climb(values: Iterable[ir.Value], path: tuple[Level, ...], consumers: Consumers) -> dict[ir.Value, None]:
     """The values that can be the root when `values` stand at the end of `path`, nearest first."""
-    current = dict.fromkeys(values)
-    for level in reversed(path):
-        current = _step(current, level, consumers)
-        if not current:
-            break
-    return current
+    *_, (_, reached) = climbed(values, path, consumers)
+    return reached
 
 
 def climbed(
-    values: Iterable[ir.Value], anchor: Anchor, consumers: Callable[[ir.Value], Iterable[ir.Node]]
+    values: Iterable[ir.Value], path: tuple[Level, ...], consumers: Consumers
 ) -> Iterator[tuple[Level | None, dict[ir.Value, None]]]:
-    """The values that can be each part of the pattern around `anchor`, from it (None) upwards; the last may have none."""
-    current = dict.fromkeys(values)
-    yield None, current
-    for level in reversed(anchor.path):
+    """The values that can be each part of a pattern from the end of `path` (None) upwards, as far as there are any."""
+    level, current = None, dict.fromkeys(values)
+    yield level, current
+    for level in reversed(path):
+        if not current:
+            break
         current = _step(current, level, consumers)
         yield level, current
 
 
-def _step(values: dict[ir.Value, None], level: Level, consumers: Callable[[ir.Value], Iterable[ir.Node]]) -> dict[ir.Value, None]:
+def _step(values: dict[ir.Value, None], level: Level, consumers: Consumers) -> dict[ir.Value, None]:
     """The values that one level above `values` can be."""
     reached: dict[ir.Value, None] = dict(values) if level.optional else {}
     frontier = list(values)

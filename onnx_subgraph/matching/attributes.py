@@ -15,16 +15,15 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language import term as syntax
-from onnx_subgraph.language.axis import numbered, same_axes
+from onnx_subgraph.language.axis import numbered
 from onnx_subgraph.matching.numbering import axes_rank
 from onnx_subgraph.matching.state import State
-from onnx_subgraph.matching.view import ROUNDED, View, Virtual, close
+from onnx_subgraph.matching.static_values import equal, read_attribute, same, text, words
+from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.operators import Schema, history, is_axis, is_ordered
 
 _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "value"}
-_PLAIN = (int, float, tuple)
-"""What static values are made of; anything else is text or of the graph. (To ask whether it is of the graph is slow.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,37 +157,23 @@ class _Statics(NamedTuple):
             return self.inputs
         formals = self.formals
         taken = {formals.index(name) for name in names if self.is_input(name)}
-        variadic = bool(self.schema and self.schema.inputs and self.schema.inputs[-1].variadic)
-        return _positional(self.view, self.operator, self.inputs, taken, formals, variadic, wanted)
+        left = [(i, value) for i, value in enumerate(self.inputs) if i not in taken]
+        is_variadic = bool(self.schema and self.schema.inputs and self.schema.inputs[-1].variadic)
+        while len(left) > wanted and not is_variadic and self._is_neutral(*left[-1]):
+            left.pop()
+        return tuple(value for _, value in left)
+
+    def _is_neutral(self, position: int, value: ir.Value | Virtual | None) -> bool:
+        """Whether an optional input says what its absence says."""
+        if type(value) is not ir.Value or self.operator[1] != "Slice" or self.formals[position : position + 1] != ["steps"]:
+            return value is None
+        steps = self.view.constants.array(value)
+        return steps is not None and bool((steps == 1).all())
 
 
 def _is_default(name: str, given: Any, default: Any, rank: int | None) -> bool:
-    if not is_axis(name):
-        return _equal(name, given, default)
-    return bool(_same_axes(*(numbered(v, rank, ordered=False) for v in (given, default))))
-
-
-def _positional(
-    view: View, identity: tuple[str, str], inputs: Inputs, taken: set[int], formals: list[str], variadic: bool, wanted: int
-) -> Inputs:
-    """The inputs that are left for positional arguments; trailing omitted ones, and ones at their meaning's default, go."""
-    left = [v for i, v in enumerate(inputs) if i not in taken]
-    while len(left) > wanted and not variadic:
-        last = left[-1]
-        index = len(inputs) - 1 - [*reversed(inputs)].index(last)
-        name = formals[index] if index < len(formals) else ""
-        if last is not None and not (type(last) is ir.Value and _is_neutral(view, identity[1], name, last)):
-            break
-        left.pop()
-    return tuple(left)
-
-
-def _is_neutral(view: View, operator: str, formal: str, value: ir.Value) -> bool:
-    """Whether an optional input says what its absence says."""
-    if (operator, formal) != ("Slice", "steps"):
-        return False
-    steps = view.constants.array(value)
-    return steps is not None and bool((steps == 1).all())
+    given, default = (numbered(v, rank, ordered=False) if is_axis(name) else v for v in (given, default))
+    return bool(same(name, given, default))
 
 
 def _match_keyword(name: str, wanted: syntax.Term, actual: Any, state: State) -> State | Mismatch:
@@ -199,8 +184,8 @@ def _match_keyword(name: str, wanted: syntax.Term, actual: Any, state: State) ->
             if variable not in state.bindings:
                 return state.bind(variable, actual)
             bound = state.bindings[variable]
-            change = f"let {name} be {_words(bound)} here as well"
-            return _held(name, bound, actual, f"{name}={_words(bound)} again", change, span) or state
+            change = f"let {name} be {words(bound)} here as well"
+            return _held(name, bound, actual, f"{name}={words(bound)} again", change, span) or state
         case syntax.Literal(value=value, span=span):
             written = f"{name}={syntax.Literal(value)}"
             return _held(name, value, actual, written, f"let {name} be {syntax.Literal(value)}", span) or state
@@ -216,31 +201,10 @@ def _match_keyword(name: str, wanted: syntax.Term, actual: Any, state: State) ->
 
 def _held(name: str, wanted: Any, actual: Any, expected: str, change: str, span: Span | None) -> Mismatch | None:
     """None where a static value is what is wanted, else why not."""
-    same = _same_axes(wanted, actual) if is_axis(name) else _equal(name, wanted, actual)
-    if same is None:
-        return Mismatch(expected, f"{name}={_words(actual)} of a value whose rank is not known", span, DECLARE)
-    return None if same else Mismatch(expected, f"{name}={_words(actual)}", span, change)
-
-
-def _same_axes(a: Any, b: Any) -> bool | None:
-    """As `same_axes`, of one axis as well as of a list; whether both are absent where one of them is."""
-    lists = [(v,) if isinstance(v, int) else v for v in (a, b)]
-    if not all(isinstance(v, tuple) for v in lists):
-        return a is b
-    return same_axes(*lists)
-
-
-def read_attribute(attribute: ir.Attr) -> Any:
-    """An attribute as a static value; tensors, graphs and references stay attributes."""
-    if attribute.is_ref():
-        return attribute
-    match attribute.type:
-        case ir.AttributeType.INT | ir.AttributeType.FLOAT | ir.AttributeType.STRING:
-            return attribute.value
-        case ir.AttributeType.INTS | ir.AttributeType.FLOATS | ir.AttributeType.STRINGS:
-            return tuple(attribute.value)
-        case _:
-            return attribute
+    held = same(name, wanted, actual)
+    if held is None:
+        return Mismatch(expected, f"{name}={words(actual)} of a value whose rank is not known", span, DECLARE)
+    return None if held else Mismatch(expected, f"{name}={words(actual)}", span, change)
 
 
 def _read_constant(view: View, value: ir.Value, *, single: bool) -> Any:
@@ -260,25 +224,6 @@ def _is_single(identity: tuple[str, str], name: str) -> bool:
     return any(str(kind).rpartition(".")[2] in ("FLOAT", "INT") for kind in kinds)
 
 
-def _equal(name: str, a: Any, b: Any) -> bool:
-    if isinstance(a, str | bytes) or isinstance(b, str | bytes):
-        a, b = _text(a), _text(b)
-        return bool(a == b or (name == "equation" and _lettered(a) == _lettered(b)))
-    if a is None or b is None:
-        return bool(a is b)
-    if not isinstance(a, _PLAIN) or not isinstance(b, _PLAIN):
-        return bool(a is b)
-    first, second = (v if isinstance(v, tuple) else (v,) for v in (a, b))
-    return len(first) == len(second) and all(map(_is_number, first, second))
-
-
-def _is_number(wanted: Any, actual: Any) -> bool:
-    """Whether an element is the number that is wanted; floats are as exporters round them."""
-    if wanted == actual or (not isinstance(wanted, float) and not isinstance(actual, float)):
-        return bool(wanted == actual)
-    return bool(abs(wanted - actual) <= ROUNDED * abs(actual))
-
-
 def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) -> bool:
     axis = default if attribute is None else attribute.as_int()
     value = inputs[0] if inputs else None
@@ -296,28 +241,9 @@ def equals_literal(view: View, literal: syntax.Static, value: ir.Value) -> bool:
             return False
         return close(number.number, float(literal), number.tolerance)
     array = view.constants.array(value)
-    return array is not None and array.ndim == 1 and _equal("", tuple(literal), tuple(array.tolist()))
-
-
-def _words(value: Any) -> str:
-    """A static value as a pattern writes it: axes in brackets, an absent one as none."""
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_words, value))}]"
-    return "none" if value is None else str(_text(value))
-
-
-def _lettered(equation: Any) -> Any:
-    """An Einsum's equation with each letter as the number of its first appearance: `ij,jk->ik` and `ab,bc->ac` are the same."""
-    if not isinstance(equation, str):
-        return equation
-    letters: dict[str, int] = {}
-    return tuple(letters.setdefault(c, len(letters)) if c.isalpha() else c for c in equation if not c.isspace())
-
-
-def _text(value: Any) -> Any:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    return array is not None and array.ndim == 1 and equal("", tuple(literal), tuple(array.tolist()))
 
 
 def _show(attribute: ir.Attr) -> str:
     value = read_attribute(attribute)
-    return str(_text(value)) if not isinstance(value, ir.Attr) else attribute.type.name.lower()
+    return str(text(value)) if not isinstance(value, ir.Attr) else attribute.type.name.lower()

@@ -38,7 +38,7 @@ def anchored(view: View, anchor: Anchor) -> Iterator[ir.Node]:
 
 def candidates(matcher: Matcher, anchor: Anchor) -> tuple[Candidate, ...]:
     """The candidates that begin at an anchor; patterns of the same structure have the same ones."""
-    root, wanted = matcher.structure(matcher.normal.primary), matcher.structure(anchor.term)
+    root, wanted = matcher.asked.structure(matcher.normal.primary), matcher.asked.structure(anchor.term)
     path = tuple((level.operators, level.steps, level.optional) for level in anchor.path)
     key = ("candidates", root, wanted, anchor.operators, path, matcher.look)
     found: tuple[Candidate, ...] = matcher.view.shared(key, lambda: tuple(_candidates(matcher, anchor, root, wanted)))
@@ -91,7 +91,7 @@ def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Valu
     """Match what is larger and larger around an anchor; the first part of the pattern that does not is where it fails."""
     rank, matched = 0, set[ir.Node]()
     record = explorer.furthest
-    for level, reached in climbed(values, anchor, explorer.look.consumers):
+    for level, reached in climbed(values, anchor.path, explorer.look.consumers):
         before = record.take()
         above = level.term if level is not None else anchor.term
         found = next((s for v in reversed(reached) for s in explorer.match(above, v, EMPTY)), None)

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.expansion import Expansion, Expansions, Item
 from onnx_subgraph.matching.lookthrough import LookThrough
-from onnx_subgraph.matching.view import Expansion, Item, View, Virtual
+from onnx_subgraph.matching.view import View, Virtual
 
 Heads = frozenset[tuple[str, str]]
 MOST_FACTORINGS = 64
@@ -41,12 +42,17 @@ class Factoring(NamedTuple):
         return tuple(sorted(power for _, power in self.items))
 
 
+_Way = tuple[tuple[Item, ...], tuple[Item, ...], float, tuple[tuple[ir.Value, float], ...], tuple[ir.Node, ...], float]
+"""A factoring under construction: the items that may still be expanded, those that stay, and the rest as of a `Factoring`."""
+
+
 class Factorings:
     """The factorings of the values of one view, as one kind of pattern sees them; each is worked out once."""
 
     def __init__(self, look: LookThrough) -> None:
         self.view = look.view
         self.look = look
+        self.expansions: Expansions = look.view.shared("expansions", lambda: Expansions(look.view))
         self._heads: dict[tuple[ir.Value, bool], Heads | None] = {}
         self._known = cache(self._factorings)
         self._reach_of = cache(self._reach)
@@ -63,7 +69,7 @@ class Factorings:
         if isinstance(item, Virtual):
             return None, ()
         source, passed, _ = self.look.through(item)
-        return self.view.expanded(source, product=product), passed
+        return self.expansions.of(source, product=product), passed
 
     def heads(self, value: ir.Value, product: bool) -> Heads | None:
         """The operators that compute what can be an item of `value`; None where they may be any."""
@@ -72,7 +78,7 @@ class Factorings:
         while pending:  # items first; not by recursion, because chains are longer than the stack is deep
             current = pending[-1]
             source, _, node = self.look.through(current)
-            step = self.view.expanded(source, product=product)
+            step = self.expansions.of(source, product=product)
             items = [] if step is None else [item for item, _ in (*step.items, *step.scalars)]
             unknown = [v for v in items if not isinstance(v, Virtual) and (v, product) not in known]
             if unknown:
@@ -97,37 +103,37 @@ class Factorings:
         return min(found + len(pending), limit)
 
 
+def _can_reach(factorings: Factorings, pending: tuple[Item, ...], missing: int, *, product: bool) -> bool:
+    """Whether what is not looked at yet can be expanded to as many items and constants as are missing."""
+    if missing <= len(pending):
+        return True
+    for item, _ in pending:
+        missing -= factorings.reach(item, missing, product=product)
+        if missing <= 0:
+            return True
+    return False
+
+
 def _factorings(factorings: Factorings, value: ir.Value, limit: int, least: int, *, product: bool) -> Iterator[Factoring]:
-    neutral = 1.0 if product else 0.0
-
-    def can_reach(pending: tuple[Item, ...], found: int) -> bool:
-        for item, _ in pending:
-            if found >= least:
-                break
-            found += factorings.reach(item, least - found, product=product)
-        return found >= least
-
-    def grow(pending: tuple[Item, ...], done: tuple[Item, ...], factoring: Factoring) -> Iterator[Factoring]:
-        if len(pending) + len(done) > limit or not can_reach(pending, len(done) + len(factoring.scalars)):
-            return
+    """Each item is first left as it is, then expanded."""
+    whole: _Way = (((value, 1.0),), (), 1.0 if product else 0.0, (), (), 0.0)
+    ways = [whole] if limit else []
+    while ways:
+        pending, done, constant, scalars, nodes, tolerance = ways.pop()
+        if not _can_reach(factorings, pending, least - len(done) - len(scalars), product=product):
+            continue
         if not pending:
-            items = _merge(factorings.view, done) if product else done
-            yield Factoring(items, factoring.constant, factoring.scalars, factoring.nodes, factoring.tolerance)
-            return
+            yield Factoring(_merge(factorings.view, done) if product else done, constant, scalars, nodes, tolerance)
+            continue
         (item, power), rest = pending[0], pending[1:]
-        yield from grow(rest, (*done, (item, power)), factoring)
         step, passed = factorings.step(item, product=product)
-        if step is None or not _may_expand(step, power, product=product):
-            return
-        if len(step.items) + len(rest) + len(done) > limit:  # as most are: not worth putting together
-            return
-        inner = tuple((v, power * e) for v, e in step.items)
-        constant = factoring.constant * step.constant**power if product else factoring.constant + power * step.constant
-        scalars = (*factoring.scalars, *((v, power * e) for v, e in step.scalars))
-        nodes = (*factoring.nodes, *passed, *step.nodes)
-        yield from grow((*inner, *rest), done, Factoring((), constant, scalars, nodes, factoring.tolerance + step.tolerance))
-
-    yield from grow(((value, 1.0),), (), Factoring((), neutral, (), (), 0.0))
+        # Most have too many items: not worth putting together.
+        if step is not None and len(step.items) + len(rest) + len(done) <= limit and _may_expand(step, power, product=product):
+            inner = tuple([(v, power * e) for v, e in step.items])
+            other = constant * step.constant**power if product else constant + power * step.constant
+            more = (*scalars, *[(v, power * e) for v, e in step.scalars]) if step.scalars else scalars
+            ways.append(((*inner, *rest), done, other, more, (*nodes, *passed, *step.nodes), tolerance + step.tolerance))
+        ways.append((rest, (*done, (item, power)), constant, scalars, nodes, tolerance))
 
 
 def _may_expand(step: Expansion, power: float, *, product: bool) -> bool:

@@ -64,7 +64,7 @@ class Explorer(Matcher):
 
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """All factorings with as many items, whatever the items are."""
-        wanted = self.structure(term)
+        wanted = self.asked.structure(term)
         assert isinstance(wanted, Items)
         factorings = variants(self.factorings, wanted, value)
         self._other_items(term, value, constant, state, known=bool(factorings))

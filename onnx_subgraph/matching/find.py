@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import onnx_ir as ir
 
@@ -19,7 +19,6 @@ from onnx_subgraph.matching.anchors import ABSENT, Count, Start, choose, needs
 from onnx_subgraph.matching.body.found import bodies_of
 from onnx_subgraph.matching.candidates import RawMiss, anchored, candidates, explored, once
 from onnx_subgraph.matching.chain import MOST_FACTORINGS
-from onnx_subgraph.matching.equalities import Identity
 from onnx_subgraph.matching.explorer import Explorer
 from onnx_subgraph.matching.grown import grown
 from onnx_subgraph.matching.match import GivenUp, Match, NearMiss
@@ -83,12 +82,6 @@ class Found:
             return (*self._refused, *told)
 
 
-@lru_cache(maxsize=1024)
-def _needs_of(normal: NormalPattern) -> tuple[frozenset[Identity], ...]:
-    """The `needs` of a pattern, worked out once for each normal form."""
-    return needs(normal.primary)
-
-
 def find(
     model: ir.Model,
     patterns: Sequence[Pattern],
@@ -141,7 +134,7 @@ def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.F
 def _search(view: View, normal: NormalPattern, *, thorough: bool, asked: bool) -> _Searched:
     """One pattern in one graph: its matches, what nearly matches, and where the search was bounded."""
     counts = view.count
-    if not asked and not all(map(counts, _needs_of(normal))):  # most patterns, in most functions
+    if not asked and not all(map(counts, needs(normal.primary))):  # most patterns, in most functions
         return NOTHING
     start = choose(normal.primary, counts)
     if not start.cost:

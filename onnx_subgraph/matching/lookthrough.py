@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.equalities import Identity
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.view import FLOATS, View
 
@@ -26,6 +27,7 @@ class LookThrough:
         self.casts = casts
         self.guards = guards
         self.through = remembered(self._through)
+        self.identity = remembered(self._identity)
         self.consumers = remembered(self._consumers) if casts or guards else view.consumers
 
     @classmethod
@@ -46,6 +48,11 @@ class LookThrough:
             passed = (*passed, *way, *more)
             node = self.view.producer(source)
         return Source(source, passed, node)
+
+    def _identity(self, value: ir.Value) -> Identity | None:
+        """The operator behind `value`; None where nothing computes it."""
+        node = self.through(value).producer
+        return None if node is None else self.view.identity[node]
 
     def _opened(self, node: ir.Node) -> tuple[ir.Value | None, tuple[ir.Node, ...]]:
         """What a Cast or a guard hands on, and its nodes; None where the node is neither."""

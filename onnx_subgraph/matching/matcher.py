@@ -33,10 +33,9 @@ from onnx_subgraph.matching.normal import (
     Product,
     Sum,
     counts,
-    structure_of,
 )
 from onnx_subgraph.matching.numbering import axes_rank
-from onnx_subgraph.matching.prefilter import Prefilter
+from onnx_subgraph.matching.prefilter import Asked, Prefilter
 from onnx_subgraph.matching.reasons import (
     another_node,
     another_operator,
@@ -48,8 +47,8 @@ from onnx_subgraph.matching.reasons import (
     words,
 )
 from onnx_subgraph.matching.recipe import Mismatch
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.matching.state import NODE, State
-from onnx_subgraph.matching.structure import Alternatives, Items, Structure
 from onnx_subgraph.matching.view import View, Virtual, close
 from onnx_subgraph.operators.names import qualified
 
@@ -81,6 +80,8 @@ class Matcher:
         self.factorings: Factorings = view.shared(("factorings", self.look), lambda: Factorings(self.look))
         self.prefilter: Prefilter = view.shared(("prefilter", self.look), lambda: Prefilter(self.factorings))
         self.steps = 0
+        self.asked = Asked(self.prefilter, normal)
+        self._negative = remembered(_once)
         self._structured: dict[type, Callable[[Any, Target, State], Iterator[State]]] = {
             Operation: self._operation,
             Choice: self._choice,
@@ -88,13 +89,21 @@ class Matcher:
             Product: self._chain,
             Sum: self._chain,
         }
+        self._matching: dict[type, Callable[[Any, Target, State], Iterable[State]]] = {
+            Name: self._name,
+            Constant: self._literal,
+            Nothing: self._literal,
+            **dict.fromkeys(self._structured, self.tried),
+        }
         self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 
     # What may be passed over
 
-    def may(self, term: Normal, value: Target) -> bool:
-        """Whether it is worth holding `value` against `term`."""
-        return self.plausible(term, value)
+    def plausible(self, term: Normal, value: Target) -> bool:
+        """Whether the operators behind `value` leave a chance that it equals `term`."""
+        return isinstance(value, Virtual) or self.asked.question(term)(value)
+
+    may = plausible  # whether it is worth to hold `value` against `term`
 
     def tried(self, term: Structured, value: Target, state: State) -> Iterable[State]:
         """`structured`, where there is a chance."""
@@ -102,17 +111,11 @@ class Matcher:
 
     def open(self, term: Choice, value: Target) -> Sequence[int]:
         """Which alternatives `value` is held against."""
-        if isinstance(value, Virtual):
-            return range(len(term.alternatives))
-        wanted = self.structure(term)
-        assert isinstance(wanted, Alternatives)
-        return self.prefilter.alternatives(wanted)(value)
+        return range(len(term.alternatives)) if isinstance(value, Virtual) else self.asked.alternatives(term)(value)
 
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """The factorings of `value` that are held against the items of `term`, whose constant shall be `constant`."""
-        wanted = self.structure(term)
-        assert isinstance(wanted, Items)
-        return self.prefilter.assignable(wanted)(value)
+        return self.asked.assignable(term)(value)
 
     def with_another_constant(
         self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
@@ -121,25 +124,12 @@ class Matcher:
 
     # Terms
 
-    def structure(self, term: Normal) -> Structure:
-        """What the prefilter looks for in place of `term`."""
-        known = self.normal.structures.get(id(term))
-        return structure_of(term, self.normal.constant, self.normal.structures) if known is None else known
-
-    def plausible(self, term: Normal, value: Target) -> bool:
-        """Whether the operators behind `value` leave a chance that it equals `term`."""
-        return isinstance(value, Virtual) or self.prefilter.question(self.structure(term))(value)
-
     def match(self, term: Normal, value: Target, state: State) -> Iterable[State]:
         """The states in which `value` equals `term`, starting from `state`. Raises GivenUpError."""
         self.steps += 1
         if self.steps > MOST_STEPS:
             raise GivenUpError
-        if isinstance(term, Name):
-            return self._name(term, value, state)
-        if isinstance(term, Constant | Nothing):
-            return self._literal(term, value, state)
-        return self.tried(term, value, state)
+        return self._matching[type(term)](term, value, state)
 
     def structured(self, term: Structured, value: Target, state: State) -> Iterator[State]:
         """`match`, of a term that has parts."""
@@ -392,8 +382,7 @@ class Matcher:
 
     def negated(self, term: Product | Sum | Name | Operation, value: Target, state: State) -> Iterator[State]:
         """The states in which `value` is the negative of `term`."""
-        product = term if isinstance(term, Product) else Product(1.0, ((term, 1.0),), None, term.span)
-        return self._chain(product, value, state, factor=-1.0)
+        return self._chain(self._negative(term), value, state, factor=-1.0)
 
     # Layout
 
@@ -409,3 +398,8 @@ class Matcher:
             self.recorder.visit(nodes, term.span)
             inner = State({**state.bindings, **bound}, state.nodes, state.rank, state.chosen).visit(nodes)
             yield from self.match(term.source, source, inner)
+
+
+def _once(term: Product | Sum | Name | Operation) -> Product:
+    """A term as a product of it alone."""
+    return term if isinstance(term, Product) else Product(1.0, ((term, 1.0),), None, term.span)

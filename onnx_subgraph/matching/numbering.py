@@ -55,11 +55,12 @@ class Numbering:
         """Number the results of a node, and give what it has in common with its equals; None where it has none."""
         if node in self._common:
             return self._common[node]
+        graph, common, through = node.graph, self._common, self._through
         pending = [node]
         while pending:  # operands first; not by recursion, because chains are longer than the stack is deep
             current = pending[-1]
-            inputs = (self._through(v).producer() for v in current.inputs if v is not None)
-            unknown = [n for n in inputs if n is not None and n.graph is node.graph and n not in self._common]
+            inputs = [through(v).producer() for v in current.inputs if v is not None]
+            unknown = [n for n in inputs if n is not None and n not in common and n.graph is graph]
             if unknown:
                 pending += unknown
             else:
@@ -153,11 +154,10 @@ class Numbering:
 
 def plain_operator(node: ir.Node) -> str:
     """The operator of a node, by the simpler one where that is the same: a sum of two is Add, CastLike of a known type Cast."""
-    if node.domain:
-        return node.op_type
-    if node.op_type == "CastLike":
+    operator = node.op_type
+    if operator == "CastLike" and not node.domain:
         return "Cast"
-    return "Add" if node.op_type == "Sum" and len(node.inputs) == 2 else node.op_type
+    return "Add" if operator == "Sum" and len(node.inputs) == 2 and not node.domain else operator
 
 
 def formal(schema: Schema, position: int) -> str:

@@ -28,6 +28,7 @@ from onnx_subgraph.matching.equalities import (
     orders,
     standing_for,
 )
+from onnx_subgraph.matching.normal import Choice, Normal, NormalPattern, Product, Sum, structure_of
 from onnx_subgraph.matching.rearrangement import OPERATORS
 from onnx_subgraph.matching.recipe import parse_recipe
 from onnx_subgraph.matching.remembered import remembered
@@ -66,6 +67,11 @@ class Prefilter:
         return dict.fromkeys(v for s in dict.fromkeys(structures) for v in self._cut.get(s, ())) if self._cut else ()
 
     def _question(self, structure: Structure) -> Question[bool]:
+        ask, operators, identity = self._asked(structure), heads(structure), self.look.identity
+        return ask if operators is None else lambda value: identity(value) in operators and ask(value)
+
+    def _asked(self, structure: Structure) -> Question[bool]:
+        """As `_question`, of values that the right operators compute."""
         match structure:
             case Applied():
                 return remembered(self._applied(structure))
@@ -81,7 +87,7 @@ class Prefilter:
                 is_constant = self.view.constants.is_constant
                 return lambda value: is_constant(value) is constant
             case Word():
-                return lambda value: self._is_word(structure, value)
+                return remembered(lambda value: self._is_word(structure, value))
             case Absent():
                 return lambda value: False
 
@@ -89,8 +95,7 @@ class Prefilter:
         questions = [self.question(alternative) for alternative in structure.alternatives]
 
         def ask(value: ir.Value) -> tuple[int, ...]:
-            node = self.look.through(value).producer
-            likely = headed_by(structure, None if node is None else self.view.identity[node])
+            likely = headed_by(structure, self.look.identity(value))
             return tuple([index for index in likely if questions[index](value)])
 
         return remembered(ask)
@@ -182,14 +187,44 @@ class Prefilter:
         return may
 
 
+class Asked:
+    """A prefilter, asked by the terms of one pattern: each is looked up once. structure: what stands for a term."""
+
+    def __init__(self, prefilter: Prefilter, normal: NormalPattern) -> None:
+        self._prefilter = prefilter
+        self._normal = normal
+        self.structure = remembered(self._structure)
+        self.question = remembered(self._question)
+        self.alternatives = remembered(self._alternatives)
+        self.assignable = remembered(self._assignable)
+
+    def _structure(self, term: Normal) -> Structure:
+        return structure_of(term, self._normal.constant, self._normal.structures)
+
+    def _question(self, term: Normal) -> Question[bool]:
+        return self._prefilter.question(self.structure(term))
+
+    def _alternatives(self, term: Choice) -> Question[tuple[int, ...]]:
+        wanted = self.structure(term)
+        assert isinstance(wanted, Alternatives)
+        return self._prefilter.alternatives(wanted)
+
+    def _assignable(self, term: Product | Sum) -> Question[tuple[Factoring, ...]]:
+        wanted = self.structure(term)
+        assert isinstance(wanted, Items)
+        return self._prefilter.assignable(wanted)
+
+
 @cache
 def heads(structure: Structure) -> Heads | None:
     """The operators one of which computes what has this structure; None where it may be any, or none."""
     match structure:
         case Applied(operators=operators):
             return standing_for(operators)
-        case Items(is_product=is_product, is_empty=False):
-            return _PRODUCTS if is_product else SUM_OPERATORS
+        case Items(is_product=is_product, is_empty=is_empty, items=items):
+            own = _PRODUCTS if is_product else SUM_OPERATORS
+            alone = heads(items[0][0]) if is_empty else own  # a chain of no node of its own is its item
+            return None if alone is None else alone | own
         case Alternatives(alternatives=alternatives):
             each = [heads(alternative) for alternative in alternatives]
             return None if None in each else frozenset().union(*(one for one in each if one is not None))
@@ -222,7 +257,7 @@ def variants(factorings: Factorings, wanted: Items, value: ir.Value) -> list[Fac
     Where nothing is said of constants, a factoring's constants are ordinary items; a constant that has a name must be there.
     """
     view, source, is_product = factorings.view, factorings.look.through(value).value, wanted.is_product
-    if not wanted.is_empty and view.expanded(source, product=is_product) is None:
+    if not wanted.is_empty and factorings.expansions.of(source, product=is_product) is None:
         return []
     count, neutral = len(wanted.items), 1.0 if is_product else 0.0
     folded = not wanted.has_scalar and wanted.is_silent

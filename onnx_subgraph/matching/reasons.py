@@ -22,7 +22,7 @@ from onnx_subgraph.matching.lookthrough import guarded, is_float_cast
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.matching.normal import Choice, Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum, walk
 from onnx_subgraph.matching.origin import is_made, stood_for
-from onnx_subgraph.matching.view import View, Virtual
+from onnx_subgraph.matching.view import View, Virtual, is_plain_gemm
 from onnx_subgraph.model.dimension_names import outer
 from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.operators.names import operator_of, qualified
@@ -290,7 +290,7 @@ def _opened(failure: Failure) -> str:
 
 def _gemm_attributes(view: View, node: ir.Node) -> str:
     """What keeps a Gemm from being `a @ b + c`: `transB=1, alpha=0.5`; "" for any other node."""
-    if (node.domain, node.op_type) != ("", GEMM) or view.is_plain_gemm(node):
+    if (node.domain, node.op_type) != ("", GEMM) or is_plain_gemm(node):
         return ""
     return ", ".join(f"{name}={a.value:g}" for name, a in sorted(node.attributes.items()) if a.value != PLAIN.get(name))
 

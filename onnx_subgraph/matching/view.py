@@ -1,4 +1,4 @@
-"""What the matcher asks of one graph, each answer computed once: sources, constants, congruence, expansions.
+"""What the matcher asks of one graph, each answer computed once: sources, readers, constants, congruence.
 
 A view never changes the graph, and is thrown away when the graph changes. Two values are *congruent* when they are the same
 computation of the same values (exporters compute a mean twice; `onnx_subgraph.matching.numbering`).
@@ -7,15 +7,15 @@ computation of the same values (exporters compute a mean twice; `onnx_subgraph.m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import onnx_ir as ir
 
-from onnx_subgraph.matching.equalities import GEMM, LINEAR, MATMUL, PLAIN, POWER, PRODUCTS, SUMS, Identity, Step
+from onnx_subgraph.matching.equalities import GEMM, MATMUL, PLAIN, Identity
 from onnx_subgraph.matching.numbering import EXCHANGEABLE, Numbering, is_short, plain_operator
 from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.model.constants import Constants
@@ -56,17 +56,11 @@ class Virtual:
 
 
 Operands = Sequence["ir.Value | None"]
-Item = tuple[ir.Value | Virtual, float]
 
 
-class Expansion(NamedTuple):
-    """One step of a sum or product: constant ∘ items, computed by `nodes`. scalars are the constants in `constant`, as items."""
-
-    nodes: tuple[ir.Node, ...]
-    items: tuple[Item, ...]
-    constant: float
-    scalars: tuple[tuple[ir.Value, float], ...]
-    tolerance: float
+def is_plain_gemm(node: ir.Node) -> bool:
+    """Whether a Gemm is a @ b + c: no transposition, no scale."""
+    return all(attribute.value == PLAIN.get(name, 0) for name, attribute in node.attributes.items())
 
 
 class View:
@@ -89,9 +83,7 @@ class View:
         """The node of this graph that computes a value; None for inputs, initializers and captured values."""
         self.through = remembered(self._through)
         self.scalar = remembered(self._scalar)
-        self.sum = remembered(self._sum)
         self.consumers = remembered(self._consumers)
-        self._products: dict[ir.Value, Expansion | None] = {}
         self._shared: dict[Hashable, Any] = {}
         self._schema = remembered(self._schema_of)
 
@@ -146,151 +138,17 @@ class View:
         tolerance = TOLERANCE.get(value.dtype, ROUNDED) if value.dtype is not None else ROUNDED
         return Scalar(float(array.reshape(-1)[0]), array.ndim, tolerance)
 
-    def product(self, value: ir.Value) -> Expansion | None:
-        """`value` as one step of a product, or None."""
-        # Linear operators ask their operands first; not by recursion, because chains are longer than the stack is deep.
-        known = self._products
-        if value in known:
-            return known[value]
-        pending = [value]
-        while pending:
-            current = pending[-1]
-            node = self.producer(current)
-            linear = node is not None and not node.domain and node.op_type in LINEAR
-            operands = node.inputs if linear and node is not None else ()
-            unknown = [s for v in operands if v is not None and (s := self._unexpanded(v))]
-            if unknown:
-                pending += unknown
-            else:
-                known[current] = self._expand_product(current)
-                pending.pop()
-        return known[value]
-
-    def expanded(self, value: ir.Value, *, product: bool) -> Expansion | None:
-        """`value` as one step of a product or of a sum, or None."""
-        return self.product(value) if product else self.sum(value)
-
-    def _expand_product(self, value: ir.Value) -> Expansion | None:
-        node = self.producer(value)
-        if node is None or node.domain:
-            return None
-        if node.op_type in LINEAR:
-            return self._pull_scalars(node)
-        if node.op_type == POWER:
-            base, power = node.inputs
-            number = None if power is None else self.scalar(power)
-            if base is None or number is None or not number.number or not self._rank_safe(number, (base,)):
-                return None
-            return Expansion((node,), ((base, _exact(number.number)),), 1.0, (), 0.0)
-        step = PRODUCTS.get(node.op_type)
-        return None if step is None else self._step(step, node, multiply=True)
-
-    def _step(self, step: Step, node: ir.Node, *, multiply: bool) -> Expansion | None:
-        """A node as the product or sum that its operator is."""
-        operands = tuple(value for value in node.inputs if value is not None)
-        powers = step.powers_of(len(operands))
-        if powers is None or len(operands) != len(node.inputs):
-            return None
-        if step.floats and not FLOATS & {v.dtype for v in (*operands, *node.outputs)}:  # all are of one type
-            return None
-        items = tuple(zip(operands, powers, strict=True))
-        if len(items) == 1:
-            return Expansion((node,), items, step.constant if multiply else 0.0, (), 0.0)
-        return self._expansion(node, items, multiply=multiply)
-
-    def _unexpanded(self, value: ir.Value) -> ir.Value | None:
-        """The first value on the way to what `value` scales whose product is not known yet."""
-        operand: ir.Value | Virtual = value
-        while isinstance(operand, ir.Value):
-            source = self.through(operand)[0]
-            if source not in self._products:
-                return source
-            step = self._products[source]
-            if step is None or not _is_scaling(step):
-                return None
-            operand = step.items[0][0]
-        return None
-
-    def _scalings(self, value: ir.Value) -> Iterator[tuple[tuple[ir.Node, ...], Expansion]]:
-        """The steps that only scale, from `value` inwards, each with the transparent nodes before it."""
-        operand: ir.Value | Virtual = value
-        while isinstance(operand, ir.Value):
-            source, passed = self.through(operand)
-            step = self.product(source)
-            if step is None or not _is_scaling(step):
-                return
-            yield passed, step
-            operand = step.items[0][0]
-
-    def _pull_scalars(self, node: ir.Node) -> Expansion | None:
-        """(s * a) @ (t * b) as s * t * (a @ b), and the same for the other linear operators."""
-        inputs: list[ir.Value | Virtual] = []
-        scalars: list[tuple[ir.Value, float]] = []
-        nodes, constant, tolerance = [node], 1.0, 0.0
-        for position, value in enumerate(node.inputs):
-            if value is None or (position and node.op_type != "MatMul"):
-                if value is not None:
-                    inputs.append(value)
-                continue
-            operand: ir.Value | Virtual = value
-            for passed, step in self._scalings(value):
-                constant *= step.constant
-                tolerance += step.tolerance
-                scalars += step.scalars
-                nodes += [*passed, *step.nodes]
-                operand = step.items[0][0]
-            inputs.append(operand)
-        if len(nodes) == 1:
-            return None
-        return Expansion(tuple(nodes), ((Virtual(node.op_type, tuple(inputs), node), 1.0),), constant, tuple(scalars), tolerance)
-
-    def _sum(self, value: ir.Value) -> Expansion | None:
-        """`value` as one step of a sum, or None."""
-        node = self.producer(value)
-        if node is None or node.domain:
-            return None
-        if node.op_type == GEMM:
-            inputs = tuple(value for value in node.inputs if value is not None)
-            if len(inputs) != 3 or not self.is_plain_gemm(node):
-                return None
-            return Expansion((node,), ((Virtual(MATMUL, inputs[:2], node), 1.0), (inputs[2], 1.0)), 0.0, (), 0.0)
-        step = SUMS.get(node.op_type)
-        return None if step is None else self._step(step, node, multiply=False)
-
-    def is_plain_gemm(self, node: ir.Node) -> bool:
-        """Whether a Gemm is a @ b + c: no transposition, no scale."""
-        return all(attribute.value == PLAIN.get(name, 0) for name, attribute in node.attributes.items())
-
     def meaning(self, node: ir.Node, wanted: Collection[Identity]) -> Identity:
         """The operator that a node stands for where one of those is wanted: a plain Gemm without addend for a MatMul."""
         identity = (node.domain, node.op_type)
-        if identity == ("", GEMM) and identity not in wanted and len(node.inputs) == 2 and self.is_plain_gemm(node):
+        if identity == ("", GEMM) and identity not in wanted and len(node.inputs) == 2 and is_plain_gemm(node):
             return "", MATMUL
         return identity
-
-    def _expansion(self, node: ir.Node, items: tuple[tuple[ir.Value, float], ...], *, multiply: bool) -> Expansion:
-        kept: list[Item] = []
-        scalars: list[tuple[ir.Value, float]] = []
-        constant, tolerance = (1.0, 0.0) if multiply else (0.0, 0.0)
-        for position, (value, exponent) in enumerate(items):
-            others = [other for i, (other, _) in enumerate(items) if i != position]
-            number = self.scalar(value)
-            if number is None or not self._rank_safe(number, others) or (multiply and number.number == 0):
-                kept.append((value, exponent))
-                continue
-            constant = constant * number.number**exponent if multiply else constant + exponent * number.number
-            tolerance += number.tolerance
-            scalars.append((value, exponent))
-        return Expansion((node,), tuple(kept), constant, tuple(scalars), tolerance)
-
-    def _rank_safe(self, number: Scalar, others: Sequence[ir.Value]) -> bool:
-        """A constant may not raise the rank of the values that it meets."""
-        return number.rank == 0 or any(v.shape is not None and number.rank <= v.shape.rank() for v in others)
 
     @cached_property
     def numbering(self) -> Numbering:
         """The numbers of what this graph computes, worked out as far as somebody asks."""
-        return Numbering(self.constants, self.schema, lambda value: self.through(value)[0])
+        return Numbering(self.constants, self.schema, remembered(lambda value: self.through(value)[0]))
 
     def same(self, a: ir.Value, b: ir.Value) -> bool:
         """Whether `a` and `b` are congruent."""
@@ -340,14 +198,3 @@ class View:
                 else:
                     found.append(node)
         return tuple(found)
-
-
-def _is_scaling(step: Expansion) -> bool:
-    """Whether it is one item times a constant."""
-    return len(step.items) == 1 and step.items[0][1] == 1.0 and bool(step.scalars or step.constant != 1.0)
-
-
-def _exact(power: float) -> float:
-    """An exponent stored in a narrow type, as the simple number that it means: 0.5, 2, 3."""
-    simple = round(power * 2) / 2
-    return simple if abs(simple - power) < 1e-3 else power

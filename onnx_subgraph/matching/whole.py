@@ -74,7 +74,7 @@ def _other_roots(matcher: Matcher, others: list[Name], state: State) -> Iterator
 def _is_omitted(matcher: Matcher, name: Name, state: State) -> bool:
     """Whether `name` is an optional result that the node which matched does not have."""
     node = state.bindings.get(("node", name.assignment))
-    if not isinstance(node, ir.Node) or not isinstance(name.definition, Operation):
+    if type(node) is not ir.Node or not isinstance(name.definition, Operation):
         return False
     index, schema = name.definition.index, matcher.view.schema(node)
     if index < len(node.outputs) and node.outputs[index].name:
@@ -86,9 +86,9 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
     """The match, when every `let` can be worked out, every sentence of `where` is true, and its inside is its own."""
     bindings = _Bindings(matcher, state)
     normal = matcher.normal
-    written = [sentence for key, sentence in normal.written.items() if state.chosen.get(key)]
     true = (
-        all(map(bindings.holds, (*written, *normal.first)))
+        all(bindings.holds(sentence) for key, sentence in normal.written.items() if state.chosen.get(key))
+        and all(map(bindings.holds, normal.first))
         and all(bindings.define(name, expression) for name, expression in normal.pattern.let)
         and all(map(bindings.holds, normal.last))
     )
@@ -152,10 +152,10 @@ def _with_own_inside(matcher: Matcher, state: State, bindings: dict[str, Any]) -
     pattern, view = matcher.normal.pattern, matcher.view
     nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
-    roots = {n: bindings[n] for n in pattern.match.names if isinstance(bindings.get(n), ir.Value)}
+    roots = {n: bindings[n] for n in pattern.match.names if type(bindings.get(n)) is ir.Value}
     bound = [v for v in bindings.values() if type(v) is ir.Value]
     provided = provided_values(roots, matcher.normal.provided)
-    shared = [v for n in pattern.shares if isinstance(v := bindings.get(n), ir.Value)]
+    shared = [v for n in pattern.shares if type(v := bindings.get(n)) is ir.Value]
     nodes = own_nodes(nodes, provided, shared, bound)
     doubles: dict[ir.Value, ir.Value] = {}
     while (reader := live_reader(nodes, provided, bound, {n for v in doubles if (n := v.producer()) is not None})) is not None:

@@ -306,10 +306,14 @@ def _inputs_first(
         if current in seen or current in known:
             continue
         seen.add(current)
-        stack.append((current, True))
         node = current.producer()
-        if node is not None and not node.domain and not current.is_initializer() and not alone(current):
-            stack.extend((operand, False) for operand in node.inputs if operand is not None)
+        follow = node is not None and not node.domain and not current.is_initializer() and not alone(current)
+        operands = [v for v in node.inputs if v is not None and v not in known] if node is not None and follow else ()
+        if operands:
+            stack.append((current, True))
+            stack += [(operand, False) for operand in operands]
+        else:
+            order.append(current)
     return order
 
 

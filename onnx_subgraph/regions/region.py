@@ -72,8 +72,8 @@ class Wiring:
         sources: list[list[int]] = []
         consumers: tuple[list[int], ...] = tuple([] for _ in nodes)
         for number, node in enumerate(nodes):
-            producers = (v.producer() for v in reads(node))
-            sources.append(list(dict.fromkeys(position[p] for p in producers if p is not None and p in position)))
+            producers = [v.producer() for v in reads(node)]
+            sources.append(list(dict.fromkeys([position[p] for p in producers if p is not None and p in position])))
             for source in sources[-1]:
                 consumers[source].append(number)
         return cls(nodes, tuple(sources), consumers)

@@ -40,9 +40,9 @@ def bodies_of(view: View, pattern: Pattern) -> list[Match]:
     operators, frame = _defined(tuple(pattern.bodies), view.opsets.get("", 1))
     likely = frozenset(name for name, operator in operators.items() if operator.core <= present)
     ends: dict[str, list[ir.Value]] = defaultdict(list)
-    for node in reversed(view.nodes) if likely else ():
+    for node in frame.ending(view) if likely else ():
         value = node.outputs[0]
-        if not node.domain and value.dtype is not None:
+        if value.dtype is not None:
             for name in frame.admitted(view, node, likely):
                 ends[name].append(value)
     return [match for name, operator in operators.items() for match in _matches(view, pattern, operator, ends[name], present)]

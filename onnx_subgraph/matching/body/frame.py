@@ -94,6 +94,10 @@ class Frame:
                 for end in body.ends:
                     self._ends[end].add(operator.name)
 
+    def ending(self, view: View) -> list[ir.Node]:
+        """The nodes with one of which a body may end, last first."""
+        return [n for n in reversed(view.nodes) if plain_operator(n) in self._ends and not n.domain]
+
     def admitted(self, view: View, node: ir.Node, names: Names) -> Names:
         """Those of the operators `names` of which a body may end with `node`, as far as its last nodes tell."""
         ending = names & self._ends.get(plain_operator(node), set())

@@ -1,0 +1,140 @@
+"""Sums and products of one graph, a step at a time: the node behind a value as constant ∘ items, whatever its operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from onnx_subgraph.matching.equalities import GEMM, LINEAR, MATMUL, POWER, PRODUCTS, SUMS, Step
+from onnx_subgraph.matching.remembered import remembered
+from onnx_subgraph.matching.view import FLOATS, Scalar, View, Virtual, is_plain_gemm
+
+Item = tuple[ir.Value | Virtual, float]
+
+
+class Expansion(NamedTuple):
+    """One step of a sum or product: constant ∘ items, computed by `nodes`. scalars are the constants in `constant`, as items."""
+
+    nodes: tuple[ir.Node, ...]
+    items: tuple[Item, ...]
+    constant: float
+    scalars: tuple[tuple[ir.Value, float], ...]
+    tolerance: float
+
+    @property
+    def is_scaling(self) -> bool:
+        """Whether it is one item times a constant."""
+        return len(self.items) == 1 and self.items[0][1] == 1.0 and bool(self.scalars or self.constant != 1.0)
+
+
+class Expansions:
+    """One step of the product, and of the sum, that each value of a view is; None for a value that is none."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.product = remembered(self._product)
+        self.sum = remembered(self._sum)
+        self._linear: dict[ir.Value, Expansion] = {}
+        for node in view.nodes:  # in their order: each asks for the product that its operands are, through earlier ones
+            if node.op_type in LINEAR and not node.domain and (scaled := self._pull_scalars(node)) is not None:
+                self._linear[node.outputs[0]] = scaled
+
+    def of(self, value: ir.Value, *, product: bool) -> Expansion | None:
+        """One step of the product, or else of the sum, that a value is."""
+        return self.product(value) if product else self.sum(value)
+
+    def _product(self, value: ir.Value) -> Expansion | None:
+        node = self._view.producer(value)
+        if node is None or node.domain:
+            return None
+        if node.op_type in LINEAR:
+            return self._linear.get(value)
+        if node.op_type == POWER:
+            base, power = node.inputs
+            number = None if power is None else self._view.scalar(power)
+            if base is None or number is None or not number.number or not _rank_safe(number, (base,)):
+                return None
+            return Expansion((node,), ((base, _exact(number.number)),), 1.0, (), 0.0)
+        step = PRODUCTS.get(node.op_type)
+        return None if step is None else self._step(step, node, multiply=True)
+
+    def _sum(self, value: ir.Value) -> Expansion | None:
+        node = self._view.producer(value)
+        if node is None or node.domain:
+            return None
+        if node.op_type == GEMM:
+            inputs = tuple(value for value in node.inputs if value is not None)
+            if len(inputs) != 3 or not is_plain_gemm(node):
+                return None
+            return Expansion((node,), ((Virtual(MATMUL, inputs[:2], node), 1.0), (inputs[2], 1.0)), 0.0, (), 0.0)
+        step = SUMS.get(node.op_type)
+        return None if step is None else self._step(step, node, multiply=False)
+
+    def _step(self, step: Step, node: ir.Node, *, multiply: bool) -> Expansion | None:
+        """A node as the product or sum that its operator is."""
+        operands = tuple(value for value in node.inputs if value is not None)
+        powers = step.powers_of(len(operands))
+        if powers is None or len(operands) != len(node.inputs):
+            return None
+        if step.floats and not FLOATS & {v.dtype for v in (*operands, *node.outputs)}:  # all are of one type
+            return None
+        items = tuple(zip(operands, powers, strict=True))
+        if len(items) == 1:
+            return Expansion((node,), items, step.constant if multiply else 0.0, (), 0.0)
+        kept: list[Item] = []
+        scalars: list[tuple[ir.Value, float]] = []
+        constant, tolerance = (1.0, 0.0) if multiply else (0.0, 0.0)
+        for position, (value, power) in enumerate(items):
+            number = self._view.scalar(value)
+            others = operands[:position] + operands[position + 1 :]
+            if number is None or not _rank_safe(number, others) or (multiply and number.number == 0):
+                kept.append((value, power))
+                continue
+            constant = constant * number.number**power if multiply else constant + power * number.number
+            tolerance += number.tolerance
+            scalars.append((value, power))
+        return Expansion((node,), tuple(kept), constant, tuple(scalars), tolerance)
+
+    def _pull_scalars(self, node: ir.Node) -> Expansion | None:
+        """(s * a) @ (t * b) as s * t * (a @ b), and the same for the other linear operators."""
+        inputs: list[ir.Value | Virtual] = []
+        scalars: list[tuple[ir.Value, float]] = []
+        nodes, constant, tolerance = [node], 1.0, 0.0
+        for position, value in enumerate(node.inputs):
+            if value is None:
+                continue
+            operand: ir.Value | Virtual = value
+            for passed, step in self._scalings(value) if position == 0 or node.op_type == MATMUL else ():
+                constant *= step.constant
+                tolerance += step.tolerance
+                scalars += step.scalars
+                nodes += [*passed, *step.nodes]
+                operand = step.items[0][0]
+            inputs.append(operand)
+        if len(nodes) == 1:
+            return None
+        return Expansion(tuple(nodes), ((Virtual(node.op_type, tuple(inputs), node), 1.0),), constant, tuple(scalars), tolerance)
+
+    def _scalings(self, value: ir.Value) -> Iterator[tuple[tuple[ir.Node, ...], Expansion]]:
+        """The steps that only scale, from `value` inwards, each with the transparent nodes before it."""
+        operand: ir.Value | Virtual = value
+        while type(operand) is ir.Value:
+            source, passed = self._view.through(operand)
+            step = self.product(source)
+            if step is None or not step.is_scaling:
+                return
+            yield passed, step
+            operand = step.items[0][0]
+
+
+def _rank_safe(number: Scalar, others: Sequence[ir.Value]) -> bool:
+    """A constant may not raise the rank of the values that it meets."""
+    return number.rank == 0 or any(v.shape is not None and number.rank <= v.shape.rank() for v in others)
+
+
+def _exact(power: float) -> float:
+    """An exponent stored in a narrow type, as the simple number that it means: 0.5, 2, 3."""
+    simple = round(power * 2) / 2
+    return simple if abs(simple - power) < 1e-3 else power

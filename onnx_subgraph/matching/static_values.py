@@ -1,0 +1,80 @@
+"""Static values, of attributes and constant inputs: read from the graph, held against each other, and put into words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from onnx_subgraph.language.axis import same_axes
+from onnx_subgraph.matching.view import ROUNDED
+from onnx_subgraph.operators import is_axis
+
+_PLAIN = (int, float, tuple)
+"""What static values are made of; anything else is text or of the graph. (To ask whether it is of the graph is slow.)"""
+
+
+def read_attribute(attribute: ir.Attr) -> Any:
+    """An attribute as a static value; tensors, graphs and references stay attributes."""
+    if attribute.is_ref():
+        return attribute
+    match attribute.type:
+        case ir.AttributeType.INT | ir.AttributeType.FLOAT | ir.AttributeType.STRING:
+            return attribute.value
+        case ir.AttributeType.INTS | ir.AttributeType.FLOATS | ir.AttributeType.STRINGS:
+            return tuple(attribute.value)
+        case _:
+            return attribute
+
+
+def same(name: str, a: Any, b: Any) -> bool | None:
+    """Whether two values of a static argument say the same; None where they count axes of a value whose rank is not known."""
+    return _same_axes(a, b) if is_axis(name) else equal(name, a, b)
+
+
+def _same_axes(a: Any, b: Any) -> bool | None:
+    """As `same_axes`, of one axis as well as of a list; whether both are absent where one of them is."""
+    lists = [(v,) if isinstance(v, int) else v for v in (a, b)]
+    if not all(isinstance(v, tuple) for v in lists):
+        return a is b
+    return same_axes(*lists)
+
+
+def equal(name: str, a: Any, b: Any) -> bool:
+    """Whether two values are equal, floats as exporters round them, and an Einsum's equation (`name`) whatever its letters."""
+    if isinstance(a, str | bytes) or isinstance(b, str | bytes):
+        a, b = text(a), text(b)
+        return bool(a == b or (name == "equation" and _lettered(a) == _lettered(b)))
+    if a is None or b is None:
+        return bool(a is b)
+    if not isinstance(a, _PLAIN) or not isinstance(b, _PLAIN):
+        return bool(a is b)
+    first, second = (v if isinstance(v, tuple) else (v,) for v in (a, b))
+    return len(first) == len(second) and all(map(_is_number, first, second))
+
+
+def _is_number(wanted: Any, actual: Any) -> bool:
+    """Whether an element is the number that is wanted; floats are as exporters round them."""
+    if wanted == actual or (not isinstance(wanted, float) and not isinstance(actual, float)):
+        return bool(wanted == actual)
+    return bool(abs(wanted - actual) <= ROUNDED * abs(actual))
+
+
+def words(value: Any) -> str:
+    """A static value as a pattern writes it: axes in brackets, an absent one as none."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(words, value))}]"
+    return "none" if value is None else str(text(value))
+
+
+def _lettered(equation: Any) -> Any:
+    """An Einsum's equation with each letter as the number of its first appearance: `ij,jk->ik` and `ab,bc->ac` are the same."""
+    if not isinstance(equation, str):
+        return equation
+    letters: dict[str, int] = {}
+    return tuple(letters.setdefault(c, len(letters)) if c.isalpha() else c for c in equation if not c.isspace())
+
+
+def text(value: Any) -> Any:
+    """Bytes as text; any other value as it is."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
