@@ -8,7 +8,7 @@ beside its source goes on using the source's data files.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,8 +20,10 @@ from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.model import formats, shapes, texts, wellformed
 from onnx_subgraph.model.atomic import check_target, copy_whole
 from onnx_subgraph.model.constants import STRIPPED
+from onnx_subgraph.model.inside import FileTensor, ModelFile
 from onnx_subgraph.model.tidy import tidy, tidy_protobuf
-from onnx_subgraph.model.weights import DataFileTensor, placed, sources
+from onnx_subgraph.model.weights import DataFileTensor, length, placed, sources, words
+from onnx_subgraph.model.wire import LARGE, Extent, Gap, filled
 
 _LARGEST = 2**31 - 1
 """Bytes that a protobuf can have."""
@@ -35,15 +37,16 @@ def load(path: Path, *, weights: Path | None = None) -> ir.Model:
     """
     path = Path(path)
     home = path if weights is None else weights / path.name
-    proto = read(path)
+    proto, file, extents = _read(path)
     tidy_protobuf(proto)
     try:
-        wellformed.check(proto, home)
+        wellformed.check(proto, home, {position: extent.length for position, extent in extents.items()})
         declared = {value.name for part in ("value_info", "input", "output") for value in getattr(proto.graph, part)}
         with _quiet("onnx_ir"):
             model = ir.from_proto(proto)
         for tensor_owner in _external(model):
             tensor_owner.const_value = DataFileTensor.of(tensor_owner.const_value, home.parent)
+        _keep_in_file(model, proto, file, extents)
         _set_folder(model, home.parent)
         _mark_stripped(model, proto)
         tidy(model, path)
@@ -63,7 +66,12 @@ def load(path: Path, *, weights: Path | None = None) -> ir.Model:
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """The protobuf in a file, without its external data. Raises ModelError where there is none."""
+    """The protobuf in a file, without its external data, and its large weights empty. Raises ModelError where there is none."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[onnx.ModelProto, ModelFile | None, Mapping[int, Extent]]:
+    """The protobuf in a file, its large weights empty, the file, and where these weights lie in it, by their positions."""
     if not path.exists():
         raise ModelError(f"{path}: there is no such file", hint="check the path")
     if not path.is_file():
@@ -77,7 +85,8 @@ def read(path: Path) -> onnx.ModelProto:
             raise ModelError(
                 f"{path}: has {size} bytes, and no protobuf can have more than 2 GiB", hint="export it with external data"
             )
-        data = path.read_bytes()
+        file = ModelFile(path) if size >= LARGE else None
+        data, extents = (path.read_bytes(), {}) if file is None else file.outlined()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}", hint="check its permissions") from error
     if not data:
@@ -93,7 +102,7 @@ def read(path: Path) -> onnx.ModelProto:
         if known is not None:
             raise ModelError(f"{path}: {known.what}", hint=known.hint)
     texts.make_readable(proto)
-    return proto
+    return proto, file, extents
 
 
 def save(model: ir.Model, path: Path, source: Path | None) -> None:
@@ -108,7 +117,7 @@ def save(model: ir.Model, path: Path, source: Path | None) -> None:
     check_target(path, never=(*((source,) if source is not None else ()), *data))
     beside = source is not None and source.resolve().parent == path.resolve().parent
     with placed(model, path, keep=beside, never=data) as placement:
-        placement.write(lambda: serialized(model, path))
+        placement.write(lambda: pieces(model, path))
 
 
 def size(model: ir.Model, unchanged: Path | None = None) -> int:
@@ -117,7 +126,7 @@ def size(model: ir.Model, unchanged: Path | None = None) -> int:
     unchanged: the file that is handed on in its place, where nothing was changed in it.
     """
     with placed(model, Path("model.onnx"), keep=True, never=()):
-        content = unchanged.stat().st_size if unchanged is not None else len(serialized(model, Path("model.onnx")))
+        content = unchanged.stat().st_size if unchanged is not None else sum(map(length, pieces(model, Path("model.onnx"))))
         tensors = [value.const_value for value in _external(model)]
         data = {
             (tensor.location, tensor.offset): int(tensor.nbytes) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)
@@ -134,7 +143,7 @@ def write_temporary(model: ir.Model, source: Path, directory: Path) -> Path:
     path = Path(directory) / f"{source.stem}.candidate.onnx"
     data = sources(model)
     with placed(model, path, keep=True, never=data, inline=True) as placement:
-        placement.write(lambda: serialized(model, path))
+        placement.write(lambda: pieces(model, path))
     return path
 
 
@@ -208,11 +217,30 @@ def serialized(model: ir.Model, path: Path) -> bytes:
         raise ModelError(f"{path}: the model cannot be written: {_root(error)}", hint="please report this model") from error
 
 
+def pieces(model: ir.Model, path: Path) -> list[bytes | ir.TensorProtocol]:
+    """What the file `path` is written from, in order: bytes, and weights whose data goes there. Raises as `serialized` does."""
+    with words(model) as weights:
+        content = serialized(model, path)
+    found = filled(content, {word: int(tensor.nbytes) for word, tensor in weights.items()})
+    assert [piece.word for piece in found if isinstance(piece, Gap)] == [*weights]
+    return [weights[piece.word] if isinstance(piece, Gap) else piece for piece in found]
+
+
 def _external(model: ir.Model) -> Iterator[ir.Value]:
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
                 yield value
+
+
+def _keep_in_file(model: ir.Model, proto: onnx.ModelProto, file: ModelFile | None, extents: Mapping[int, Extent]) -> None:
+    """Give the large weights that were left out their places in the file; of several of one name the last counts."""
+    last = {tensor.name: position for position, tensor in enumerate(proto.graph.initializer)}
+    for name, position in last.items():
+        if file is not None and position in extents:
+            value = model.graph.initializers[name]
+            assert value.const_value is not None
+            value.const_value = FileTensor(file, extents[position], value.const_value)
 
 
 def _mark_stripped(model: ir.Model, proto: onnx.ModelProto) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import onnx
 from google.protobuf.descriptor import Descriptor, FieldDescriptor  # type: ignore[import-untyped]
 
+from onnx_subgraph.model.wire import varint
+
 MARK = "␛"
 MARK_BYTES = MARK.encode()
 _TEXTS_IN_BYTES = {"onnx.AttributeProto": ("s", "strings")}
@@ -78,19 +80,10 @@ def _set(message: Any, name: str, old: bytes, new: bytes) -> None:
     values = getattr(message, name) if field.is_repeated else (getattr(message, name),)
     held = [value.encode() if isinstance(value, str) else value for value in values]
     message.ClearField(name)
-    tag = _varint(field.number << 3 | 2)
+    tag = varint(field.number << 3 | 2)
     for raw in held:
         raw = new if raw == old else raw
-        message.MergeFromString(tag + _varint(len(raw)) + raw)
-
-
-def _varint(number: int) -> bytes:
-    """A number as protobuf writes it: seven bits a byte, the lowest first."""
-    parts = []
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*parts, number))
+        message.MergeFromString(tag + varint(len(raw)) + raw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ stays inside the model file, stays in its data file, or moves to a new data file
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +17,14 @@ import onnx_ir as ir
 
 from onnx_subgraph.model.atomic import copy_bytes, written_whole
 from onnx_subgraph.model.constants import STRIPPED
+from onnx_subgraph.model.inside import FileTensor
 from onnx_subgraph.model.texts import file_name
+from onnx_subgraph.model.wire import LARGE, WHOLE_BYTES
 
-LARGE = 1 << 20
+OUTSIDE = 1 << 20
 """Bytes from which a new weight of a model with external data is put outside the model file."""
+Piece = bytes | ir.TensorProtocol
+"""A part of a file: bytes, or the data of a weight."""
 
 _ROOM = 2**31 - (1 << 26)
 """Bytes of weights that fit into a protobuf, with room for the graph itself."""
@@ -77,18 +81,20 @@ class Placement:
     data: Path
     moved: list[tuple[ir.TensorProtocol, int]] = field(default_factory=list)
 
-    def write(self, model: Callable[[], bytes]) -> None:
-        """Write the data file, if there is one, and the model file, both whole or neither."""
+    def write(self, model: Callable[[], Iterable[Piece]]) -> None:
+        """Write the data file, if there is one, and the model file, both whole or neither. model: gives what the latter holds."""
         content = model()
         if not self.moved:
             with written_whole(self.path) as (file,):
-                file.write(content)
+                for piece in content:
+                    _write(piece, file)
             return
         with written_whole(self.data, self.path) as (data, file):
             for tensor, offset in self.moved:
                 data.write(b"\0" * (offset - data.tell()))
                 _write(tensor, data)
-            file.write(content)
+            for piece in content:
+                _write(piece, file)
 
 
 @contextmanager
@@ -113,7 +119,7 @@ def placed(model: ir.Model, path: Path, *, keep: bool, never: tuple[Path, ...], 
             # The same bytes of a file (or the same array) under several names are written once.
             key = (tensor.path, tensor.offset, tensor.nbytes) if isinstance(tensor, ir.ExternalTensor) else id(tensor)
             if key not in offsets:
-                end = -(-end // 4096) * 4096 if tensor.nbytes >= LARGE else end
+                end = -(-end // 4096) * 4096 if tensor.nbytes >= OUTSIDE else end
                 offsets[key] = end
                 placement.moved.append((tensor, end))
                 end += tensor.nbytes
@@ -139,7 +145,7 @@ def _moves(tensor: ir.TensorProtocol, external: bool, crowded: bool, inline: boo
         return False
     if crowded:
         return tensor.nbytes >= 1024
-    return external and not inline and tensor.nbytes >= LARGE
+    return external and not inline and tensor.nbytes >= OUTSIDE
 
 
 def _data_file(path: Path, never: tuple[Path, ...]) -> Path:
@@ -153,10 +159,67 @@ def _data_file(path: Path, never: tuple[Path, ...]) -> Path:
     return data
 
 
-def _write(tensor: ir.TensorProtocol, target: BinaryIO) -> None:
-    if isinstance(tensor, ir.ExternalTensor):
-        with Path(tensor.path).open("rb") as source:
-            source.seek(tensor.offset or 0)
-            copy_bytes(source, target, tensor.nbytes)
-    else:
-        target.write(tensor.tobytes())
+@contextmanager
+def words(model: ir.Model) -> Iterator[dict[bytes, ir.TensorProtocol]]:
+    """Within the block the data of a large weight inside the model is a word that nothing else is. Gives word → weight."""
+    taken: dict[bytes, ir.TensorProtocol] = {}
+    start = os.urandom(16)
+    before = [(v, v.const_value) for v in model.graph.initializers.values() if v.const_value is not None]
+    try:
+        for value, tensor in before:
+            if isinstance(tensor, ir.ExternalTensor) or tensor.nbytes < LARGE or not _is_plain(tensor):
+                continue
+            word = start + len(taken).to_bytes(4)
+            taken[word] = tensor
+            value.const_value = _Word(word, tensor)
+        yield taken
+    finally:
+        for value, tensor in before:
+            value.const_value = tensor
+
+
+class _Word(ir.LazyTensor):
+    """A word in the place of a weight's data."""
+
+    __slots__ = ("_word",)
+
+    def __init__(self, word: bytes, tensor: ir.TensorProtocol) -> None:
+        super().__init__(
+            lambda: tensor,
+            tensor.dtype,
+            ir.Shape(tensor.shape.numpy()),
+            name=tensor.name,
+            doc_string=tensor.doc_string,
+            metadata_props=dict(tensor.metadata_props),
+        )
+        self._word = word
+
+    def tobytes(self) -> bytes:
+        """What is serialized."""
+        return self._word
+
+
+def _is_plain(tensor: ir.TensorProtocol) -> bool:
+    """Whether a tensor is written as its bytes: not with numbers in fields of their type, as its file may have it."""
+    return tensor.dtype.value in WHOLE_BYTES and (isinstance(tensor, FileTensor) or type(tensor) is ir.Tensor)
+
+
+def length(piece: Piece) -> int:
+    """How many bytes of a file a piece is."""
+    return len(piece) if isinstance(piece, bytes) else int(piece.nbytes)
+
+
+def _write(piece: Piece, target: BinaryIO) -> None:
+    match piece:
+        case bytes():
+            target.write(piece)
+        case ir.ExternalTensor():
+            with Path(piece.path).open("rb") as source:
+                source.seek(piece.offset or 0)
+                copy_bytes(source, target, piece.nbytes)
+        case FileTensor():
+            with piece.file.stream() as source:
+                source.seek(piece.extent.offset)
+                copy_bytes(source, target, piece.extent.length)
+        case _:
+            target.write(piece.tobytes())

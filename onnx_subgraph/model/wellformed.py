@@ -24,8 +24,6 @@ _MOST_NODES = 10_000_000
 """Nodes that a model may have once its functions are inlined."""
 _DEEPEST = 100
 """Levels of functions that call functions; at a few hundred, onnxruntime's inlining overruns its stack."""
-_LOOKED_AT = 1 << 20
-"""Bytes of a tensor up to which its data may be copied to look at it."""
 _PER_ELEMENT: Mapping[int, float] = {
     **dict.fromkeys((onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128), 2.0),
     **dict.fromkeys((onnx.TensorProto.UINT4, onnx.TensorProto.INT4, onnx.TensorProto.FLOAT4E2M1), 0.5),
@@ -34,8 +32,11 @@ _PER_ELEMENT: Mapping[int, float] = {
 _TYPED_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
-def check(proto: onnx.ModelProto, path: Path) -> None:
-    """Raise ModelError where the model is not well-formed. Reads no external data, but asks for its size."""
+def check(proto: onnx.ModelProto, path: Path, stored: Mapping[int, int]) -> None:
+    """Raise ModelError where the model is not well-formed. Reads no external data, but asks for its size.
+
+    stored: the bytes that initializers have whose data was left out, by their positions.
+    """
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(f"{path}: holds no graph; it is not an ONNX model", hint="export the model again, or check the path")
     if not proto.opset_import:
@@ -51,8 +52,8 @@ def check(proto: onnx.ModelProto, path: Path) -> None:
         _check_function(function, path)
     _check_calls(proto, path)
     files: dict[str, int] = {}
-    for tensor in tensors(proto):
-        _check_tensor(tensor, path, files)
+    for position, tensor in enumerate(tensors(proto)):  # the initializers of the graph come first
+        _check_tensor(tensor, path, files, stored.get(position))
 
 
 def describe(node: onnx.NodeProto) -> str:
@@ -213,25 +214,19 @@ def is_stripped(tensor: onnx.TensorProto) -> bool:
     return not any(getattr(tensor, field) for field in _TYPED_FIELDS)
 
 
-def _check_tensor(tensor: onnx.TensorProto, path: Path, files: dict[str, int]) -> None:
+def _check_tensor(tensor: onnx.TensorProto, path: Path, files: dict[str, int], stored: int | None) -> None:
     needed = _bytes(tensor, path)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, path, needed, files)
     elif tensor.HasField("raw_data"):
-        _check_raw(tensor, path, needed)
+        _check_raw(tensor, path, needed, len(tensor.raw_data) if stored is None else stored)
     else:
         _check_elements(tensor, path)
 
 
-def _check_raw(tensor: onnx.TensorProto, path: Path, needed: int) -> None:
-    """Bytes of elements are as many as the shape asks for. Large ones are measured from outside: to look at them copies them."""
-    stored = tensor.ByteSize()
-    around = (
-        128 + 10 * len(tensor.dims) + len(tensor.name) + len(tensor.doc_string) + sum(p.ByteSize() for p in tensor.metadata_props)
-    )
-    if stored < _LOOKED_AT:
-        stored, around = len(tensor.raw_data), 0
-    if needed and not needed <= stored <= needed + around:
+def _check_raw(tensor: onnx.TensorProto, path: Path, needed: int, stored: int) -> None:
+    """Bytes of elements are as many as the shape asks for."""
+    if needed and stored != needed:
         raise ModelError(
             f"{path}: tensor '{tensor.name}' of shape {list(tensor.dims)} needs {needed} bytes "
             f"and has {'fewer' if stored < needed else 'more'}",

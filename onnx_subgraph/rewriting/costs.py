@@ -100,6 +100,7 @@ class Costs:
         for measured in measurements:
             key = (measured.provider, measured.signature.operator, measured.signature.dtype)
             self._by_operator.setdefault(key, []).append(measured)
+        self._known: dict[tuple[object, ...], Cost | None] = {}
 
     def of(self, provider: str, pattern: str, nodes: Sequence[ir.Node]) -> Cost | None:
         """The cost on `provider` of replacing a match of `pattern` by `nodes`; None where nothing like it was measured.
@@ -109,10 +110,25 @@ class Costs:
         node = head(nodes)
         if node is None:
             return None
-        signature = signature_of(node)
+        signature, fused = signature_of(node), is_fused(node)
+        key = (
+            provider,
+            pattern,
+            fused,
+            signature.operator,
+            signature.dtype,
+            signature.operands,
+            *sorted(signature.attributes.items()),
+        )
+        if key not in self._known:  # a network asks for the same node in every layer
+            self._known[key] = self._nearest(provider, pattern, signature, fused)
+        return self._known[key]
+
+    def _nearest(self, provider: str, pattern: str, signature: Signature, fused: bool) -> Cost | None:
+        """The cost of a node with this signature. fused: whether it stands for a match wherever it is emitted."""
         known = self._by_operator.get((provider, signature.operator, signature.dtype), ())
         # An operator of onnxruntime's own has one meaning, whichever pattern emits it; most standard ones are in many.
-        same = [m for m in known if m.pattern == pattern] or [m for m in known if is_fused(node)]
+        same = [m for m in known if m.pattern == pattern] or (known if fused else ())
         far = [(_distance(signature, m.signature), m) for m in same]
         least = min((d for d, _ in far), default=math.inf)
         if math.isinf(least):

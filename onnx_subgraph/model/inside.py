@@ -1,0 +1,95 @@
+"""Weights inside a model file: they stay there until somebody asks for their numbers, and are read once then.
+
+The file is kept open as long as a weight of it is there, so that it may be renamed or removed meanwhile. Two models of one file
+share what was read of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnx_subgraph.errors import ModelError
+from onnx_subgraph.model.wire import Extent, MalformedError, outlined
+
+_Array = npt.NDArray[Any]
+_read: weakref.WeakValueDictionary[tuple[object, ...], _Array] = weakref.WeakValueDictionary()
+"""What is in memory: (file, place in it) → its bytes."""
+
+
+class ModelFile:
+    """A model file that is open for reading."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._number = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+        self._close = weakref.finalize(self, os.close, self._number)
+        self._identity = self._state()
+
+    def stream(self) -> BinaryIO:
+        """The file from its beginning. Close it; the file itself stays open. Raises ModelError where it was changed."""
+        if self._state() != self._identity:
+            raise ModelError(f"{self.path}: was changed while it was read", hint="run it again, on a file that stays as it is")
+        stream = open(self._number, "rb", closefd=False)  # noqa: SIM115 - a number, and the caller closes it
+        stream.seek(0)
+        return stream
+
+    def outlined(self) -> tuple[bytes, dict[int, Extent]]:
+        """What the file holds but its large weights, and where these lie (`wire.outlined`); all of it where it is no message."""
+        with self.stream() as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as content:
+            try:
+                return outlined(content)
+            except MalformedError:
+                return content[:], {}
+
+    def bytes_of(self, extent: Extent) -> _Array:
+        """The bytes of a part of the file, read-only; of shape (length,), uint8. Raises ModelError."""
+        key = (self._identity, extent)
+        known = _read.get(key)
+        if known is None:
+            known = np.empty(extent.length, np.uint8)
+            with self.stream() as stream:
+                stream.seek(extent.offset)
+                if stream.readinto(known.data) != extent.length:  # type: ignore[attr-defined]
+                    raise ModelError(f"{self.path}: ended early", hint="run it again, on a file that stays as it is")
+            known.flags.writeable = False
+            _read[key] = known
+        return known
+
+    def array(self, extent: Extent, dtype: ir.DataType, shape: tuple[int, ...]) -> _Array:
+        """The weight that lies in a part of the file, read-only. Raises ModelError."""
+        array = self.bytes_of(extent).view(dtype.numpy()).reshape(shape)
+        return array if sys.byteorder == "little" else array.byteswap()
+
+    def _state(self) -> tuple[int, ...]:
+        found = os.fstat(self._number)
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class FileTensor(ir.LazyTensor):
+    """A weight whose data lies in a model file."""
+
+    __slots__ = ("extent", "file")
+
+    def __init__(self, file: ModelFile, extent: Extent, tensor: ir.TensorProtocol) -> None:
+        """tensor: says all of it but its data."""
+        dtype, shape = tensor.dtype, tuple(map(int, tensor.shape.numpy()))
+        super().__init__(
+            lambda: ir.Tensor(file.array(extent, dtype, shape), dtype),
+            dtype,
+            ir.Shape(shape),
+            cache=True,
+            name=tensor.name,
+            doc_string=tensor.doc_string,
+            metadata_props=dict(tensor.metadata_props),
+        )
+        self.file = file
+        self.extent = extent
