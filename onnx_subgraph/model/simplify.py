@@ -1,8 +1,8 @@
 """Partial evaluation: what a model computes from constants and known dimensions alone is computed once, before it runs.
 
 Exporters write arithmetic on shapes, branches on ranks, and Reshapes that change nothing. Runtimes do some of this when they load
-a model, and less inside the branches of an If. What is done here is exact: integers and truth values are computed, floats are only
-moved or given another type. Results that are larger than what they are computed from stay (`LARGEST`), as do those of
+a model, and less inside the branches of an If. What is done here is exact: integers and truth values are computed, floats are
+only moved or given another type. Results that are larger than what they are computed from stay (`LARGEST`), as do those of
 DequantizeLinear and the like, whose operands are small on purpose.
 """
 
@@ -27,8 +27,8 @@ _EXACT = ("i", "u", "b")
 """Kinds of elements whose arithmetic does not round."""
 _MOVING = frozenset(
     (
-        *("Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
-        *("Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
+        *("Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
+        *("Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
     )
 )
 """Operators that compute no float: they hand on elements, or round each to another type."""
@@ -48,7 +48,10 @@ class Simplified:
     removed: int = 0
 
     def __bool__(self) -> bool:
-        return self != Simplified()
+        return self != NOTHING
+
+
+NOTHING = Simplified()
 
 
 def simplify(model: ir.Model) -> Simplified:
@@ -61,7 +64,7 @@ def simplify(model: ir.Model) -> Simplified:
         counts += done
         infer_shapes(model)
     if not counts:
-        return Simplified()
+        return NOTHING
     return Simplified(counts["computed"], counts["passed"], counts["branches"], counts["targets"], before - _nodes(model))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnx_subgraph.model.simplify import Simplified
     from onnx_subgraph.rewriting.subnormal import Flushed
     from onnx_subgraph.timing import Bench, Ratio
     from onnx_subgraph.timing.tuning import Tuning
@@ -68,6 +69,21 @@ def flushed(zeros: Sequence[Flushed], kept: Sequence[Flushed]) -> str:
     if zeros:
         return f"{numbers} zero{'' if number == 1 else 's'} now: products with them are slow"
     return f"{numbers} kept: with zeros in their place the model is not equivalent"
+
+
+def simplified(done: Simplified, undone: Simplified) -> str:
+    """What was decided before the model runs, or had to be left to run; "" for nothing."""
+    what = done or undone
+    parts = (
+        (what.computed, "computed beforehand"),
+        (what.passed, "that changed nothing"),
+        (what.branches, "that chose a branch"),
+        (what.targets, "with a constant shape now"),
+    )
+    said = ", ".join(f"{number:,} {words}" for number, words in parts if number)
+    if not said:
+        return ""
+    return f"{what.removed:,} fewer: {said}" if done else f"as they were: without {said}, the model is not equivalent"
 
 
 def conditions(bench: Bench) -> str:
