@@ -129,13 +129,13 @@ def beside_options(command: Command) -> Command:
         click.option(
             "--no-simplify",
             is_flag=True,
-            help="Leave nodes whose results are known beforehand: arithmetic on known dimensions, Ifs that always take one branch, "
+            help="Leave nodes whose results are known beforehand: arithmetic on known dimensions, Ifs of one branch, "
             "Reshapes and Casts that change nothing.",
         ),
         click.option(
             "--keep-subnormals",
             is_flag=True,
-            help="Leave subnormal weights (below 1.2e-38 in float32) as they are; without it they become zeros, because they make "
+            help="Leave subnormal weights (below 1.2e-38 in float32) as they are; without it they become zeros, since they make "
             "products slow.",
         ),
         constant_initializers_option,
