@@ -9,15 +9,14 @@ DequantizeLinear and the like, whose operands are small on purpose.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.nested import bodies, operands
-from onnx_subgraph.model.shapes import DECLARED, infer_shapes, same_dim, values
+from onnx_subgraph.model.shapes import infer_shapes, same_dim, values
+from onnx_subgraph.model.surgery import remove, replace, sweep
 
 LARGEST = 1024
 """Bytes of a constant that may be larger than what it is computed from."""
@@ -128,10 +127,10 @@ class _Pass:
             if result.is_graph_output():
                 handed_on = ir.Node("", "Identity", [value])
                 graph.insert_before(node, handed_on)
-                _replace(result, handed_on.outputs[0])
+                replace(result, handed_on.outputs[0])
             else:
                 result.replace_all_uses_with(value)
-        self._remove(node)
+        remove(node)
         self._counts["branches"] += 1
 
     # Values
@@ -153,8 +152,8 @@ class _Pass:
             made.outputs[0].type, made.outputs[0].shape = ir.TensorType(tensor.dtype), ir.Shape(array.shape)
             graph.insert_before(node, made)
             self._produced.add(made)
-            _replace(output, made.outputs[0])
-        self._remove(node)
+            replace(output, made.outputs[0])
+        remove(node)
         self._counts["computed"] += 1
         return True
 
@@ -164,12 +163,12 @@ class _Pass:
             producer = source.producer()
             if producer is None or producer.graph is not node.graph or source.is_graph_output():
                 return False
-            _replace(output, source)
+            replace(output, source)
         elif output.uses():
             output.replace_all_uses_with(source)
         else:
             return False
-        self._remove(node)
+        remove(node)
         self._counts["passed"] += 1
         return True
 
@@ -187,26 +186,8 @@ class _Pass:
         made.outputs[0].type, made.outputs[0].shape = ir.TensorType(ir.DataType.INT64), ir.Shape([len(numbers)])
         _graph(node).insert_before(node, made)
         node.replace_input_with(1, made.outputs[0])
-        self._sweep([target])
+        sweep([target])
         self._counts["targets"] += 1
-
-    # What nothing reads
-
-    def _remove(self, node: ir.Node) -> None:
-        """Remove a node nothing reads, and what only it read."""
-        if not _is_read(node):
-            self._sweep(_detached(node))
-
-    def _sweep(self, unread: Iterable[ir.Value]) -> None:
-        waiting = list(unread)
-        while waiting:
-            value = waiting.pop()
-            producer = value.producer()
-            if producer is not None and producer.graph is not None and not _is_read(producer):
-                waiting += _detached(producer)
-            elif value.is_initializer() and not (value.uses() or value.is_graph_input() or value.is_graph_output()):
-                assert value.graph is not None and value.name is not None
-                del value.graph.initializers[value.name]
 
 
 def _is_exact(node: ir.Node, array: np.ndarray) -> bool:
@@ -226,36 +207,6 @@ def _target(source: ir.Shape | None, result: ir.Shape | None) -> list[int] | Non
     if all(axis < len(source) and same_dim(source[axis], result[axis]) for axis in unknown):
         return [dim if isinstance(dim, int) else 0 for dim in result]
     return None
-
-
-def _replace(old: ir.Value, new: ir.Value) -> None:
-    """Put a new value in the place of one, with its name, and what the file declares of it."""
-    name, declared = old.name, old.meta.pop(DECLARED, None)
-    new.type, new.shape = new.type or old.type, new.shape or old.shape
-    new.meta.pop(DECLARED, None)
-    new.meta.update({key: value for key, value in old.meta.items() if key not in new.meta})
-    if declared is not None:
-        new.meta[DECLARED] = declared
-    old.name = None
-    new.name = name
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
-
-
-def _detached(node: ir.Node) -> list[ir.Value]:
-    """Take a node out of its graph, so that it and its bodies read nothing. What they read."""
-    read = list(operands(node))
-    inside = [graph for body in bodies(node) for graph in (body, *body.subgraphs())]
-    for graph in inside:
-        graph.outputs.clear()
-    for one in (node, *(inner for graph in inside for inner in graph)):
-        for index in range(len(one.inputs)):
-            one.replace_input_with(index, None)
-    _graph(node).remove(node)
-    return read
-
-
-def _is_read(node: ir.Node) -> bool:
-    return any(output.uses() or output.is_graph_output() for output in node.outputs)
 
 
 def _graph(node: ir.Node) -> ir.Graph:
