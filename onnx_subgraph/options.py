@@ -22,7 +22,8 @@ class Options:
     constant_initializers: take initializers that are inputs as well out of the inputs, so that they are constants.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
-    operator each. keep_subnormals: make no subnormal weight zero; with `only` none is.
+    operator each. keep_subnormals: make no subnormal weight zero; with `only` none is. simplify: compute what constants and known
+    dimensions decide; not with `only`.
     rounded: the results of the products that may be rounded as `numerics` says; None for all. accuracy: how far an output may be
     from float64 where they are rounded, as a share of its largest element.
     bench: time the result beside the original. tuning: what `skip` and `prefer` were measured to be best as, for the report.
@@ -58,6 +59,7 @@ class Options:
     marks: Marks = field(default_factory=Marks)
     constant_initializers: bool = False
     keep_subnormals: bool = False
+    simplify: bool = True
     bench: bool = False
     rounded: tuple[str, ...] | None = None
     accuracy: float | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -22,6 +22,7 @@ from onnx_subgraph.model.files import hand_on, load, save, size
 from onnx_subgraph.model.gaps import Gap, gaps
 from onnx_subgraph.model.overridable import make_constant, overridable
 from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.model.simplify import NOTHING
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.options import Options
 from onnx_subgraph.paths import StrPath
@@ -117,6 +118,7 @@ def fuse(
         options.thorough and bool(options.only),
         recording=options.verify,
         flushing=not (options.keep_subnormals or options.only),
+        simplifying=options.simplify and not options.only,
         numerics=options.numerics,
         rounded=options.rounded,
     )
@@ -130,7 +132,7 @@ def fuse(
     verdict = held_to(settled.verdict, None if options.numerics == FLOAT32 else options.accuracy)
     for rewrite in fused.rewrites:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
-    unchanged = not (fused.rewrites or fused.flushed or prepared) and fused.opset == opset_before
+    unchanged = not (fused.rewrites or fused.flushed or fused.simplified or prepared) and fused.opset == opset_before
     if not unchanged:
         fused.model.metadata_props[WRITTEN_BY] = f"onnx-subgraph {__version__}"
     after = _operators(fused.model)
@@ -162,6 +164,8 @@ def fuse(
         made_constant=made_constant,
         flushed=fused.flushed,
         unflushed=() if fused.flushed else attempt.fused.flushed,
+        simplified=fused.simplified,
+        unsimplified=NOTHING if fused.simplified else attempt.fused.simplified,
         tuning=options.tuning,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
@@ -202,7 +206,7 @@ def _settled(
     opset: int | None,
     library: Description | None,
 ) -> Settled[Fused]:
-    """The attempt verified, without what made it different: rewrites, or the zeros for subnormal weights.
+    """The attempt verified, without what made it different: rewrites, zeros for weights, what was decided beforehand.
 
     opset: the file's own; None where the model is no more the file's, whatever fuses. library: of kernels, with and without which
     the model has to run.
@@ -212,7 +216,7 @@ def _settled(
         return Settled(first, Verdict("not-run", reason="verification was not asked for"))
     if not options.providers:
         return Settled(first, Verdict("not-run", reason=f"it can't be run on {' or '.join(options.assumed)} here; {UNVERIFIED}"))
-    if not (first.rewrites or first.flushed) and first.opset == opset:
+    if not (first.rewrites or first.flushed or first.simplified) and first.opset == opset:
         return Settled(first, Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte"))
 
     def verdict(fused: Fused) -> Verdict:
@@ -235,10 +239,21 @@ def _settled(
             return None if wrong is None else reference.verdict(wrong)
 
     settled = settle(first, partial(rewriter, attempt.base), verdict, check, plant)
-    if settled.verdict.verdict == "different" and settled.fused.flushed:
-        rewriter = replace(rewriter, flushing=False)
-        settled = settle(rewriter(attempt.base), partial(rewriter, attempt.base), verdict, check, plant)
+    for less in _doing_less(rewriter, first):
+        if settled.verdict.verdict != "different":
+            break
+        settled = settle(less(attempt.base), partial(less, attempt.base), verdict, check, plant)
     return settled
+
+
+def _doing_less(rewriter: Rewriter, fused: Fused) -> Iterator[Rewriter]:
+    """The rewriter without each thing that it did beside the rewrites, and without all of them."""
+    if fused.flushed:
+        yield replace(rewriter, flushing=False)
+    if fused.simplified:
+        yield replace(rewriter, simplifying=False)
+    if fused.flushed and fused.simplified:
+        yield replace(rewriter, flushing=False, simplifying=False)
 
 
 def _has_failed(attempt: Attempt, settled: Settled[Fused]) -> bool:

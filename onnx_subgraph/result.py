@@ -9,6 +9,7 @@ from pathlib import Path
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.gaps import Gap
 from onnx_subgraph.model.overridable import Overridable
+from onnx_subgraph.model.simplify import NOTHING, Simplified
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Flushed
 from onnx_subgraph.timing import Bench
@@ -40,7 +41,8 @@ class FuseResult:
     tuning: what was measured to pay; None where nobody asked. engines: what became engines, None for nothing.
     gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
     made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros;
-    unflushed: those that got them back, since the model was not equivalent without them.
+    unflushed: those that got them back, since the model was not equivalent without them. simplified: what was decided before the
+    model runs; unsimplified: what was left to run after all, for the same reason.
     sites: each rewrite by itself, where that was asked for.
     seconds: stage → wall-clock seconds. operators: how often each is there.
     """
@@ -72,6 +74,8 @@ class FuseResult:
     made_constant: tuple[str, ...] = ()
     flushed: tuple[Flushed, ...] = ()
     unflushed: tuple[Flushed, ...] = ()
+    simplified: Simplified = NOTHING
+    unsimplified: Simplified = NOTHING
     bench: Bench | None = None
     tuning: Tuning | None = None
     engines: Engines | None = None

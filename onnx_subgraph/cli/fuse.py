@@ -18,13 +18,12 @@ from click.core import ParameterSource
 from onnx_subgraph.cli.ci import Wanted, ci_options, held
 from onnx_subgraph.cli.ids import current_ids
 from onnx_subgraph.cli.options import (
-    constant_initializers_option,
+    beside_options,
     feeds_options,
     fix_overflows_option,
     flat,
     ids_option,
     json_option,
-    keep_subnormals_option,
     numerics_option,
     opset_choice,
     patterns_option,
@@ -80,8 +79,7 @@ if TYPE_CHECKING:
     "without --provider nothing is run at all.",
 )
 @prefer_option
-@constant_initializers_option
-@keep_subnormals_option
+@beside_options
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
 @click.option(
@@ -124,6 +122,7 @@ def fuse(
     prefer: str,
     constant_initializers: bool,
     keep_subnormals: bool,
+    no_simplify: bool,
     assumed: tuple[str, ...],
     no_verify: bool,
     strict: bool,
@@ -192,6 +191,7 @@ def fuse(
         prefer=prefer,
         constant_initializers=constant_initializers,
         keep_subnormals=keep_subnormals,
+        simplify=not no_simplify,
         only=only_ids,
         skip=skip_ids,
         verify=not no_verify,

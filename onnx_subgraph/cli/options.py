@@ -123,14 +123,25 @@ def constant_initializers_option(command: Command) -> Command:
     )(command)
 
 
-def keep_subnormals_option(command: Command) -> Command:
-    """`--keep-subnormals`: no weight is made zero."""
-    return click.option(
-        "--keep-subnormals",
-        is_flag=True,
-        help="Leave subnormal weights (below 1.2e-38 in float32) as they are; without it they become zeros, because they make "
-        "products slow.",
-    )(command)
+def beside_options(command: Command) -> Command:
+    """What is done to a model beside the fusions: `--constant-initializers`, `--keep-subnormals`, `--no-simplify`."""
+    for option in (
+        click.option(
+            "--no-simplify",
+            is_flag=True,
+            help="Leave nodes whose results are known beforehand: arithmetic on known dimensions, Ifs of one branch, "
+            "Reshapes and Casts that change nothing.",
+        ),
+        click.option(
+            "--keep-subnormals",
+            is_flag=True,
+            help="Leave subnormal weights (below 1.2e-38 in float32) as they are; without it they become zeros, since they make "
+            "products slow.",
+        ),
+        constant_initializers_option,
+    ):
+        command = option(command)
+    return command
 
 
 def _verbosity(context: click.Context, parameter: click.Parameter, value: bool) -> None:

@@ -12,12 +12,11 @@ import click
 
 from onnx_subgraph.cli.ids import current_ids
 from onnx_subgraph.cli.options import (
-    constant_initializers_option,
+    beside_options,
     feeds_options,
     flat,
     ids_option,
     json_option,
-    keep_subnormals_option,
     numerics_option,
     opset_choice,
     patterns_option,
@@ -55,8 +54,7 @@ from onnx_subgraph.errors import UsageError
 @ids_option("--skip", "Do not use these patterns. May be repeated.")
 @target_option
 @numerics_option
-@constant_initializers_option
-@keep_subnormals_option
+@beside_options
 @provider_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @feeds_options
@@ -83,6 +81,7 @@ def specialize(
     numerics: str,
     constant_initializers: bool,
     keep_subnormals: bool,
+    no_simplify: bool,
     providers: tuple[str, ...],
     no_verify: bool,
     opset: str,
@@ -127,6 +126,7 @@ def specialize(
         numerics=numerics,
         constant_initializers=constant_initializers,
         keep_subnormals=keep_subnormals,
+        simplify=not no_simplify,
         providers=providers,
         skip=skip_ids,
         verify=not no_verify,

@@ -174,6 +174,11 @@ def _found(result: FuseResult) -> Object:
             for name, weights in (("flushed", result.flushed), ("unflushed", result.unflushed))
             if weights
         },
+        **{
+            name: asdict(counts)
+            for name, counts in (("simplified", result.simplified), ("unsimplified", result.unsimplified))
+            if counts
+        },
         **({"made_constant": list(result.made_constant)} if result.made_constant else {}),
         "gaps": [
             {

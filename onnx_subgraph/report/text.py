@@ -31,6 +31,7 @@ from onnx_subgraph.report.wording import (
     outcome,
     placed,
     ratio_text,
+    simplified,
     timed,
     tried,
     tuned,
@@ -227,6 +228,8 @@ def _facts(result: FuseResult, fused: int) -> Table:
         facts.add_row("fixed", ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in result.fixed.items()))
     if said := flushed(result.flushed, result.unflushed):
         facts.add_row("weights", said)
+    if said := simplified(result.simplified, result.unsimplified):
+        facts.add_row("simplified", said)
     opset = str(result.opset_before)
     facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
     on = [*result.providers, *(f"{provider} (assumed)" for provider in result.assumed)]

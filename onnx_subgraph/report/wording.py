@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnx_subgraph.model.simplify import Simplified
     from onnx_subgraph.result import Engines
     from onnx_subgraph.rewriting.subnormal import Flushed
     from onnx_subgraph.timing import Bench, Ratio
@@ -79,6 +80,21 @@ def engines(made: Engines) -> str:
         return f"none of {made.backend}: {'; '.join(made.refused) or 'it runs no region that is worth it'}"
     held = f"{count(made.count, 'engine')} of {made.backend} with {count(made.nodes, 'node')}"
     return f"{held}: onnx_subgraph.InferenceSession runs them, onnxruntime alone runs their nodes"
+
+
+def simplified(done: Simplified, undone: Simplified) -> str:
+    """What was decided before the model runs, or had to be left to run; "" for nothing."""
+    what = done or undone
+    parts = (
+        (what.computed, "computed beforehand"),
+        (what.passed, "that changed nothing"),
+        (what.branches, "that chose a branch"),
+        (what.targets, "with a constant shape now"),
+    )
+    said = ", ".join(f"{number:,} {words}" for number, words in parts if number)
+    if not said:
+        return ""
+    return f"{what.removed:,} fewer: {said}" if done else f"as they were: without {said}, the model is not equivalent"
 
 
 def conditions(bench: Bench) -> str:

@@ -15,6 +15,7 @@ from onnx_subgraph.matching.find import Found, find
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import copied
+from onnx_subgraph.model.simplify import NOTHING, Simplified, simplify
 from onnx_subgraph.rewriting.apply import Admits, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting
@@ -36,7 +37,8 @@ Stage = Callable[[str], AbstractContextManager[None]]
 class Fused:
     """A model after rewriting, not yet verified. cuttings: each rewrite by itself, where they were recorded.
 
-    flushed: the weights in which subnormal numbers were made zeros. opset: of the default domain.
+    flushed: the weights in which subnormal numbers were made zeros. simplified: what was decided before the model runs.
+    opset: of the default domain.
     """
 
     model: ir.Model
@@ -45,6 +47,7 @@ class Fused:
     found: Found
     cuttings: tuple[Cutting, ...] = ()
     flushed: tuple[Flushed, ...] = ()
+    simplified: Simplified = NOTHING
 
     @property
     def near_misses(self) -> tuple[NearMiss, ...]:
@@ -62,7 +65,7 @@ class Rewriter:
 
     stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws. costs: what
     replacements cost on these providers. thorough, asked: see `find`. recording: whether each rewrite is kept by itself.
-    flushing: whether subnormal weights become zeros in the end.
+    flushing: whether subnormal weights become zeros in the end. simplifying: whether what is left is evaluated as far as known.
     numerics: what our kernels may round. rounded: the results of the products that may be; None for all.
     """
 
@@ -76,6 +79,7 @@ class Rewriter:
     asked: bool = False
     recording: bool = False
     flushing: bool = False
+    simplifying: bool = False
     numerics: str = FLOAT32
     rounded: tuple[str, ...] | None = None
 
@@ -99,7 +103,9 @@ class Rewriter:
             skips += not_made
         allow_rounding(model, self.numerics, self.rounded)
         flushed = flush(model) if self.flushing else ()
-        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed)
+        with self.stage("rewrite"):
+            simplified = simplify(model) if self.simplifying else NOTHING
+        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified)
 
     def _all(
         self, model: ir.Model, patterns: Sequence[Pattern], admits: Admits, record: Record | None

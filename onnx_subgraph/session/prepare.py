@@ -79,6 +79,8 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
         options.append("--constant-initializers")
     if settings.keep_subnormals:
         options.append("--keep-subnormals")
+    if not settings.simplify:
+        options.append("--no-simplify")
     return (*options, *([] if settings.verify else ["--no-verify"]))
 
 

@@ -1,0 +1,219 @@
+"""Partial evaluation: what a model computes from constants and known dimensions alone is computed once, before it runs.
+
+Exporters write arithmetic on shapes, branches on ranks, and Reshapes that change nothing. Runtimes do some of this when they load
+a model, and less inside the branches of an If. What is done here is exact: integers and truth values are computed, floats are
+only moved or given another type. Results that are larger than what they are computed from stay (`LARGEST`), as do those of
+DequantizeLinear and the like, whose operands are small on purpose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import infer_shapes, same_dim, values
+from onnx_subgraph.model.surgery import remove, replace, sweep
+
+LARGEST = 1024
+"""Bytes of a constant that may be larger than what it is computed from."""
+_MOST_PASSES = 8
+"""A decided If or a known shape lets more be known; real models need three passes."""
+_EXACT = ("i", "u", "b")
+"""Kinds of elements whose arithmetic does not round."""
+_MOVING = frozenset(
+    (
+        *("Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
+        *("Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
+    )
+)
+"""Operators that compute no float: they hand on elements, or round each to another type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simplified:
+    """What was decided beforehand. computed: nodes whose results are constants now. passed: nodes that changed nothing.
+
+    branches: Ifs that became one of their branches. targets: shapes of Reshapes. removed: how many nodes are gone, in all.
+    """
+
+    computed: int = 0
+    passed: int = 0
+    branches: int = 0
+    targets: int = 0
+    removed: int = 0
+
+    def __bool__(self) -> bool:
+        return self != NOTHING
+
+
+NOTHING = Simplified()
+
+
+def simplify(model: ir.Model) -> Simplified:
+    """Compute what is known beforehand, in the main graph and its bodies. Changes `model`, whose shapes are inferred."""
+    before, counts = _nodes(model), Counter[str]()
+    for _ in range(_MOST_PASSES):
+        done = _Pass(model).run()
+        if not done:
+            break
+        counts += done
+        infer_shapes(model)
+    if not counts:
+        return NOTHING
+    return Simplified(counts["computed"], counts["passed"], counts["branches"], counts["targets"], before - _nodes(model))
+
+
+class _Pass:
+    """One pass over a model: what is known is decided, and nodes that nothing reads any more are removed at once."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        self._constants = Constants(model)
+        self._counts: Counter[str] = Counter()
+        self._produced: set[ir.Node] = set()
+
+    def run(self) -> Counter[str]:
+        """How often each thing was done."""
+        graphs = (self._model.graph, *self._model.graph.subgraphs())
+        chosen = [(node, branch) for graph in graphs for node in graph if (branch := self._chosen(node)) is not None]
+        for node, branch in chosen:
+            if node.graph is not None and node.attributes:
+                self._inline(node, branch)
+        if chosen:  # what is in the branch has more to say once it is inferred anew
+            return self._counts
+        for graph in graphs:
+            for node in tuple(graph):
+                if node.graph is graph and node not in self._produced and not node.domain:
+                    self._simplify(node)
+        return self._counts
+
+    def _simplify(self, node: ir.Node) -> None:
+        if node.op_type == "Constant" or self._compute(node):
+            return
+        for output in node.outputs:
+            source = self._constants.see_through(output)
+            if source is not output and self._pass(node, output, source):
+                return
+        if node.op_type == "Reshape":
+            self._aim(node)
+
+    # Branches
+
+    def _chosen(self, node: ir.Node) -> ir.Graph | None:
+        if node.op_type != "If" or node.domain or node.inputs[0] is None:
+            return None
+        condition = self._constants.scalar(node.inputs[0])
+        return None if condition is None else node.attributes["then_branch" if condition else "else_branch"].as_graph()
+
+    def _inline(self, node: ir.Node, branch: ir.Graph) -> None:
+        """Put the nodes of a branch in the place of its If."""
+        graph = _graph(node)
+        taken = Counter(str(value.name) for value in values(self._model))
+        nodes, outputs, stored = list(branch), list(branch.outputs), list(branch.initializers.values())
+        branch.outputs.clear()
+        branch.initializers.clear()
+        branch.remove(nodes)
+        graph.insert_before(node, nodes)
+        for value in (*stored, *(output for inner in nodes for output in inner.outputs)):
+            while value.name and taken[value.name] > 1:  # another branch has a value of this name
+                value.name = f"{value.name}__{node.name or 'if'}"
+        for value in stored:
+            graph.register_initializer(value)
+        for result, value in zip(node.outputs, outputs, strict=True):
+            if result.is_graph_output():
+                handed_on = ir.Node("", "Identity", [value])
+                graph.insert_before(node, handed_on)
+                replace(result, handed_on.outputs[0])
+            else:
+                result.replace_all_uses_with(value)
+        remove(node)
+        self._counts["branches"] += 1
+
+    # Values
+
+    def _compute(self, node: ir.Node) -> bool:
+        """Put constants in the place of a node whose results are known."""
+        wanted = [output for output in node.outputs if output.uses() or output.is_graph_output()]
+        if not wanted or not all(self._constants.is_constant(output) for output in wanted):
+            return False
+        arrays = [self._constants.array(output) for output in wanted]
+        read = sum(0 if value is None or (a := self._constants.array(value)) is None else a.nbytes for value in node.inputs)
+        if not all(array is not None and _is_exact(node, array) and array.nbytes <= max(LARGEST, read) for array in arrays):
+            return False
+        graph = _graph(node)
+        for output, array in zip(wanted, arrays, strict=True):
+            assert array is not None
+            tensor = ir.tensor(array, dtype=output.dtype, name=output.name)
+            made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], name=f"{node.name or output.name}_folded")
+            made.outputs[0].type, made.outputs[0].shape = ir.TensorType(tensor.dtype), ir.Shape(array.shape)
+            graph.insert_before(node, made)
+            self._produced.add(made)
+            replace(output, made.outputs[0])
+        remove(node)
+        self._counts["computed"] += 1
+        return True
+
+    def _pass(self, node: ir.Node, output: ir.Value, source: ir.Value) -> bool:
+        """Let all that read the result of a node read what it hands on."""
+        if output.is_graph_output():
+            producer = source.producer()
+            if producer is None or producer.graph is not node.graph or source.is_graph_output():
+                return False
+            replace(output, source)
+        elif output.uses():
+            output.replace_all_uses_with(source)
+        else:
+            return False
+        remove(node)
+        self._counts["passed"] += 1
+        return True
+
+    def _aim(self, node: ir.Node) -> None:
+        """Give a Reshape a constant shape, where at most one dimension is not known beforehand."""
+        source, target = node.inputs[0], node.inputs[1]
+        if source is None or target is None or self._constants.is_constant(target) or "allowzero" in node.attributes:
+            return
+        numbers = _target(source.shape, node.outputs[0].shape)
+        if numbers is None:
+            return
+        tensor = ir.tensor(np.array(numbers, np.int64))
+        made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], name=f"{node.name or node.outputs[0].name}_shape")
+        made.outputs[0].name = f"{node.outputs[0].name}__shape"
+        made.outputs[0].type, made.outputs[0].shape = ir.TensorType(ir.DataType.INT64), ir.Shape([len(numbers)])
+        _graph(node).insert_before(node, made)
+        node.replace_input_with(1, made.outputs[0])
+        sweep([target])
+        self._counts["targets"] += 1
+
+
+def _is_exact(node: ir.Node, array: np.ndarray) -> bool:
+    return node.op_type in _MOVING or (array.dtype.kind in _EXACT and "Quantize" not in node.op_type)
+
+
+def _target(source: ir.Shape | None, result: ir.Shape | None) -> list[int] | None:
+    """The shape of a Reshape in numbers: 0 for a dimension of the operand, -1 for one that follows from the others.
+
+    Not both: nothing follows from a dimension that may be zero. None where numbers can't say it.
+    """
+    if source is None or result is None or any(dim == 0 for dim in result):
+        return None
+    unknown = [axis for axis, dim in enumerate(result) if not isinstance(dim, int)]
+    if len(unknown) == 1:
+        return [dim if isinstance(dim, int) else -1 for dim in result]
+    if all(axis < len(source) and same_dim(source[axis], result[axis]) for axis in unknown):
+        return [dim if isinstance(dim, int) else 0 for dim in result]
+    return None
+
+
+def _graph(node: ir.Node) -> ir.Graph:
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    return graph
+
+
+def _nodes(model: ir.Model) -> int:
+    return sum(node.op_type != "Constant" for node in model.graph.all_nodes())

@@ -1,0 +1,204 @@
+"""Loops that are recurrent networks become LSTM, GRU and RNN: tf2onnx writes those of Keras as Loops, a step at a time.
+
+Such a Loop counts its steps up to the length of a sequence, takes one row of it in each, and carries the states of the cell, with
+its weights, which no step changes. What it does in a step is read as a formula (`step`), and held against those of the operators
+(`cells`). A Loop that does anything besides, such as skipping masked steps, is left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.dimension_names import Dim
+from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
+from onnx_subgraph.model.surgery import remove, replace
+from onnx_subgraph.rewriting.cells import Cell, cell_of
+from onnx_subgraph.rewriting.step import Applied, Next, Number, Step, Symbol, Term
+
+_ENDLESS = 2**31 - 1
+"""A number of steps that stands for no bound."""
+_AXES_ARE_INPUTS = 13
+"""The opset since which Squeeze and Unsqueeze take their axes as an input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """A Loop that became an operator. loop: its name. nodes: how many it had, its body's counted."""
+
+    operator: str
+    loop: str
+    nodes: int
+
+
+def make_recurrent(model: ir.Model) -> tuple[Recurrent, ...]:
+    """Put recurrent operators in the place of the Loops that are such; says which. Changes `model`, whose shapes are inferred."""
+    constants = Constants(model)
+    opset = model.opset_imports.get("", 0)
+    found = []
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for node in tuple(graph):
+            if node.op_type == "Loop" and not node.domain and (loop := _Loop.read(node, constants, opset)) is not None:
+                found.append(Recurrent(loop.cell.operator, str(node.name or node.outputs[0].name), 1 + len(loop.body)))
+                loop.replace(graph, opset)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A Loop that is a recurrent operator over a sequence; every list that it gives is of the hidden states."""
+
+    node: ir.Node
+    body: ir.Graph
+    cell: Cell
+    sequence: ir.Value
+
+    @classmethod
+    def read(cls, node: ir.Node, constants: Constants, opset: int) -> _Loop | None:
+        """What a Loop is; None for one that is no recurrent operator."""
+        body = node.attributes["body"].as_graph()
+        carried = len(body.inputs) - 2
+        states = dict(zip(body.inputs[2:], zip(node.inputs[2:], body.outputs[1 : 1 + carried], strict=True), strict=True))
+        given: dict[ir.Value, Term] = {}
+        steps: list[ir.Value] = []
+        for value, (first, then) in states.items():
+            if first is None:
+                return None
+            if then is value:
+                array = constants.array(first)
+                given[value] = Symbol("length", first) if array is None else Number(array)
+            elif value.dtype in (ir.DataType.INT32, ir.DataType.INT64) and constants.scalar(first) == 0:
+                given[value] = Symbol("step", value)
+                steps.append(value)
+            else:
+                given[value] = Symbol("state", value)
+        step = Step(body, constants, opset, given)
+        kept = {term: step.term(states[value][1]) for value, term in given.items() if _is_state(term)}
+        counts = len(steps) == 1 and isinstance(step.term(states[steps[0]][1]), Next)
+        formula = {term: then for term, then in kept.items() if isinstance(term, Symbol) and then is not None}
+        cell = cell_of(formula) if counts and len(formula) == len(kept) else None
+        if cell is None or step.sequence is None or cell.weight.dtype != np.float32:
+            return None
+        loop = cls(node, body, cell, step.sequence)
+        listed = all(step.term(value) is formula[cell.states[0]] for value in body.outputs[1 + carried :])
+        return loop if listed and loop._ends(step, constants) and loop._fits() and loop._gives(steps[0]) else None
+
+    # What must hold besides the formula
+
+    def _ends(self, step: Step, constants: Constants) -> bool:
+        """Whether the Loop makes as many steps as the sequence is long."""
+        bound, going_on = self.node.inputs[:2]
+        limit = None if bound is None else constants.scalar(bound)
+        if bound is not None and (limit is None or limit < _ENDLESS):
+            return False
+        on = step.term(self.body.outputs[0])
+        if not isinstance(on, Applied) or on.operator != "Less" or not isinstance(on.operands[0], Next):
+            return False
+        return self._is_length(on.operands[1]) and self._begins(going_on, constants, step)
+
+    def _begins(self, going_on: ir.Value | None, constants: Constants, step: Step) -> bool:
+        """Whether the first step is made where the sequence has one."""
+        if going_on is None or constants.scalar(going_on) is True:
+            return self._length() not in (None, 0) and isinstance(self._length(), int)
+        less = going_on.producer()
+        if less is None or less.domain or less.op_type != "Less" or less.inputs[0] is None or less.inputs[1] is None:
+            return False
+        return constants.scalar(less.inputs[0]) == 0 and self._is_length(Symbol("length", _uncast(less.inputs[1])))
+
+    def _is_length(self, term: Term) -> bool:
+        length = self._length()
+        if length is None:
+            return False
+        if isinstance(term, Number):
+            return isinstance(length, int) and term.array.size == 1 and term.array.item() == length
+        data = term.value.meta.get(SHAPE_DATA) if isinstance(term, Symbol) and term.kind == "length" else None
+        return data is not None and len(data) == 1 and same_dim(data[0], length)
+
+    def _length(self) -> Dim | None:
+        return None if self.sequence.shape is None else self.sequence.shape[0]
+
+    def _fits(self) -> bool:
+        """Whether the sequence is (steps, batch, inputs), and the states begin as (batch, hidden)."""
+        shape = self.sequence.shape
+        if shape is None or len(shape) != 3 or shape[2] != self.cell.weight.shape[2]:
+            return False
+        expected = (shape[1], self.cell.recurrence.shape[2])
+        return all(
+            first.shape is not None and len(first.shape) == 2 and all(map(same_dim, first.shape, expected))
+            for first in map(self._first, self.cell.states)
+        )
+
+    def _gives(self, steps: ir.Value) -> bool:
+        """Whether nobody asks how many steps there were, which the operator does not say."""
+        counted = self.node.outputs[list(self.body.inputs).index(steps) - 2]
+        return not (counted.uses() or counted.is_graph_output())
+
+    def _first(self, state: Symbol) -> ir.Value:
+        first = self.node.inputs[list(self.body.inputs).index(state.value)]
+        assert first is not None
+        return first
+
+    # What takes its place
+
+    def replace(self, graph: ir.Graph, opset: int) -> None:
+        """Put the operator in the place of the Loop; every result keeps its name."""
+        cell, node = self.cell, self.node
+        states = [_axis("Unsqueeze", self._first(state), 0, opset) for state in cell.states]
+        arrays = [_constant(array) for array in (cell.weight, cell.recurrence, cell.bias)]
+        inputs = [self.sequence, *(c.outputs[0] for c in arrays), None, *(s[-1].outputs[0] for s in states)]
+        attributes = {"hidden_size": cell.recurrence.shape[2], **cell.attributes}
+        made = ir.node(cell.operator, inputs, attributes, num_outputs=1 + len(cell.states), name=node.name)
+        last = [_axis("Squeeze", output, 0, opset) for output in made.outputs[1:]]
+        listed = _axis("Squeeze", made.outputs[0], 1, opset)
+        nodes = [*chain(*states), *arrays, made, *chain(*last), *listed]
+        for number, inner in enumerate(nodes):
+            for index, output in enumerate(inner.outputs):
+                output.name = f"{node.name or node.outputs[0].name}__{cell.operator}_{number}_{index}"
+        graph.insert_before(node, nodes)
+        results = {state.value: nodes[-1].outputs[0] for state, nodes in zip(cell.states, last, strict=True)}
+        for value, first, result in zip(self.body.inputs[2:], node.inputs[2:], node.outputs, strict=False):
+            source = results.get(value, first)
+            assert source is not None
+            _hand_over(node, result, source)
+        for result in node.outputs[len(self.body.inputs) - 2 :]:
+            _hand_over(node, result, listed[-1].outputs[0])
+        remove(node)
+
+
+def _is_state(term: Term) -> bool:
+    return isinstance(term, Symbol) and term.kind == "state"
+
+
+def _uncast(value: ir.Value) -> ir.Value:
+    """What a value is a number of, behind Casts of a count."""
+    producer = value.producer()
+    while producer is not None and producer.op_type == "Cast" and SHAPE_DATA not in value.meta and producer.inputs[0] is not None:
+        value = producer.inputs[0]
+        producer = value.producer()
+    return value
+
+
+def _constant(array: np.ndarray) -> ir.Node:
+    return ir.node("Constant", [], {"value": ir.tensor(array)})
+
+
+def _axis(operator: str, value: ir.Value, axis: int, opset: int) -> list[ir.Node]:
+    """Nodes that give a value one axis more, or take it away."""
+    if opset < _AXES_ARE_INPUTS:
+        return [ir.node(operator, [value], {"axes": [axis]})]
+    axes = _constant(np.array([axis], np.int64))
+    return [axes, ir.node(operator, [value, axes.outputs[0]])]
+
+
+def _hand_over(node: ir.Node, result: ir.Value, source: ir.Value) -> None:
+    """Let the readers of a Loop's result read what was made for it, or what it began with where no step changes that."""
+    if result.uses() or result.is_graph_output():
+        same = ir.node("Identity", [source])
+        graph = node.graph
+        assert graph is not None
+        graph.insert_before(node, same)
+        replace(result, same.outputs[0])

@@ -1,0 +1,168 @@
+"""Partial evaluation gives the same model with less to run: what it computes is exact, and what it does not know stays."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from onnx_subgraph.model.shapes import declared_only, infer_shapes
+from onnx_subgraph.model.simplify import NOTHING, Simplified, simplify
+
+X = "float[N, 4, 6] x"
+
+
+def parsed(body: str, inputs: str = X, outputs: str = "float[A, B, C] y", weights: str = "") -> onnx.ModelProto:
+    stored = f"<{weights}>" if weights else ""
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => ({outputs}) {stored} {{ {body} }}')
+
+
+def simplified(proto: onnx.ModelProto) -> tuple[Simplified, onnx.ModelProto]:
+    model = ir.from_proto(proto)
+    infer_shapes(model)
+    found = simplify(model)
+    with declared_only(model):
+        written = ir.to_proto(model)
+    onnx.checker.check_model(written)
+    return found, written
+
+
+def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feeds))
+
+
+def operators(proto: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in proto.graph.node if node.op_type != "Constant")
+
+
+SHAPES = """s = Shape(x)
+zero = Constant<value = int64[1] {0}>()
+one = Constant<value = int64[1] {1}>()
+two = Constant<value = int64[1] {2}>()
+"""
+CASES = {
+    "the size of a known axis": (SHAPES + "c = Gather(s, one) f = Cast<to = 1>(c) y = Mul(x, f)", {"Mul": 1}),
+    "a Reshape to what one unknown dimension leaves": (
+        SHAPES + "n = Gather(s, zero) c = Gather(s, one) d = Gather(s, two) t = Concat<axis = 0>(n, d, c) y = Reshape(x, t)",
+        {"Reshape": 1},
+    ),
+    "a Reshape to the shape that is there": (SHAPES + "r = Reshape(x, s) y = Relu(r)", {"Relu": 1}),
+    "a Cast to the type that is there": ("c = Cast<to = 1>(x) y = Relu(c)", {"Relu": 1}),
+    "an Identity in front of an output": ("r = Relu(x) y = Identity(r)", {"Relu": 1}),
+    "a Pad by nothing": ("p = Constant<value = int64[6] {0, 0, 0, 0, 0, 0}>() q = Pad(x, p) y = Relu(q)", {"Relu": 1}),
+    "an If of the rank": (
+        """s = Shape(x) r = Size(s) three = Constant<value = int64 {3}>() is = Equal(r, three)
+        y = If(is) <then_branch = a () => (float[A, B, C] t) { t = Relu(x) },
+                    else_branch = b () => (float[A, B, C] t) { u = Neg(x) t = Abs(u) }>""",
+        {"Relu": 1},
+    ),
+    "an If in an If": (
+        """s = Shape(x) r = Size(s) three = Constant<value = int64 {3}>() is = Equal(r, three) not = Not(is)
+        y = If(is) <then_branch = a () => (float[A, B, C] t) {
+                        t = If(not) <then_branch = c () => (float[A, B, C] v) { v = Neg(x) },
+                                     else_branch = d () => (float[A, B, C] v) { v = Abs(x) }> },
+                    else_branch = b () => (float[A, B, C] t) { u = Neg(x) t = Abs(u) }>""",
+        {"Abs": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "left"), CASES.values(), ids=CASES)
+def test_what_is_known_is_decided_and_the_model_gives_the_same(body: str, left: dict[str, int]) -> None:
+    proto = parsed(body)
+    found, written = simplified(proto)
+    assert operators(written) == left and found
+    assert [value.name for value in written.graph.output] == ["y"]
+    for rows in (1, 3):
+        feeds = {"x": np.random.default_rng(rows).standard_normal((rows, 4, 6)).astype(np.float32)}
+        (before,), (after,) = run(proto, feeds), run(written, feeds)
+        assert np.array_equal(before, after)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SHAPES + "n = Gather(s, zero) f = Cast<to = 1>(n) y = Mul(x, f)",
+        SHAPES + "n = Gather(s, zero) t = Concat<axis = 0>(n, n, two) y = Reshape(x, t)",
+        "c = Cast<to = 10>(x) d = Cast<to = 1>(c) y = Relu(d)",
+        "a = Constant<value = float {0.1}>() b = Constant<value = float {0.2}>() c = Exp(a) d = Mul(b, c) y = Mul(x, d)",
+    ],
+    ids=["a free size", "two free sizes in other places", "a Cast that rounds", "arithmetic on floats"],
+)
+def test_what_is_not_known_or_would_round_otherwise_stays(body: str) -> None:
+    proto = parsed(body)
+    found, written = simplified(proto)
+    assert found == NOTHING and operators(written) == operators(proto)
+
+
+def test_an_initializer_that_is_an_input_is_no_constant() -> None:
+    body = """y = If(c) <then_branch = a () => (float[A, B, C] t) { t = Relu(x) },
+                         else_branch = b () => (float[A, B, C] t) { t = Neg(x) }>"""
+    overridable = parsed(body, f"{X}, bool c", weights="bool c = {1}")
+    assert simplified(overridable)[0] == NOTHING
+    assert simplified(parsed(body, weights="bool c = {1}"))[0].branches == 1
+
+
+def test_what_is_large_is_not_stored() -> None:
+    """A file does not grow by what a node makes of a few numbers."""
+    proto = parsed("n = Constant<value = int64[1] {4096}>() z = ConstantOfShape(n) y = Add(x, z)", "float[4096] x", "float[A] y")
+    assert simplified(proto)[0] == NOTHING
+
+
+def test_quantized_weights_stay_quantized() -> None:
+    proto = parsed(
+        "d = DequantizeLinear(w, s, z) y = MatMul(x, d)",
+        "float[N, 2] x",
+        "float[N, 2] y",
+        "uint8[2, 2] w = {1, 2, 3, 4}, float s = {0.5}, uint8 z = {1}",
+    )
+    assert simplified(proto)[0] == NOTHING
+
+
+def test_a_branch_that_has_names_of_another_one_keeps_values_apart() -> None:
+    proto = parsed(
+        """s = Shape(x) r = Size(s) three = Constant<value = int64 {3}>() is = Equal(r, three)
+        p = If(is) <then_branch = a () => (float[A, B, C] t) { t = Relu(x) },
+                    else_branch = b () => (float[A, B, C] t) { t = Neg(x) }>
+        y = If(c) <then_branch = d () => (float[A, B, C] t) { t = Abs(p) },
+                   else_branch = e () => (float[A, B, C] t) { t = Neg(p) }>""",
+        f"{X}, bool c",
+    )
+    found, written = simplified(proto)
+    assert found.branches == 1 and operators(written) == {"Relu": 1, "If": 1}
+    feeds = {"x": np.linspace(-1, 1, 48, dtype=np.float32).reshape(2, 4, 6)}
+    for choice in (True, False):
+        given = feeds | {"c": np.array(choice)}
+        assert np.array_equal(run(proto, given)[0], run(written, given)[0])
+
+
+@given(st.permutations(range(3)), st.sets(st.integers(0, 2)), st.integers(0, 3), st.booleans())
+def test_a_reshape_of_gathered_sizes_gives_the_same_for_every_batch(
+    order: list[int], known: set[int], rows: int, zero: bool
+) -> None:
+    """Whichever dimensions are symbols, and also where one of them is zero."""
+    assume(zero or rows or order == [0, 1, 2])  # elsewhere a zero would copy another dimension
+    sizes = {0: rows, 1: 4, 2: 6}
+    declared = ", ".join(str(sizes[axis]) if axis in known else f"D{axis}" for axis in range(3))
+    picks = " ".join(f"i{axis} = Constant<value = int64[1] {{{axis}}}>() g{axis} = Gather(s, i{axis})" for axis in range(3))
+    joined = ", ".join(f"g{axis}" for axis in order)
+    reshape = "Reshape<allowzero = 1>" if zero else "Reshape"
+    proto = parsed(f"s = Shape(x) {picks} t = Concat<axis = 0>({joined}) y = {reshape}(x, t)", f"float[{declared}] x")
+    _, written = simplified(proto)
+    feeds = {"x": np.arange(rows * 24, dtype=np.float32).reshape(rows, 4, 6)}
+    assert np.array_equal(run(proto, feeds)[0], run(written, feeds)[0])
+
+
+def test_simplifying_is_idempotent() -> None:
+    proto = parsed(CASES["an If in an If"][0])
+    _, once = simplified(proto)
+    assert simplified(once)[0] == NOTHING
