@@ -307,13 +307,9 @@ def _inputs_first(
             continue
         seen.add(current)
         node = current.producer()
-        follow = node is not None and not node.domain and not current.is_initializer() and not alone(current)
-        operands = [v for v in node.inputs if v is not None and v not in known] if node is not None and follow else ()
-        if operands:
-            stack.append((current, True))
-            stack += [(operand, False) for operand in operands]
-        else:
-            order.append(current)
+        stack.append((current, True))
+        if node is not None and not node.domain and not current.is_initializer() and not alone(current):
+            stack += [(operand, False) for operand in node.inputs if operand is not None and operand not in known]
     return order
 
 

@@ -54,7 +54,9 @@ def hold_the_law(made: ir.Model) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v3_torchscript", "llama_dynamo", "yolo_c2f_torchscript", "unet_dynamo", "clip_text_dynamo"])
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v3_torchscript", "llama_dynamo", "yolo_c2f_torchscript", "unet_dynamo", "clip_text_dynamo"]
+)
 def test_nothing_that_matches_is_passed_over(name: str) -> None:
     assert hold_the_law(sample(name)) > 0
 
