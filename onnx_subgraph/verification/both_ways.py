@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.kernels import Description
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.verification.judge import Array, flatten, is_float
 from onnx_subgraph.verification.memory import open_model
@@ -18,6 +18,9 @@ from onnx_subgraph.verification.trial import CPU
 from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.verdict import Rounding, Verdict
 from onnx_subgraph.verification.verify import Reference
+
+if TYPE_CHECKING:
+    from onnx_subgraph.kernels import Description
 
 COARSER = {"float32": 1.0, "bf16x3": 2.0**8, "bf16": 2.0**16}
 """How many times a rounding of float32 what a kernel may round its operands by is: 24 bits to 16 bits, to 8."""
