@@ -92,8 +92,8 @@ static bool split_rows(const RowBlock *b, int pieces) {
 static void split_weights(bool half, const char *panel, int64_t depth, int pieces, const char *next, char *tiles) {
     for (int64_t k = 0; k < (depth + AMX_DEPTH - 1) / AMX_DEPTH * AMX_DEPTH; k += 2) {
         V even[2] = {all(0.0f), all(0.0f)}, odd[2] = {all(0.0f), all(0.0f)};
-        if (k < depth) read_weights(half, panel + k * line_of(half), even, even + 1);
-        if (k + 1 < depth) read_weights(half, panel + (k + 1) * line_of(half), odd, odd + 1);
+        if (k < depth) read_weights(half, panel, k, even, even + 1);
+        if (k + 1 < depth) read_weights(half, panel, k + 1, odd, odd + 1);
         for (int64_t ahead = 0; ahead < 2 * line_of(half); ahead += 64) __builtin_prefetch(next + k * line_of(half) + ahead, 0, 2);
         for (int piece = 0; piece < pieces; piece++)
             for (int side = 0; side < 2; side++) {

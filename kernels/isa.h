@@ -94,5 +94,7 @@ enum { ATTENTION_ROWS = 256 }; /* the most rows of one call of `attention` */
 extern const Isa *const isas[];
 /* Whether this processor, and its system, has the instruction set isas[index]. */
 bool isa_is_here(int index);
+/* Whether it is faster here than the one before it. */
+bool isa_pays(int index);
 
 #endif

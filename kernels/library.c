@@ -19,8 +19,8 @@
 static const char DOMAIN_NAME[] = "onnx_subgraph";
 static const char VARIABLE[] = "ONNX_SUBGRAPH_ISA";
 static const char WHICH[] = "ONNX_SUBGRAPH_KERNELS"; /* "all", or else those that are faster */
-static const char *const WORDS[] = {"baseline", "avx2", "avx512", "amx"}; /* each caps at the instruction sets up to it */
-enum { MOST_ISAS = 4, MOST_KINDS = 16 };
+static const char *const WORDS[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"}; /* each caps at the instruction sets up to it */
+enum { MOST_ISAS = 5, MOST_KINDS = 16 };
 
 extern const Kind LINEAR, LAYER_NORM, RMS_NORM, ADD_LAYER_NORM, ADD_RMS_NORM, SOFTMAX, GELU_OF, FAST_GELU_OF, SWISH_OF, ROTARY, ATTENTION;
 
@@ -106,13 +106,14 @@ static Operator operator_of(const Isa *isa, const Kind *kind) {
     };
 }
 
-/* The most that is wanted, as an index of WORDS: what the environment says, or else AVX-512; -1 where it has an unknown word. AMX has to be
+/* The most that is wanted, as an index of WORDS: what the environment says, or else all but AMX; -1 where it has an unknown word. AMX has to be
    asked for, because its products were proved by operations in C and have not run on such a processor yet. */
-static int cap(void) {
-    enum { UNASKED = 2 };
+static int cap(bool *asked) {
+    enum { UNASKED = 3 };
     const int count = sizeof WORDS / sizeof *WORDS;
     const char *word = getenv(VARIABLE);
-    if (!word || !*word) return UNASKED;
+    *asked = word && *word;
+    if (!*asked) return UNASKED;
     for (int i = 0; i < count; i++)
         if (strcmp(word, WORDS[i]) == 0) return i;
     return -1;
@@ -124,12 +125,14 @@ static int rank(const Isa *isa) {
     return i;
 }
 
-/* The index in `isas` of the best that this processor has and is wanted; -1 where the environment has an unknown word. */
+/* The index in `isas` of the best that this processor has and is wanted; -1 where the environment has an unknown word. What does not pay here is
+   taken where it is asked for by its name. */
 static int chosen(void) {
-    const int most = cap();
+    bool asked;
+    const int most = cap(&asked);
     int best = most < 0 ? -1 : 0;
     for (int i = 1; isas[i]; i++)
-        if (rank(isas[i]) <= most && isa_is_here(i)) best = i;
+        if (rank(isas[i]) <= most && isa_is_here(i) && (isa_pays(i) || (asked && rank(isas[i]) == most))) best = i;
     return best;
 }
 
@@ -214,7 +217,7 @@ EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase
     const int index = chosen();
     if (index < 0) {
         char message[256];
-        snprintf(message, sizeof message, "onnx_subgraph: the environment variable %s is \"%.64s\"; choose one of baseline, avx2, avx512, amx",
+        snprintf(message, sizeof message, "onnx_subgraph: the environment variable %s is \"%.64s\"; choose one of baseline, avx2, avx512, avx512_bf16, amx",
                  VARIABLE, getenv(VARIABLE));
         return api->CreateStatus(ORT_INVALID_ARGUMENT, message);
     }

@@ -19,6 +19,9 @@ enum {
 /* Where the share of `index` begins, of `count` shares of `total` that are as even as can be. */
 INLINE int64_t share(int64_t total, int64_t index, int64_t count) { return total * index / count; }
 
+/* The same of a depth, in whole pairs. */
+INLINE int64_t share_of_depth(int64_t depth, int64_t part, int64_t parts) { return part == parts ? depth : (share(depth, part, parts) + 1) & ~1; }
+
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t parts_of(int64_t depth) { return depth > DEPTH ? (depth + DEPTH - 1) / DEPTH : 1; }
 INLINE int64_t tiles_of(int64_t rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
@@ -42,7 +45,25 @@ INLINE uint32_t bfloat16(float v) {
     return (near & INT32_MAX) == INFINITE ? bits & 0xffff0000 : near;
 }
 
-/* One word holds the element of a column, and above it that of the column of the panel's other vector. */
+/* As read_weights reads them. A depth of whole pairs: `depth_packed`. */
+#if defined(__AVX512BF16__)
+INLINE int64_t depth_packed(bool half, int64_t depth) { return half ? (depth + 1) & ~1 : depth; }
+
+static void pack_half(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
+    const int64_t first = panel * PANEL, left = columns - first;
+    uint32_t *to = packed;
+    for (int64_t k = 0; k < depth; k += 2, to += PANEL)
+        for (int64_t j = 0; j < PANEL; j++) {
+            const float *from = w + k * columns + first + j;
+            to[j] = j < left ? bfloat16(from[0]) >> 16 | (k + 1 < depth ? bfloat16(from[columns]) : 0) : 0;
+        }
+}
+#else
+INLINE int64_t depth_packed(bool half, int64_t depth) {
+    (void)half;
+    return depth;
+}
+
 static void pack_half(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
     const int64_t first = panel * PANEL, left = columns - first;
     uint32_t *to = packed;
@@ -52,10 +73,11 @@ static void pack_half(const float *w, int64_t depth, int64_t columns, int64_t pa
             to[j] = (j < left ? bfloat16(from[0]) >> 16 : 0) | (j + WIDTH < left ? bfloat16(from[WIDTH]) : 0);
         }
 }
+#endif
 
 /* The weights of panel p from k on. */
 INLINE const char *weights(const Linear *l, bool half, int64_t p, int64_t k) {
-    return (const char *)l->packed + (p * l->depth + k) * line_of(half);
+    return (const char *)l->packed + (p * depth_packed(half, l->depth) + k) * line_of(half);
 }
 
 /* All that follows a product, for `count` columns of one row, a vector of them whole or in part. first: no earlier block of the depth has left
@@ -93,6 +115,21 @@ static void finish_rows(const Linear *l, int64_t row, int count, int64_t column,
     FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, row, count, column, first, last, sums)
 }
 
+/* Adds one of the depth to the sums of few_of. */
+INLINE void few_line(bool half, const int count, const int side, const float *x, int64_t depth, const char *const *from, int64_t d, V *acc) {
+#pragma GCC unroll 4
+    for (int s = 0; s < side; s++) {
+        V left, right;
+        read_weights(half, from[s], d, &left, &right);
+#pragma GCC unroll 8
+        for (int i = 0; i < count; i++) {
+            const V each = all(x[i * depth + d]);
+            acc[(s * count + i) * 2] += each * left;
+            acc[(s * count + i) * 2 + 1] += each * right;
+        }
+    }
+}
+
 /* Few rows are bound by memory: they read each weight once, of `side` panels at the same time, and x where it is. */
 INLINE void few_of(bool half, const int count, const int side, const Linear *l, int64_t row, int64_t p, int64_t last_panel, int64_t k,
                    int64_t depth, float *sums) {
@@ -103,23 +140,25 @@ INLINE void few_of(bool half, const int count, const int side, const Linear *l, 
     for (int s = 0; s < side; s++) from[s] = weights(l, half, least(p + s, last_panel), k);
 #pragma GCC unroll 32
     for (int i = 0; i < count * side * 2; i++) acc[i] = all(0.0f);
-    for (int64_t d = 0; d < depth; d++)
-#pragma GCC unroll 4
-        for (int s = 0; s < side; s++) {
-            V left, right;
-            read_weights(half, from[s] + d * line_of(half), &left, &right);
-#pragma GCC unroll 8
-            for (int i = 0; i < count; i++) {
-                const V each = all(x[i * l->depth + d]);
-                acc[(s * count + i) * 2] += each * left;
-                acc[(s * count + i) * 2 + 1] += each * right;
-            }
-        }
+    int64_t d = 0;
+    for (; d + 2 <= depth; d += 2) {
+        few_line(half, count, side, x, l->depth, from, d, acc);
+        few_line(half, count, side, x, l->depth, from, d + 1, acc);
+    }
+    if (d < depth) few_line(half, count, side, x, l->depth, from, d, acc);
 #pragma GCC unroll 32
     for (int i = 0; i < count * side * 2; i++) store(sums + i * WIDTH, acc[i]);
 }
 
-enum { FEW = TILE_ROWS / 2 };
+/* The most rows that are few: with AVX512_BF16 two, since products of pairs take half the time of those of floats. */
+INLINE int64_t few_rows(bool half) {
+#if defined(__AVX512BF16__)
+    return half ? 2 : TILE_ROWS / 2;
+#else
+    (void)half;
+    return TILE_ROWS / 2;
+#endif
+}
 
 static int side_of(int count) { return TILE_ROWS / count < SIDE ? TILE_ROWS / count : SIDE; }
 
@@ -128,7 +167,7 @@ INLINE void few(bool half, const Linear *l, int64_t row, int count, int64_t pane
     const int64_t parts = parts_of(l->depth);
     for (int64_t p = panel; p < panel_end; p += side_of(count))
         for (int64_t part = 0; part < parts; part++) {
-            const int64_t k = share(l->depth, part, parts), depth = share(l->depth, part + 1, parts) - k;
+            const int64_t k = share_of_depth(l->depth, part, parts), depth = share_of_depth(l->depth, part + 1, parts) - k;
             const bool first = part == 0, last = part + 1 == parts;
 #define ROWS(n) case n: few_of(half, n, TILE_ROWS / n < SIDE ? TILE_ROWS / n : SIDE, l, row, p, panel_end - 1, k, depth, sums); break;
             switch (count) {
@@ -156,7 +195,7 @@ typedef struct {
 } RowBlock;
 
 INLINE int64_t row_of(const RowBlock *b, int64_t tile) { return share(b->rows, tile, b->tiles); }
-INLINE int64_t depth_of(const RowBlock *b, int64_t part) { return share(b->linear->depth, part, parts_of(b->linear->depth)); }
+INLINE int64_t depth_of(const RowBlock *b, int64_t part) { return share_of_depth(b->linear->depth, part, parts_of(b->linear->depth)); }
 INLINE float *copy_of(const RowBlock *b, int64_t part, int64_t tile) { return b->copies + ((part - b->begin) * b->tiles + tile) * TILE_SIZE; }
 
 static void copy_rows(const RowBlock *b) {
@@ -193,14 +232,15 @@ INLINE const char *following(const RowBlock *b, int64_t part, int64_t p) {
 }
 
 #include "amx.h"
+#include "pairs.h"
 
 /* The rows of a single tile stay in L1 only if their depth is one part. */
 static int64_t parts_of_block(int64_t rows, int64_t depth) { return tiles_of(rows) == 1 ? 1 : least(parts_of(depth), BLOCK_PARTS); }
 
-INLINE int64_t scratch_of(int pieces, int64_t rows, int64_t depth) {
+INLINE int64_t scratch_of(bool half, int pieces, int64_t rows, int64_t depth) {
     const int64_t parts = parts_of_block(rows, depth), tiled = tiles_scratch(rows, parts, pieces);
     const int64_t bytes = tiles_of(rows) * (parts * TILE_SIZE + TILE_SUMS) * (int64_t)sizeof(float);
-    return rows <= FEW ? 0 : bytes > tiled ? bytes : tiled;
+    return rows <= few_rows(half) ? 0 : bytes > tiled ? bytes : tiled;
 }
 
 /* The weights are read once, in the order in which they stand, as far as the depth is one block. */
@@ -209,6 +249,7 @@ static void many(bool half, int pieces, const Linear *l, int64_t row, int64_t ro
     for (int64_t begin = 0; begin < parts; begin += most) {
         const RowBlock b = {l, half, row, rows, tiles, begin, least(begin + most, parts), scratch, scratch + tiles * most * TILE_SIZE};
         if (by_tiles(&b, pieces, most, panel, panel_end)) continue;
+        if (half && by_pairs(&b, panel, panel_end)) continue;
         copy_rows(&b);
         for (int64_t p = panel; p < panel_end; p++)
             for (int64_t part = begin; part < b.end; part++) pass(&b, part, p, following(&b, part, p));
@@ -217,14 +258,14 @@ static void many(bool half, int pieces, const Linear *l, int64_t row, int64_t ro
 
 INLINE void linear_of(bool half, int pieces, const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, float *scratch) {
     if (row == row_end) return;
-    if (row_end - row <= FEW) few(half, l, row, (int)(row_end - row), panel, panel_end);
+    if (row_end - row <= few_rows(half)) few(half, l, row, (int)(row_end - row), panel, panel_end);
     else many(half, pieces, l, row, row_end - row, panel, panel_end, scratch);
 }
 
 /* A product: whether its weights are bfloat16, and how many pieces of bfloat16 AMX makes of an element. */
 #define PRODUCT(name, half, pieces) \
-    static int64_t name##_bytes(int64_t depth) { return depth * line_of(half); } \
-    static int64_t name##_scratch(int64_t rows, int64_t depth) { return scratch_of(pieces, rows, depth); } \
+    static int64_t name##_bytes(int64_t depth) { return depth_packed(half, depth) * line_of(half); } \
+    static int64_t name##_scratch(int64_t rows, int64_t depth) { return scratch_of(half, pieces, rows, depth); } \
     static void name##_linear(const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, void *scratch) { \
         linear_of(half, pieces, l, row, row_end, panel, panel_end, scratch); \
     } \

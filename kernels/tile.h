@@ -26,11 +26,20 @@ enum {
 /* Bytes of a panel for each of its depth. */
 INLINE int64_t line_of(bool half) { return PANEL * (int64_t)(half ? sizeof(uint16_t) : sizeof(float)); }
 
-/* Both vectors of one line of a panel. half: of bfloat16, one word for an element of the left vector and, above it, of the right one. */
-INLINE void read_weights(bool half, const char *from, V *left, V *right) {
+/* Both vectors of line k of a panel. half: of bfloat16. With AVX512_BF16 a word holds two of them that follow each other in a column, the first
+   one below; else one of a column of the left vector and, above it, of the right one. */
+INLINE void read_weights(bool half, const char *panel, int64_t k, V *left, V *right) {
+#if defined(__AVX512BF16__)
+    const char *from = panel + (half ? k & ~(int64_t)1 : k) * line_of(half);
+    if (half) {
+        const U first = (U)load((const float *)from), second = (U)load((const float *)from + WIDTH);
+        *left = (V)(k & 1 ? first & 0xffff0000 : first << 16), *right = (V)(k & 1 ? second & 0xffff0000 : second << 16);
+#else
+    const char *from = panel + k * line_of(half);
     if (half) {
         const U both = (U)load((const float *)from);
         *left = (V)(both << 16), *right = (V)(both & 0xffff0000);
+#endif
     } else {
         *left = load((const float *)from), *right = load((const float *)from + WIDTH);
     }
@@ -51,10 +60,10 @@ INLINE void tile_of(const bool half, const int count, const float *rows, const c
 #pragma GCC unroll 4
         for (int c = 0; c < chains; c++) {
             V left, right;
-            read_weights(half, panel, &left, &right);
+            read_weights(half, panel, k + c, &left, &right);
             __builtin_prefetch(next, 0, 2);
             if (line_of(half) > 64) __builtin_prefetch(next + 64, 0, 2);
-            panel += line_of(half), next += ahead;
+            next += ahead;
 #pragma GCC unroll 16
             for (int i = 0; i < count; i++) {
                 const V x = all(rows[i * STRIDE + k + c]);
@@ -63,9 +72,9 @@ INLINE void tile_of(const bool half, const int count, const float *rows, const c
             }
         }
     }
-    for (; k < depth; k++, panel += line_of(half)) {
+    for (; k < depth; k++) {
         V left, right;
-        read_weights(half, panel, &left, &right);
+        read_weights(half, panel, k, &left, &right);
 #pragma GCC unroll 16
         for (int i = 0; i < count; i++) {
             const V x = all(rows[i * STRIDE + k]);

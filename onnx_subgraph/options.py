@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.paths import StrPath
@@ -11,7 +11,7 @@ from onnx_subgraph.rewriting.marked import Marks
 from onnx_subgraph.rewriting.numerics import FLOAT32
 
 if TYPE_CHECKING:
-    from onnx_subgraph.timing.tuning import Tuning
+    from onnx_subgraph.timing.tuning import Tuning, Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Options:
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
     operator each. keep_subnormals: make no subnormal weight zero; with `only` none is.
+    rounded: the results of the products that may be rounded as `numerics` says; None for all. accuracy: how far an output may be
+    from float64 where they are rounded, as a share of its largest element.
     bench: time the result beside the original. tuning: what `skip` and `prefer` were measured to be best as, for the report.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
     strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself on all feeds, whichever others it
@@ -60,4 +62,19 @@ class Options:
     constant_initializers: bool = False
     keep_subnormals: bool = False
     bench: bool = False
+    rounded: tuple[str, ...] | None = None
+    accuracy: float | None = None
     tuning: Tuning | None = None
+
+
+def in_this_way(options: Options, way: Way) -> Options:
+    """The options, with what the way leaves to it."""
+    return replace(
+        options,
+        skip=(*options.skip, *way.skip),
+        prefer=way.prefer,
+        target=way.target,
+        numerics=way.numerics,
+        rounded=way.rounded,
+        accuracy=options.accuracy if way.accuracy is None else way.accuracy,
+    )

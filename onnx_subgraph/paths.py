@@ -1,11 +1,11 @@
-"""Paths as a caller gives them, the names of files that are made beside a model, and where caches are."""
+"""Paths as a caller gives them; the names of files beside a model, and of models in a file that is kept; where caches are."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
 from onnx_subgraph.errors import UsageError
 
@@ -23,6 +23,29 @@ def beside(model: Path, what: str) -> Path:
     if not model.name:
         raise UsageError(f"{model}: is a folder, not a model file", hint=f"name the files in it, for example {model / '*.onnx'}")
     return model.with_name(f"{model.stem}.{what}{model.suffix or '.onnx'}")
+
+
+def short_names(models: Iterable[Path]) -> dict[Path, str]:
+    """Model → what a file calls it that is read in any checkout: the shortest end of its path that no other model has."""
+    listed = list(models)
+    return {model: _shortest(model, [_parts(other) for other in listed if other != model]) for model in listed}
+
+
+def _shortest(model: Path, others: Sequence[tuple[str, ...]]) -> str:
+    # What lies above the folder that the run was started in is another one on another machine.
+    parts = _parts(model) if model.is_absolute() or ".." in model.parts else model.parts
+    length = next((n for n in range(1, len(parts)) if all(other[-n:] != parts[-n:] for other in others)), len(parts))
+    return PurePosixPath(*parts[-length:]).as_posix()
+
+
+def ends_with(model: Path, name: str) -> bool:
+    """Whether the path of a model ends with a name that a file calls it by."""
+    wanted = PurePosixPath(name).parts
+    return _parts(model)[-len(wanted) :] == wanted
+
+
+def _parts(model: Path) -> tuple[str, ...]:
+    return Path(os.path.abspath(model)).parts  # noqa: PTH100  (a link keeps its own name: in a cache it leads to a checksum)
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
+from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
@@ -30,13 +31,14 @@ from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.marked import replace_marked
-from onnx_subgraph.rewriting.numerics import check_numerics
+from onnx_subgraph.rewriting.numerics import FLOAT32, check_numerics
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, Undone, settle
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.planting import planted
+from onnx_subgraph.verification.rounding import held_to
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import Reference
@@ -74,6 +76,8 @@ def fuse(
     """
     model, output = Path(model), None if output is None else Path(output)
     check_numerics(options.numerics, options.target)
+    if options.bench and not options.providers:
+        raise UsageError("there is nothing to time on an assumed provider", hint="--provider names one that is here")
     clock = Clock(progress)
     reference = Reference(
         model,
@@ -116,6 +120,7 @@ def fuse(
         recording=options.verify,
         flushing=not (options.keep_subnormals or options.only),
         numerics=options.numerics,
+        rounded=options.rounded,
     )
     for attempt in attempts(original, rewriter, options.opset, clock, notes):
         settled = _settled(attempt, rewriter, reference, options, clock, None if prepared else opset_before, own_kernels)
@@ -123,7 +128,8 @@ def fuse(
         if not _has_failed(attempt, settled):
             break
         notes[attempt.fused.opset] = "raised to it, the model is not equivalent to the original"
-    fused, verdict = settled.fused, settled.verdict
+    fused = settled.fused
+    verdict = held_to(settled.verdict, None if options.numerics == FLOAT32 else options.accuracy)
     for rewrite in fused.rewrites:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
     unchanged = not (fused.rewrites or fused.flushed or prepared) and fused.opset == opset_before
@@ -157,6 +163,7 @@ def fuse(
         overridable=replaceable,
         made_constant=made_constant,
         flushed=fused.flushed,
+        unflushed=() if fused.flushed else attempt.fused.flushed,
         tuning=options.tuning,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
@@ -206,8 +213,10 @@ def _settled(
     opset: int | None,
     library: Description | None,
 ) -> Settled[Fused]:
-    """The attempt verified, without the rewrites that made it different. opset: the file's own; None where the model is no more
-    the file's, whatever fuses. library: of kernels, with and without which the model has to run.
+    """The attempt verified, without what made it different: rewrites, or the zeros for subnormal weights.
+
+    opset: the file's own; None where the model is no more the file's, whatever fuses. library: of kernels, with and without which
+    the model has to run.
     """
     first, model = attempt.fused, reference.path
     if not options.verify:
@@ -236,7 +245,11 @@ def _settled(
             wrong = planted(fused.model, names)
             return None if wrong is None else reference.verdict(wrong)
 
-    return settle(first, partial(rewriter, attempt.base), verdict, check, plant)
+    settled = settle(first, partial(rewriter, attempt.base), verdict, check, plant)
+    if settled.verdict.verdict == "different" and settled.fused.flushed:
+        rewriter = replace(rewriter, flushing=False)
+        settled = settle(rewriter(attempt.base), partial(rewriter, attempt.base), verdict, check, plant)
+    return settled
 
 
 def _has_failed(attempt: Attempt, settled: Settled[Fused]) -> bool:

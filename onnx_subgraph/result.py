@@ -23,6 +23,16 @@ if TYPE_CHECKING:  # measuring takes imports of its own, and few runs measure
 
 
 @dataclass(frozen=True, slots=True)
+class Engines:
+    """What became engines of a backend. count: of engines; nodes: that they hold. refused: why other regions did not."""
+
+    backend: str
+    count: int
+    nodes: int
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FuseResult:
     """What `fuse` did to one model.
 
@@ -30,9 +40,10 @@ class FuseResult:
     fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
     bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
-    tuning: what was measured to pay; None where nobody asked.
+    tuning: what was measured to pay; None where nobody asked. engines: what became engines, None for nothing.
     gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
-    made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros.
+    made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros;
+    unflushed: those that got them back, since the model was not equivalent without them.
     sites: each rewrite by itself, where that was asked for.
     seconds: stage → wall-clock seconds. operators: how often each is there.
     """
@@ -63,5 +74,7 @@ class FuseResult:
     overridable: Overridable = field(default_factory=Overridable)
     made_constant: tuple[str, ...] = ()
     flushed: tuple[Flushed, ...] = ()
+    unflushed: tuple[Flushed, ...] = ()
     bench: Bench | None = None
     tuning: Tuning | None = None
+    engines: Engines | None = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnx_subgraph.backends.array import Array
+from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators.names import operator_of
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ class Backend(ABC):
 
     gain: float = math.inf
     """The part of a region's time that it saves where it is used for speed, to hold against the cost of crossing the border."""
+
+    @classmethod
+    def configured(cls, options: str) -> Backend:
+        """The backend with what stands behind the colon in `name:options`. Raises UsageError for what it does not know."""
+        raise UsageError(f"backend {cls.name} takes no options", hint=f"leave out ':{options}'")
+
+    @property
+    def coarser(self) -> tuple[str, ...]:
+        """The names under which it computes the same faster, in less precision."""
+        return ()
 
     @abstractmethod
     def supports(self, node: ir.Node) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature, plain_array
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.verification.sessions import plain_session_class
+from onnx_subgraph.verification.sessions import check_providers, plain_session_class
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -45,6 +45,12 @@ class OnnxRuntime(Backend):
         self._providers = list(providers)
         self._options = options or self._quiet_options
         self.version = str(onnxruntime.__version__)
+
+    @classmethod
+    def configured(cls, options: str) -> OnnxRuntime:
+        """The execution provider of the sessions, `CUDAExecutionProvider`."""
+        check_providers([options])
+        return cls([options])
 
     def supports(self, node: ir.Node) -> bool:
         """Everything: a model that onnxruntime does not run has other worries."""

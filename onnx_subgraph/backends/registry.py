@@ -35,6 +35,7 @@ def backend_names() -> tuple[str, ...]:
 def find_backend(name: str) -> Backend:
     """The backend of that name, or the one that the file `name` declares (`*.yaml`), made now.
 
+    name: with options of the backend's own behind a colon, as in `openvino:GPU`.
     Raises UsageError where there is none or a library that it needs is missing, PatternError for a mistake in a file.
     """
     if not name.endswith((".yaml", ".yml")):
@@ -46,15 +47,19 @@ def find_backend(name: str) -> Backend:
 def _registered(name: str) -> Backend:
     points = {point.name: point for point in entry_points(group=GROUP)}
     points |= {known: EntryPoint(known, place, GROUP) for known, place in SHIPPED.items()}
-    if name not in points:
+    registered, _, options = name.partition(":")
+    if registered not in points:
         hint = "install the package that registers it, or give a .yaml file that declares one"
-        raise UsageError(f"there is no backend {name}; there are {', '.join(backend_names())}", hint=hint)
-    return _made(points[name])
+        raise UsageError(f"there is no backend {registered}; there are {', '.join(backend_names())}", hint=hint)
+    made = _made(points[registered], options)
+    made.name = name  # which its engines ask for
+    return made
 
 
-def _made(point: EntryPoint) -> Backend:
+def _made(point: EntryPoint, options: str) -> Backend:
     try:
-        made = getattr(importlib.import_module(point.module), point.attr)()
+        kind = getattr(importlib.import_module(point.module), point.attr)
+        made = kind.configured(options) if options else kind()
     except UsageError:
         raise
     except Exception as error:  # somebody else's code

@@ -83,13 +83,14 @@ def run(
 
 def _fuse(task: Task, library: Library, progress: Callable[[str], None]) -> FuseResult | Failure:
     try:
-        from onnx_subgraph.pipeline import fuse
+        from onnx_subgraph.tuning.engines import fuse_with_engines
 
         accepts = partial(_accepts, task.section, library) if task.measured else None
 
         def fused(tell: Callable[[str], None]) -> FuseResult:
             options = task.options if task.tune is None else task.tune(task.model, library, task.options, tell)
-            return fuse(task.model, task.output, library, options, tell, accepts)
+            backend = "" if options.tuning is None else options.tuning.backend
+            return fuse_with_engines(task.model, task.output, library, options, backend, tell, accepts)
 
         return within(task.time_limit, fused, progress, LESS_TIME)
     except Exception as error:

@@ -27,11 +27,11 @@ from onnx_subgraph.errors import UsageError
 @click.option(
     "--runtime",
     "runtimes",
-    type=click.Choice(["onnxruntime", "kernels", "openvino", "openvino-f32"]),
+    type=click.Choice(["onnxruntime", "kernels", "engines", "openvino", "openvino-f32"]),
     multiple=True,
     default=("onnxruntime",),
-    help="What runs the models: onnxruntime, onnxruntime with our library of kernels, OpenVINO in the precision that it chooses "
-    "or in float32. May be repeated.",
+    help="What runs the models: onnxruntime, onnxruntime with our library of kernels, an EngineSession with its engines by their "
+    "backends, OpenVINO in the precision that it chooses or in float32. May be repeated.",
 )
 @click.option("--provider", default="CPUExecutionProvider", metavar="EP", help="The execution provider of onnxruntime.")
 @click.option(

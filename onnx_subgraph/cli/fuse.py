@@ -133,6 +133,8 @@ def fuse(
     bench: bool,
     tune: bool,
     tune_budget: float,
+    accuracy: float | None,
+    backends: tuple[str, ...],
     tuned: Path | None,
     opset: str,
     jobs: int,
@@ -198,13 +200,14 @@ def fuse(
         sites=sites,
         compare_ort=compare_ort,
         bench=bench,
+        accuracy=accuracy,
         shapes=given_shapes,
         opset=opset,
         dry_run=dry_run,
         excerpts=report is not None,
         **feeds,
     )
-    tuner = Tuner(tune, tune_budget, tuned, lambda line: click.echo(line, err=True))
+    tuner = Tuner(tune, tune_budget, tuned, backends, lambda line: click.echo(line, err=True))
     tuner.check(jobs, options)
     tasks = [
         Task(model, path, patterns, tuner.known(model, options), section, wanted.measured, time_limit, tuner.measure)

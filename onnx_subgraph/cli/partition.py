@@ -75,6 +75,14 @@ from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
 )
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @feeds_options
+@click.option(
+    "--accuracy",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="X",
+    show_default="the model's own measured noise",
+    help="How far an output may be from float64 where the backend runs, as a share of its largest element; for backends that "
+    "compute in less than float32, such as openvino:bf16.",
+)
 @time_limit_option
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
 @quiet_option
@@ -92,6 +100,7 @@ def partition(
     measure: bool,
     isolated: bool | None,
     no_verify: bool,
+    accuracy: float | None,
     dry_run: bool,
     time_limit: float,
     as_json: bool,
@@ -106,6 +115,8 @@ def partition(
     given = shapes(shape)
     if measure and no_verify:
         raise click.UsageError("--measure times what was verified: leave --no-verify out")
+    if accuracy is not None and no_verify:
+        raise click.UsageError("--accuracy is what verification holds the result to: leave --no-verify out")
 
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within
@@ -119,7 +130,9 @@ def partition(
     if not dry_run:
         check_target(output, never=(model,))
     limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny), gain=gain)
-    options = PartitionOptions(backend, limits, measure, isolated, verify=not no_verify, shapes=given, dry_run=dry_run, **feeds)
+    options = PartitionOptions(
+        backend, limits, measure, isolated, verify=not no_verify, accuracy=accuracy, shapes=given, dry_run=dry_run, **feeds
+    )
     hint = "--no-verify leaves work out, --shape verifies on smaller inputs, --time-limit gives more time"
     with progress() as say:
         result = within(time_limit, lambda tell: run(model, output, options, tell), lambda stage: say(f"{model}: {stage}"), hint)

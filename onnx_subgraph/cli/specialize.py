@@ -17,6 +17,7 @@ from onnx_subgraph.cli.options import (
     flat,
     ids_option,
     json_option,
+    keep_subnormals_option,
     numerics_option,
     opset_choice,
     patterns_option,
@@ -55,6 +56,7 @@ from onnx_subgraph.errors import UsageError
 @target_option
 @numerics_option
 @constant_initializers_option
+@keep_subnormals_option
 @provider_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @feeds_options
@@ -80,6 +82,7 @@ def specialize(
     target: str,
     numerics: str,
     constant_initializers: bool,
+    keep_subnormals: bool,
     providers: tuple[str, ...],
     no_verify: bool,
     opset: str,
@@ -123,6 +126,7 @@ def specialize(
         target=target,
         numerics=numerics,
         constant_initializers=constant_initializers,
+        keep_subnormals=keep_subnormals,
         providers=providers,
         skip=skip_ids,
         verify=not no_verify,

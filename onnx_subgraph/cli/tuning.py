@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.paths import ends_with, short_names
 
 if TYPE_CHECKING:
     from onnx_subgraph.cli.batch import Tune
@@ -21,7 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def tune_options(command: Command) -> Command:
-    """`--tune`, `--tune-budget` and `--tuned`."""
+    """`--tune`, `--tune-budget`, `--accuracy`, `--backend` and `--tuned`."""
     for option in reversed(
         (
             click.option(
@@ -33,6 +34,21 @@ def tune_options(command: Command) -> Command:
                 default=60.0,
                 metavar="SECONDS",
                 help="How long a model runs for --tune.",
+            ),
+            click.option(
+                "--accuracy",
+                type=click.FloatRange(min=0, min_open=True),
+                metavar="X",
+                help="How far an output may be from float64, as a share of its largest element: with --tune products are rounded "
+                "as far as that allows, where it pays; with --numerics nothing is written that is further off.",
+            ),
+            click.option(
+                "--backend",
+                "backends",
+                multiple=True,
+                metavar="NAME",
+                help="With --tune: try engines of this backend as well, openvino for one; `partition` says what they are. May be "
+                "repeated.",
             ),
             click.option(
                 "--tuned",
@@ -48,23 +64,35 @@ def tune_options(command: Command) -> Command:
 
 @dataclass(slots=True)
 class Tuner:
-    """The options of `tune_options`, and what was found for each model, by the name of its file."""
+    """The options of `tune_options`. found: for each model what was measured. kept: what the file has, by what it calls each."""
 
     tune: bool
     budget: float
     file: Path | None
+    backends: tuple[str, ...]
     warn: Callable[[str], None]
-    found: dict[str, Tuning] = field(default_factory=dict)
+    found: dict[Path, Tuning] = field(default_factory=dict)
+    kept: dict[str, Tuning] = field(default_factory=dict)
 
     def check(self, jobs: int, options: Options) -> None:
         """Reads the file. Raises UsageError where it can't be read, or where nothing can be measured."""
         if self.tune and (jobs > 1 or not options.providers):
             why = "on a machine that does nothing else: leave -j out" if jobs > 1 else "on a provider: name one with --provider"
             raise UsageError(f"--tune measures {why}")
+        if options.accuracy is not None and self.file is None and not (self.tune or options.numerics != "float32"):
+            raise UsageError("--accuracy bounds what rounding does: nothing is rounded", hint="add --tune, or --numerics bf16")
+        if options.accuracy is not None and self.tune and options.target != "native" and not self.backends:
+            hint = "add --target native, or --backend openvino"
+            raise UsageError("only kernels of the target native and backends compute in less than float32", hint=hint)
+        if self.backends and not self.tune:
+            hint = "add --tune; `onnx-subgraph partition` gives regions to a backend without measuring the whole"
+            raise UsageError("--backend is tried by --tune", hint=hint)
+        if self.backends and (options.dry_run or options.target == "function"):
+            raise UsageError("engines are made of what is written to run", hint="leave --dry-run and --target function out")
         if not self.tune and self.file is not None:
             from onnx_subgraph.timing.tuning import read
 
-            self.found = read(self.file)
+            self.kept = read(self.file)
 
     @property
     def measure(self) -> Tune | None:
@@ -74,17 +102,18 @@ class Tuner:
     def _measured(self, model: Path, library: Library, options: Options, tell: Callable[[str], None]) -> Options:
         from onnx_subgraph.tuning import tune
 
-        self.found[model.name] = tuning = tune(model, library, options, self.budget, tell)
+        self.found[model] = tuning = tune(model, library, options, self.budget, tell, self.backends)
         return _tuned(options, tuning)
 
     def known(self, model: Path, options: Options) -> Options:
         """The options for a model as the file has them. Raises UsageError where it has none."""
         if self.tune or self.file is None:
             return options
-        tuning = self.found.get(model.name)
-        if tuning is None:
+        fitting = [name for name in self.kept if ends_with(model, name)]
+        if not fitting:
             hint = "measure with --tune --tuned FILE, for all models at once"
-            raise UsageError(f"{self.file}: it has nothing about {model.name}", hint=hint)
+            raise UsageError(f"{self.file}: it has nothing about {model}", hint=hint)
+        tuning = self.kept[max(fitting, key=len)]
         if changed := tuning.other_machine:
             self.warn(f"Warning: {model}: what {self.file} says was measured elsewhere: {changed}; --tune measures again")
         return _tuned(options, tuning)
@@ -94,8 +123,11 @@ class Tuner:
         if self.tune and self.file is not None:
             from onnx_subgraph.timing.tuning import write
 
-            write(self.file, self.found)
+            names = short_names(self.found)
+            write(self.file, {names[model]: tuning for model, tuning in self.found.items()})
 
 
 def _tuned(options: Options, tuning: Tuning) -> Options:
-    return replace(options, skip=(*options.skip, *tuning.skip), prefer=tuning.prefer, tuning=tuning)
+    from onnx_subgraph.options import in_this_way
+
+    return replace(in_this_way(options, tuning), tuning=tuning)

@@ -51,7 +51,7 @@ def verify(
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within
     from onnx_subgraph.report import json, text
-    from onnx_subgraph.verification.verify import verify as compare
+    from onnx_subgraph.verification.verifying import verify as compare
 
     hint = "--shape compares on smaller inputs, --time-limit gives more time"
     compared = partial(

@@ -16,12 +16,12 @@ import onnx_ir as ir
 
 from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.engine.engine import Engine, EngineSettings
-from onnx_subgraph.engine.operator import OP_TYPE, Placed, placed_engines
+from onnx_subgraph.engine.operator import Placed, placed_engines
 from onnx_subgraph.engine.session import engines_of
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import declared_only
-from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _TYPES = {"FLOAT": "float", "DOUBLE": "double", "UINT64": "uint64", "INT64": "int64", "INT32": "int32", "UINT32": "uint32"}
@@ -65,7 +65,7 @@ def register_engines(
 def _renamed(placed: Placed, model: ir.Model) -> str:
     """Put a node of a type of its own, with the inputs that flow, in the place of an engine; returns the type."""
     old = placed.node
-    name = f"{OP_TYPE}_{old.overload}_{next(_numbers)}"
+    name = f"{ENGINE}_{old.overload}_{next(_numbers)}"
     node = ir.Node(OWN_DOMAIN, name, placed.inputs, num_outputs=len(placed.outputs), name=old.name)
     weights = [value for value in old.inputs if value is not None and value not in placed.inputs]
     ir.convenience.replace_nodes_and_values(model.graph, old, [old], [node], placed.outputs, node.outputs)

@@ -19,9 +19,8 @@ from onnx_ir.passes.common import InlinePass
 from onnx_subgraph.backends.subgraph import Subgraph, constant
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.model.dimension_names import restored
-from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 
-OP_TYPE = "Engine"
 IR_VERSION = 10
 """The IR version that overloads of functions need."""
 BACKEND, SUBGRAPH, INTERVAL, KEY = "backend", "subgraph", "interval", "engine_key"
@@ -41,7 +40,7 @@ class Placed:
 
 def is_engine(node: ir.Node) -> bool:
     """Whether this is an engine operator."""
-    return node.domain == OWN_DOMAIN and node.op_type == OP_TYPE
+    return node.domain == OWN_DOMAIN and node.op_type == ENGINE
 
 
 def definition(graph: ir.Graph, functions: Sequence[ir.Function]) -> ir.Function:
@@ -57,7 +56,7 @@ def definition(graph: ir.Graph, functions: Sequence[ir.Function]) -> ir.Function
         value.type = value.shape = None  # a definition serves every shape
     subgraph = ir.AttrTensor(SUBGRAPH, ir.tensor(np.frombuffer(content, np.uint8), name=SUBGRAPH))
     declared = [subgraph, ir.AttrString(BACKEND, ""), ir.AttrInt64s(INTERVAL, []), ir.AttrString(KEY, key)]
-    return ir.Function(OWN_DOMAIN, OP_TYPE, key, graph=graph, attributes=declared)
+    return ir.Function(OWN_DOMAIN, ENGINE, key, graph=graph, attributes=declared)
 
 
 def engine_node(function: ir.Function, inputs: Sequence[ir.Value], backend: str, positions: Sequence[int]) -> ir.Node:
@@ -67,7 +66,7 @@ def engine_node(function: ir.Function, inputs: Sequence[ir.Value], backend: str,
         ir.AttrInt64s(INTERVAL, _runs(positions)),
         ir.AttrString(KEY, function.overload),
     ]
-    return ir.Node(OWN_DOMAIN, OP_TYPE, inputs, attributes, overload=function.overload, num_outputs=len(function.outputs))
+    return ir.Node(OWN_DOMAIN, ENGINE, inputs, attributes, overload=function.overload, num_outputs=len(function.outputs))
 
 
 def placed_engines(model: ir.Model) -> tuple[Placed, ...]:
@@ -76,7 +75,7 @@ def placed_engines(model: ir.Model) -> tuple[Placed, ...]:
 
 
 def _placed(node: ir.Node, model: ir.Model) -> Placed:
-    name = node.name or f"{OP_TYPE} {node.overload}"
+    name = node.name or f"{ENGINE} {node.overload}"
     content = _attribute(node, SUBGRAPH, model)
     backend = _attribute(node, BACKEND, model)
     if not isinstance(content, ir.TensorProtocol) or not isinstance(backend, str):

@@ -136,9 +136,16 @@ def _given(model: ir.Model) -> dict[str, Array]:
 
 def _argument(value: ir.Value) -> Argument:
     _, declared = value.meta.get(DECLARED, (value.type, value.shape))
-    shape = None if declared is None else [d if isinstance(d, int) else d.value for d in declared]
+    shape = None if declared is None else [_size(d) for d in declared]
     dtype = "" if value.dtype is None else value.dtype.name.lower()
     return Argument(str(value.name), f"tensor({dtype})", shape)
+
+
+def _size(dimension: int | ir.SymbolicDim) -> int | str | None:
+    """A size, or a name; None where there is neither: some exporters write -1 for that."""
+    if isinstance(dimension, int):
+        return dimension if dimension >= 0 else None
+    return dimension.value
 
 
 def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:

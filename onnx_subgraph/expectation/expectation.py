@@ -6,13 +6,13 @@ file, so that a miss is shown where it can be changed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from onnx_subgraph.errors import ExpectationError, Span
+from onnx_subgraph.paths import ends_with
 
 Scalar = int | float | str
 """The value of an attribute that an expectation can name."""
@@ -91,7 +91,7 @@ class Expectation:
 
     def section(self, model: Path) -> Section:
         """The section for `model`: of those whose name its path ends with, the longest. Raises ExpectationError without one."""
-        fitting = [section for section in self.sections if _ends_with(model, section.model)]
+        fitting = [section for section in self.sections if ends_with(model, section.model)]
         if not fitting:
             hint = f"add a section `{model.name}:` below it, or make the file again with --write-expect"
             raise ExpectationError(f"there is no section for the model {model}", span=self.span, hint=hint)
@@ -101,26 +101,3 @@ class Expectation:
         """The sections that are for none of `models`."""
         used = {self.section(model).model for model in models}
         return tuple(section for section in self.sections if section.model not in used)
-
-
-def names(models: Iterable[Path]) -> dict[Path, str]:
-    """Model → the name of its section: the shortest end of its path that finds this section and no other, in any checkout."""
-    listed = list(models)
-    return {model: _shortest(model, [_parts(other) for other in listed if other != model]) for model in listed}
-
-
-def _shortest(model: Path, others: Iterable[tuple[str, ...]]) -> str:
-    # What lies above the folder that the run was started in is another one on another machine.
-    parts = _parts(model) if model.is_absolute() or ".." in model.parts else model.parts
-    taken = list(others)
-    length = next((n for n in range(1, len(parts)) if all(other[-n:] != parts[-n:] for other in taken)), len(parts))
-    return PurePosixPath(*parts[-length:]).as_posix()
-
-
-def _ends_with(model: Path, name: str) -> bool:
-    wanted = PurePosixPath(name).parts
-    return _parts(model)[-len(wanted) :] == wanted
-
-
-def _parts(model: Path) -> tuple[str, ...]:
-    return Path(os.path.abspath(model)).parts  # noqa: PTH100  (a link keeps its own name: in a cache it leads to a checksum)

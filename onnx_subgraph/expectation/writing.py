@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from onnx_subgraph.expectation.check import number_text, places
-from onnx_subgraph.expectation.expectation import names
 from onnx_subgraph.expectation.reading import UNITS
 from onnx_subgraph.language.dump import yaml_text
 from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.paths import short_names
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.verdict import Verdict
@@ -24,7 +24,7 @@ HEAD = "# What `onnx-subgraph fuse` is expected to give: checked with --expect, 
 
 def expectation_text(results: Sequence[tuple[FuseResult, Sequence[NearMiss]]]) -> str:
     """The expectation file that `results` meet; beside each result its near misses that are worth telling."""
-    sections = names(result.model for result, _ in results)
+    sections = short_names(result.model for result, _ in results)
     return HEAD + yaml_text({"models": {sections[result.model]: _section(result, told) for result, told in results}})
 
 

@@ -17,7 +17,13 @@ COMMON = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fvisibil
 
 _AVX2 = ("-mavx2", "-mfma")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
-_X86 = {"baseline": (), "avx2": _AVX2, "avx512": _AVX512, "amx": (*_AVX512, "-mamx-tile", "-mamx-bf16")}
+_X86 = {
+    "baseline": (),
+    "avx2": _AVX2,
+    "avx512": _AVX512,
+    "avx512_bf16": (*_AVX512, "-mavx512bf16"),
+    "amx": (*_AVX512, "-mamx-tile", "-mamx-bf16"),
+}
 
 
 @dataclass(frozen=True, slots=True)

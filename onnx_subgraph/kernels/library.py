@@ -53,7 +53,9 @@ def describe() -> Description:
         function.restype = ctypes.c_char_p
     word = used()
     if word is None:
-        raise KernelError(f"{ISA} is {os.environ.get(ISA)!r}", hint="choose one of baseline, avx2, avx512, amx, or leave it out")
+        raise KernelError(
+            f"{ISA} is {os.environ.get(ISA)!r}", hint="choose one of baseline, avx2, avx512, avx512_bf16, amx, or leave it out"
+        )
     return Description(where, tuple(_words(here)), word.decode(), tuple(_words(operator)))
 
 

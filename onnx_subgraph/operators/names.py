@@ -6,6 +6,8 @@ from typing import Protocol
 
 OWN_DOMAIN = "onnx_subgraph"
 """The domain of fused operators that carry their definition, and of engines."""
+ENGINE = "Engine"
+"""The operator of ours that a backend runs."""
 KNOWN_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 """The domains whose operators we know: none of them does more than to give its results, or remembers a run."""
 _STANDARD = ("", "ai.onnx")

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from onnx_subgraph.backends.subgraph import constant
-from onnx_subgraph.engine.operator import IR_VERSION, OP_TYPE, definition, engine_node
+from onnx_subgraph.engine.operator import IR_VERSION, definition, engine_node
 from onnx_subgraph.model.dimension_names import restored
 from onnx_subgraph.model.local_functions import called
 from onnx_subgraph.model.shapes import DECLARED
-from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.rewriting.enclosure import enclosed, put_in_place
 from onnx_subgraph.rewriting.outline import Outline, shared_path
@@ -42,12 +42,12 @@ def _replaced(model: ir.Model, region: Region, backend: str, positions: dict[ir.
     functions = called(region.nodes, model.functions)
     for domain, version in (item for function in functions for item in function.opset_imports.items()):
         inner.graph.opset_imports.setdefault(domain, version)
-    inner.graph.name = OP_TYPE
+    inner.graph.name = ENGINE
     _without_strange_sizes(inner.graph)
     function = definition(inner.graph, functions)
     function = model.functions.setdefault(function.identifier(), function)
     engine = engine_node(function, inner.arguments, backend, [positions[node] for node in region.nodes])
-    engine.name = outline.fresh(f"{shared_path([node.name or '' for node in region.nodes])}{OP_TYPE}")
+    engine.name = outline.fresh(f"{shared_path([node.name or '' for node in region.nodes])}{ENGINE}")
     put_in_place(engine, region, inner.nodes)
     for old, new in zip(region.outputs, engine.outputs, strict=True):
         # Shape inference does not see through an engine: what it knows of the results is declared.

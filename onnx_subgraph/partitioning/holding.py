@@ -18,6 +18,7 @@ from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.verification.accuracy import Accuracy, accuracy
+from onnx_subgraph.verification.rounding import distance
 from onnx_subgraph.verification.truth import Exact, UnknownError
 
 if TYPE_CHECKING:
@@ -73,8 +74,25 @@ def wrong(watched: Watched) -> dict[str, str]:
     return found
 
 
+def further(watched: Watched, accuracy: float) -> dict[str, str]:
+    """The engines with a result that is further from the truth than the accuracy: name → how far, in words.
+
+    accuracy: a share of the largest element of the result.
+    """
+    found = {}
+    for name, runs in watched.runs.items():
+        away = max((distance(mine, exact) for mine, _, exact in _results(watched.regions[name], runs)), default=0.0)
+        if away > accuracy:
+            found[name] = f"by itself it is {away:.1e} of its largest element from the truth; {accuracy:.1e} is allowed"
+    return found
+
+
 def _held(region: Subgraph, runs: Sequence[tuple[Sequence[Array], Sequence[Array]]]) -> Iterator[Accuracy]:
-    """Every result of these runs, held against the truth; nothing where that can't be had."""
+    return (accuracy(*result) for result in _results(region, runs))
+
+
+def _results(region: Subgraph, runs: Sequence[tuple[Sequence[Array], Sequence[Array]]]) -> Iterator[tuple[Array, Array, Array]]:
+    """Every result of these runs, onnxruntime's and the truth; nothing where that can't be had."""
     if region.nbytes > MOST_WEIGHTS:
         return
     exact, plain = Exact(onnx.load_from_string(region.serialized(whole=True))), OnnxRuntime()
@@ -85,4 +103,4 @@ def _held(region: Subgraph, runs: Sequence[tuple[Sequence[Array], Sequence[Array
         except UnknownError:
             return
         for name, mine, own in zip(region.outputs, outputs, plain.run(compiled, inputs), strict=False):
-            yield accuracy(np.asarray(mine), own, np.asarray(truth[name]))
+            yield np.asarray(mine), own, np.asarray(truth[name])

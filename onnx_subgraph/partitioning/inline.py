@@ -15,12 +15,12 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, RemoveUnusedOpsetsPass
 from onnx_ir.passes.common.inliner import InlinePassResult
 
-from onnx_subgraph.engine.operator import OP_TYPE, is_engine
+from onnx_subgraph.engine.operator import is_engine
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.matching.origin import REPLACES
 from onnx_subgraph.model.files import hand_on, load, save
 from onnx_subgraph.model.shapes import DECLARED
-from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.regions.growing import PATTERN
 from onnx_subgraph.rewriting.outline import Outline
@@ -73,7 +73,7 @@ def inline_model(model: ir.Model) -> int:
         if is_engine(node):
             node.metadata_props[_CALL] = str(number)
             engines[str(number)] = _names_in(node)
-    calls = _inlined(model, lambda function: (function.domain, function.name) == (OWN_DOMAIN, OP_TYPE))
+    calls = _inlined(model, lambda function: (function.domain, function.name) == (OWN_DOMAIN, ENGINE))
     _name_back(model, engines)
     for node in model.graph.all_nodes():
         if node.op_identifier() in model.functions:

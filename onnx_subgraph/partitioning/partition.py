@@ -26,11 +26,12 @@ from onnx_subgraph.language.capability import read_capability
 from onnx_subgraph.model.files import hand_on, load, save, write_temporary
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Unsupported, partition_model
-from onnx_subgraph.partitioning.holding import Watched, wrong
+from onnx_subgraph.partitioning.holding import Watched, further, wrong
 from onnx_subgraph.partitioning.measure import slower
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.paths import StrPath
+from onnx_subgraph.verification.rounding import COARSEST, Truth, held_to, with_roundings
 from onnx_subgraph.verification.sessions import Failure, Session
 from onnx_subgraph.verification.trial import CPU
 from onnx_subgraph.verification.verdict import Verdict
@@ -47,6 +48,8 @@ class PartitionOptions:
     measure: time the regions, and leave those that are not faster by the backend; what is left depends on the machine.
     isolated: verify and measure with the backend in a process of its own, which it may crash; None for backends that don't come
     with this package.
+    accuracy: how far outputs, and results of engines, may be from float64 with the backend, as a share of their largest element;
+    None for the noise of the model.
     The others are as for `fuse`: verify, rtol, atol, seed, shapes and inputs for the comparison, dry_run to write nothing.
     """
 
@@ -55,6 +58,7 @@ class PartitionOptions:
     measure: bool = False
     isolated: bool | None = None
     verify: bool = True
+    accuracy: float | None = None
     rtol: float | None = None
     atol: float | None = None
     seed: int = 0
@@ -147,6 +151,12 @@ class _Trial:
     options: PartitionOptions
     clock: Clock
     refused: dict[int, str] = field(default_factory=dict)
+    _truth: Truth | None = None
+
+    def truth(self, reference: Reference) -> Truth:
+        """The original in float64, evaluated once."""
+        self._truth = self._truth or Truth(reference)
+        return self._truth
 
     def partitioned(self) -> tuple[Partition, Verdict]:
         """The last attempt, and what verification says of it."""
@@ -205,8 +215,13 @@ class _Trial:
         with temporary.folder() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", OnnxSubgraphWarning)  # the report tells them
             candidate = write_temporary(partition.model, self.path, folder)
-            verdict = reference.verdict(candidate, weights, also={self.backend.name: by_engines})
-            failures = wrong(watched)
+            coarser = 1.0 if self.options.accuracy is None else COARSEST
+            verdict = reference.verdict(candidate, weights, also={self.backend.name: by_engines}, coarser=coarser)
+            if (accuracy := self.options.accuracy) is None:
+                failures = wrong(watched)
+            else:
+                rounded = with_roundings(replace(verdict, also=(self.backend.name,)), self.truth(reference), by_engines())
+                verdict, failures = held_to(rounded, accuracy), further(watched, accuracy)
         failures |= {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
         return verdict, {made.place: failures[made.node] for made in partition.engines if made.node in failures}
 
@@ -242,7 +257,7 @@ def _isolated(options: PartitionOptions) -> Isolated | None:
     name = options.backend
     if name.endswith((".yaml", ".yml")):
         name = read_capability(Path(name)).runs
-    trusted = name in SHIPPED if options.isolated is None else not options.isolated
+    trusted = name.partition(":")[0] in SHIPPED if options.isolated is None else not options.isolated
     return None if trusted or not options.verify else Isolated(options.backend)
 
 

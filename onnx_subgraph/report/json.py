@@ -51,6 +51,7 @@ def fusion(result: FuseResult) -> Object:
         "verification": verdict(result.verdict),
         "seconds": {stage: round(seconds, 6) for stage, seconds in result.seconds.items()},
         **({"tuning": asdict(result.tuning)} if result.tuning is not None else {}),
+        **({"engines": asdict(result.engines)} if result.engines is not None else {}),
         **({"bench": bench_json.bench(result.bench)} if result.bench is not None else {}),
     }
 
@@ -168,7 +169,11 @@ def _found(result: FuseResult) -> Object:
             for group in grouping.skipped(result.skipped)
         ],
         "overridable": {"initializers": list(result.overridable.names), "readers": result.overridable.readers},
-        **({"flushed": [asdict(one) for one in result.flushed]} if result.flushed else {}),
+        **{
+            name: [asdict(one) for one in weights]
+            for name, weights in (("flushed", result.flushed), ("unflushed", result.unflushed))
+            if weights
+        },
         **({"made_constant": list(result.made_constant)} if result.made_constant else {}),
         "gaps": [
             {

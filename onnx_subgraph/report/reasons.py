@@ -63,7 +63,9 @@ class Reasons:
 
 
 def reasons(result: FuseResult) -> Reasons | None:
-    """The reasons that matter most; None where more than a little was fused, or the model has nothing to fuse."""
+    """The reasons that matter most; None where more than a little was fused, or measuring said not to, or nothing can be."""
+    if result.tuning is not None and result.tuning.choices and not result.rewrites:
+        return None
     saved = sum(len(rewrite.replaces) - rewrite.added for rewrite in result.rewrites)
     if not result.nodes_before or result.undone or saved > LITTLE * result.nodes_before:
         return None

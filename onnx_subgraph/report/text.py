@@ -25,6 +25,7 @@ from onnx_subgraph.report.wording import (
     FOLDED,
     UNNAMED,
     count,
+    engines,
     evidence,
     flushed,
     outcome,
@@ -60,8 +61,9 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
     parts: list[RenderableType] = [_heading(result), _facts(result, len(result.rewrites)), *_notices(result)]
     if groups:
         parts += ["", *_fused(groups)]
-    if result.tuning is not None and result.tuning.choices:
-        parts += ["", Text("Measured on this machine", "bold"), _choices(result.tuning)]
+    if result.tuning is not None and (result.tuning.choices or result.tuning.notes):
+        notes = (Text(note, "dim") for note in result.tuning.notes)
+        parts += ["", Text("Measured on this machine", "bold"), _choices(result.tuning), *notes]
     if result.undone:
         parts += ["", Text("Not equivalent, and undone", "bold red"), _undone(result.undone)]
     if result.sites:
@@ -223,8 +225,8 @@ def _facts(result: FuseResult, fused: int) -> Table:
     facts.add_row("nodes", f"{before} → {after}{fewer}{fusions}")
     if result.fixed:
         facts.add_row("fixed", ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in result.fixed.items()))
-    if result.flushed:
-        facts.add_row("weights", flushed(result.flushed))
+    if said := flushed(result.flushed, result.unflushed):
+        facts.add_row("weights", said)
     opset = str(result.opset_before)
     facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
     on = [*result.providers, *(f"{provider} (assumed)" for provider in result.assumed)]
@@ -232,6 +234,8 @@ def _facts(result: FuseResult, fused: int) -> Table:
     facts.add_row("verdict", verdict_text(result.verdict))
     for name in result.assumed:
         facts.add_row("", f"not run on {name}: assumed, from a table of the kernels of onnxruntime {table_of(name).onnxruntime}")
+    if result.engines is not None:
+        facts.add_row("engines", engines(result.engines))
     if result.tuning is not None:
         facts.add_row("tuned", tuned(result.tuning))
     if result.bench is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnx_subgraph.result import Engines
     from onnx_subgraph.rewriting.subnormal import Flushed
     from onnx_subgraph.timing import Bench, Ratio
     from onnx_subgraph.timing.tuning import Tuning
@@ -48,18 +49,36 @@ def timed(bench: Bench) -> list[str]:
 def tuned(tuning: Tuning) -> str:
     """What the measurements came to, in a sentence."""
     if tuning.whole is not None:
+        if tuning.backend:
+            return f"{ratio_text(tuning.whole)} of the original's time, by engines of {tuning.backend}"
         left = f"; left alone: {', '.join(tuning.skip)}" if tuning.skip else ""
         more = "; fused against the table of costs as well" if tuning.prefer == "fusion" else ""
-        return f"{ratio_text(tuning.whole)} of the original's time{left}{more}"
+        some = "all" if tuning.rounded is None else len(tuning.rounded)
+        rounded = f"; {tuning.numerics} in {some} of the products" if tuning.numerics != "float32" else ""
+        return f"{ratio_text(tuning.whole)} of the original's time, for the target {tuning.target}{left}{more}{rounded}"
     return (
         "nothing pays on this machine, and nothing is fused" if tuning.skip else "nothing in it fuses, and nothing was measured"
     )
 
 
-def flushed(weights: Sequence[Flushed]) -> str:
-    """How many subnormal numbers became zeros, and where."""
-    where = weights[0].weight if len(weights) == 1 else f"{len(weights)} weights"
-    return f"{sum(one.count for one in weights):,} subnormal numbers of {where} are zeros now: products with them are slow"
+def flushed(zeros: Sequence[Flushed], kept: Sequence[Flushed]) -> str:
+    """How many subnormal numbers became zeros, or had to be kept, and where; "" for none."""
+    weights = zeros or kept
+    if not weights:
+        return ""
+    number, where = sum(one.count for one in weights), weights[0].weight if len(weights) == 1 else f"{len(weights)} weights"
+    numbers = f"{number:,} subnormal number{'' if number == 1 else 's'} of {where} {'is' if number == 1 else 'are'}"
+    if zeros:
+        return f"{numbers} zero{'' if number == 1 else 's'} now: products with them are slow"
+    return f"{numbers} kept: with zeros in their place the model is not equivalent"
+
+
+def engines(made: Engines) -> str:
+    """What became engines, and what runs them."""
+    if not made.count:
+        return f"none of {made.backend}: {'; '.join(made.refused) or 'it runs no region that is worth it'}"
+    held = f"{count(made.count, 'engine')} of {made.backend} with {count(made.nodes, 'node')}"
+    return f"{held}: onnx_subgraph.InferenceSession runs them, onnxruntime alone runs their nodes"
 
 
 def conditions(bench: Bench) -> str:

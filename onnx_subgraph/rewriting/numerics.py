@@ -5,6 +5,7 @@ A definition does not read it: by its definition a model stays float32, whatever
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from itertools import chain
 
 import onnx_ir as ir
@@ -26,13 +27,27 @@ def check_numerics(numerics: str, target: str) -> None:
         raise UsageError(f"{numerics} is for the kernels of the target native, not for {target}", hint=hint)
 
 
-def allow_rounding(model: ir.Model, numerics: str) -> None:
-    """Has every product with weights say that its kernel may round so. Changes `model`; float32 is said by saying nothing."""
-    if numerics == FLOAT32:
-        return
+def products(model: ir.Model) -> Iterator[ir.Node]:
+    """The nodes whose kernels may round: products with weights."""
+    nodes = chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
+    return (node for node in nodes if node.domain == OWN_DOMAIN and node.op_type == OPERATOR)
+
+
+def allow_rounding(model: ir.Model, numerics: str, results: Collection[str] | None = None) -> None:
+    """Has products with weights say that their kernels may round so, and no others. Changes `model`.
+
+    results: what these products give; None for all of them. float32 is said by saying nothing.
+    """
     for function in model.functions.values():
-        if function.domain == OWN_DOMAIN and function.name == OPERATOR:
+        if numerics != FLOAT32 and function.domain == OWN_DOMAIN and function.name == OPERATOR:
             function.attributes[ATTRIBUTE] = ir.Attr(ATTRIBUTE, ir.AttributeType.STRING, None)
-    for node in chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values())):
-        if node.domain == OWN_DOMAIN and node.op_type == OPERATOR:
+    for node in products(model):
+        node.attributes.pop(ATTRIBUTE, None)
+        if numerics != FLOAT32 and (results is None or node.outputs[0].name in results):
             node.attributes[ATTRIBUTE] = ir.AttrString(ATTRIBUTE, numerics)
+
+
+def numerics_of(model: ir.Model) -> str:
+    """The coarsest that a product of the model says."""
+    said = {node.attributes[ATTRIBUTE].value for node in products(model) if ATTRIBUTE in node.attributes}
+    return max(said & set(NUMERICS), key=NUMERICS.index, default=FLOAT32)

@@ -63,7 +63,7 @@ class Rewriter:
     stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws. costs: what
     replacements cost on these providers. thorough, asked: see `find`. recording: whether each rewrite is kept by itself.
     flushing: whether subnormal weights become zeros in the end.
-    numerics: what our kernels may round.
+    numerics: what our kernels may round. rounded: the results of the products that may be; None for all.
     """
 
     patterns: Sequence[Pattern]
@@ -77,6 +77,7 @@ class Rewriter:
     recording: bool = False
     flushing: bool = False
     numerics: str = FLOAT32
+    rounded: tuple[str, ...] | None = None
 
     @uncollected()
     def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
@@ -96,7 +97,7 @@ class Rewriter:
             made, not_made, found = self._all(model, patterns, allowed, record)
             rewrites += made
             skips += not_made
-        allow_rounding(model, self.numerics)
+        allow_rounding(model, self.numerics, self.rounded)
         flushed = flush(model) if self.flushing else ()
         return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed)
 

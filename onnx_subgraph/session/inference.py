@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession as PlainSession
 
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError, UsageError
+from onnx_subgraph.model.carried import carried_functions
+from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.session import hook
-from onnx_subgraph.session.kernels import with_kernels
+from onnx_subgraph.session.kernels import with_kernels, with_kernels_for
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.settings import SessionSettings, is_strict
 
@@ -58,7 +60,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self.prepared = self._prepare(sess_options, providers, settings)
         if self.prepared.path is not None and self._load_prepared(sess_options, providers, provider_options, kwargs):
             return
-        super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
+        super().__init__(path_or_bytes, self._own_options(sess_options, providers), providers, provider_options, **kwargs)
+        self._engines = self._own_engines(sess_options)
 
     prepared: Prepared
     """What became of the model: its file, whether it came from the cache, and why it is the original if it is."""
@@ -90,6 +93,28 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._settings = settings
         return prepared
 
+    def _own_options(self, options: Any, providers: Any) -> Any:
+        """The options for the model as it is; with our kernels where it has operators of ours and is not to be left alone."""
+        if self._settings is None:
+            return options
+        source = self._source if isinstance(self._source, bytes) else Path(os.fspath(self._source))
+        return with_kernels_for(source, options, providers)
+
+    def _own_engines(self, options: Any) -> EngineSession | None:
+        """What runs the engines of the model as it is, where it was written with some; None where it has none, or no backend."""
+        if self._settings is None or isinstance(self._source, bytes):
+            return None
+        path = Path(os.fspath(self._source))
+        try:
+            return _engines(path, self._settings, weights_folder(options)) if has_engines(path) else None
+        except Exception as error:  # a backend's own
+            said = error.message if isinstance(error, OnnxSubgraphError) else str(error) or type(error).__name__
+            message = f"{path}: the nodes of its engines run in onnxruntime: {said}"
+            if self._strict:
+                raise SessionError(message) from error
+            warnings.warn(message, OnnxSubgraphWarning, stacklevel=_users_frame())
+            return None
+
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """The outputs, as onnxruntime's `run` gives them; where regions were given to a backend, by their engines."""
         if self._engines is not None:
@@ -105,6 +130,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         try:
             if self._settings is not None and self._settings.target == "native":
                 options = with_kernels(options)
+            else:
+                options = with_kernels_for(self.prepared.path, options, providers)
             # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
             super().__init__(str(self.prepared.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
             self._engines = engines_of(self.prepared, self._settings or SessionSettings())
@@ -136,12 +163,21 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
 
 def engines_of(prepared: Prepared, settings: SessionSettings) -> EngineSession | None:
     """What runs the engines of a prepared model; None where it has none. Raises OnnxSubgraphError where a backend is missing."""
-    if not prepared.engines or prepared.path is None:
+    if prepared.path is None or not (prepared.engines or has_engines(prepared.path)):
         return None
+    return _engines(prepared.path, settings)
+
+
+def has_engines(path: Path) -> bool:
+    """Whether the model in a file was written with engines."""
+    return (OWN_DOMAIN, ENGINE) in carried_functions(path)
+
+
+def _engines(path: Path, settings: SessionSettings, weights: Path | None = None) -> EngineSession:
     from onnx_subgraph.engine.engine import EngineSettings
     from onnx_subgraph.engine.session import EngineSession
 
-    return EngineSession(prepared.path, settings=EngineSettings(isolated=settings.isolated))
+    return EngineSession(path, settings=EngineSettings(isolated=settings.isolated), weights=weights)
 
 
 def weights_folder(options: Any) -> Path | None:

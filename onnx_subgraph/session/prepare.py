@@ -77,6 +77,8 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
     options += [part for path in several(settings.patterns) for part in ("--patterns", str(path.absolute()))]
     if settings.constant_initializers:
         options.append("--constant-initializers")
+    if settings.keep_subnormals:
+        options.append("--keep-subnormals")
     return (*options, *([] if settings.verify else ["--no-verify"]))
 
 

@@ -26,8 +26,8 @@ class SessionSettings:
     enabled: False loads models as they are. skip, patterns, target, numerics: as the options of `onnx-subgraph fuse`; no target
     stands for standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
     backend: of `onnx-subgraph partition`, None for fusing alone. isolated: it prepares and runs in processes of its own, which it
-    may crash. measure: as the option of `onnx-subgraph partition`. constant_initializers: as the option of `onnx-subgraph fuse`;
-    the session then has fewer inputs. verify: compare the fused model with the original first.
+    may crash. measure: as the option of `onnx-subgraph partition`. constant_initializers, keep_subnormals: as the options of
+    `onnx-subgraph fuse`; with the first the session has fewer inputs. verify: compare the fused model with the original first.
     strict: a failure raises, and does not fall back to the unmodified model with a warning.
     cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
     """
@@ -41,6 +41,7 @@ class SessionSettings:
     skip: tuple[str, ...] = ()
     patterns: StrPath | Sequence[StrPath] = ()
     constant_initializers: bool = False
+    keep_subnormals: bool = False
     verify: bool = True
     strict: bool = False
     cache: StrPath | None = field(default_factory=cache_folder)
@@ -63,6 +64,7 @@ class SessionSettings:
             skip=tuple(part.strip() for part in given.get("SKIP", "").split(",") if part.strip()),
             patterns=tuple(Path(part) for part in given.get("PATTERNS", "").split(os.pathsep) if part),
             constant_initializers=_flag(given, "CONSTANT_INITIALIZERS", default.constant_initializers),
+            keep_subnormals=_flag(given, "KEEP_SUBNORMALS", default.keep_subnormals),
             verify=_flag(given, "VERIFY", default.verify),
             strict=_flag(given, "STRICT", default.strict),
             cache=cache_folder(environment) if not cache else None if cache.lower() in _NO else Path(cache).absolute(),
@@ -81,6 +83,7 @@ VARIABLES: Mapping[str, str] = {
     "SKIP": "as fuse --skip",
     "PATTERNS": "as fuse --patterns; several, separated as in PATH",
     "CONSTANT_INITIALIZERS": "1 takes weights that are inputs out of the inputs, as fuse --constant-initializers",
+    "KEEP_SUBNORMALS": "1 leaves weights that are subnormal, as fuse --keep-subnormals",
     "VERIFY": "0 prepares without comparing with the original",
     "STRICT": "1 raises where the unmodified model would be used",
     "CACHE": "the folder of prepared models, or off",

@@ -21,7 +21,7 @@ from onnx_subgraph.clock import Progress
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.timing.memory import peak
 from onnx_subgraph.timing.profile import Profile, modules_of, profiled
@@ -179,9 +179,11 @@ def bench(models: Sequence[StrPath], options: BenchOptions, progress: Progress |
 
 
 def _of(path: Path, runtimes: Sequence[str]) -> list[str]:
-    """Those of the runtimes that are not the same for a model: our kernels are for models with operators of ours."""
-    ours = any(function.domain == OWN_DOMAIN for function in load(path).functions.values())
-    return [runtime for runtime in runtimes if runtime != "kernels" or ours] or ["onnxruntime"]
+    """The runtimes that differ for a model: kernels are for operators of ours, engines for engine operators."""
+    ours = {function.name for function in load(path).functions.values() if function.domain == OWN_DOMAIN}
+    idle = {"kernels"} if not ours - {ENGINE} else set[str]()
+    idle |= {"engines"} if ENGINE not in ours else set()
+    return [runtime for runtime in runtimes if runtime not in idle] or ["onnxruntime"]
 
 
 def _timed(

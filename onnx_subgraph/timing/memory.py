@@ -42,7 +42,7 @@ def peak(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) 
         }
         try:
             subprocess.run(
-                [sys.executable, "-m", __name__],
+                [sys.executable, "-P", "-m", __name__],  # -P: a module in the working folder must not take another's place
                 input=json.dumps(task),
                 capture_output=True,
                 text=True,

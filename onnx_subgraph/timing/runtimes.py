@@ -10,17 +10,30 @@ import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from onnx_subgraph import kernels
+from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphError, UsageError
-from onnx_subgraph.verification.sessions import Failure, Session, onnxruntime, plain_session_class, run
+from onnx_subgraph.verification.sessions import (
+    Failure,
+    Session,
+    onnxruntime,
+    plain_session_class,
+    run,
+    runner,
+    source,
+)
 
-RUNTIMES = ("onnxruntime", "kernels", "openvino", "openvino-f32")
-"""kernels: onnxruntime with our library of kernels. openvino: in the precision that it chooses. openvino-f32: in float32."""
+RUNTIMES = ("onnxruntime", "kernels", "engines", "openvino", "openvino-f32")
+"""kernels: onnxruntime with our library of kernels. engines: an `EngineSession`, its engines by their backends.
+
+openvino: in the precision that it chooses. openvino-f32: in float32.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +74,7 @@ def open_runner(model: Path, runtime: str, setting: Setting) -> Runner | Failure
     """The model, ready to run."""
     begun = time.perf_counter()
     try:
-        opened = _in_openvino if runtime.startswith("openvino") else _in_onnxruntime
+        opened = _in_openvino if runtime.startswith("openvino") else _in_engines if runtime == "engines" else _in_onnxruntime
         run, outputs, session = opened(model, runtime, setting)
     except OnnxSubgraphError:
         raise
@@ -84,9 +97,17 @@ def _in_onnxruntime(model: Path, runtime: str, setting: Setting) -> _Made:
         options.profile_file_prefix = str(setting.profile)
     for library in (*setting.libraries, *([kernels.path()] if runtime == "kernels" else [])):
         options.register_custom_ops_library(str(library))
-    handle = plain_session_class()(str(model), options, providers=[setting.provider])
+    handle = plain_session_class()(source(model, options), options, providers=[setting.provider])
     session = Session(handle, tuple(output.name for output in handle.get_outputs()))
-    return lambda feeds: handle.run(None, feeds), session.outputs, session
+    evaluate = runner(session)
+    return lambda feeds: evaluate(feeds, None), session.outputs, session
+
+
+def _in_engines(model: Path, runtime: str, setting: Setting) -> _Made:
+    if setting.threads:
+        raise UsageError("engines take as many threads as their backends give them", hint="leave --threads out")
+    session = EngineSession(model)
+    return partial(session.run, None), tuple(output.name for output in session.get_outputs()), None
 
 
 def _in_openvino(model: Path, runtime: str, setting: Setting) -> _Made:

@@ -14,6 +14,12 @@ from onnx_subgraph.model.atomic import written_whole
 from onnx_subgraph.timing.turns import Ratio
 
 FORMAT = 1
+KNOWN = {
+    "prefer": ("speed", "fusion"),
+    "target": ("onnxruntime", "standard", "native", "function"),
+    "numerics": ("float32", "bf16x3", "bf16"),
+}
+"""What each part of a way may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +35,32 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
-    """What was chosen for one model. skip: patterns that are left alone. prefer: see `Options`. choices: all that was tried.
+class Way:
+    """How to fuse a model, besides what the user says. skip: patterns that are left alone.
 
-    whole: the time of the model so made, by that of the original. machine: what it holds for.
+    backend: whose engines the regions that it supports become after that; "" for none. The others: see `Options`.
     """
 
-    skip: tuple[str, ...]
-    prefer: str
+    skip: tuple[str, ...] = ()
+    prefer: str = "speed"
+    target: str = "onnxruntime"
+    numerics: str = "float32"
+    rounded: tuple[str, ...] | None = None
+    accuracy: float | None = None
+    backend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning(Way):
+    """The way that was chosen for one model. choices: all that was timed. notes: why something else was not, in words.
+
+    whole: the time of the model so made, by that of the original; None where nothing is fused. machine: what it holds for.
+    """
+
     choices: tuple[Choice, ...] = ()
     whole: Ratio | None = None
     machine: Mapping[str, str] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def other_machine(self) -> str:
@@ -67,14 +88,14 @@ def _processor() -> str:
 
 
 def write(path: Path, found: Mapping[str, Tuning]) -> None:
-    """Writes what was chosen, by the name of each model's file. Raises ModelError where that can't be done."""
+    """Writes what was chosen, by what the file calls each model (`short_names`). Raises ModelError where that can't be done."""
     models = {name: asdict(tuning) for name, tuning in found.items()}
     with written_whole(path) as (file,):
         file.write((json.dumps({"format": FORMAT, "models": models}, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read(path: Path) -> dict[str, Tuning]:
-    """What was chosen, by the name of each model's file. Raises UsageError where the file is none of ours."""
+    """What was chosen, by what the file calls each model. Raises UsageError where the file is none of ours."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
@@ -90,12 +111,19 @@ def read(path: Path) -> dict[str, Tuning]:
 
 
 def _tuning(fields: Mapping[str, Any]) -> Tuning:
-    if fields["prefer"] not in ("speed", "fusion"):
-        raise ValueError(f"prefer is {fields['prefer']!r}")
+    for name, known in KNOWN.items():
+        if fields[name] not in known:
+            raise ValueError(f"{name} is {fields[name]!r}")
     return Tuning(
         skip=tuple(map(str, fields["skip"])),
         prefer=fields["prefer"],
+        target=fields["target"],
+        numerics=fields["numerics"],
+        rounded=None if fields["rounded"] is None else tuple(map(str, fields["rounded"])),
+        accuracy=None if fields["accuracy"] is None else float(fields["accuracy"]),
+        backend=str(fields["backend"]),
         choices=tuple(Choice(str(c["what"]), Ratio(**c["ratio"]), bool(c["taken"])) for c in fields.get("choices", ())),
         whole=Ratio(**fields["whole"]) if fields.get("whole") else None,
+        notes=tuple(map(str, fields.get("notes", ()))),
         machine={str(k): str(v) for k, v in (fields.get("machine") or {}).items()},
     )

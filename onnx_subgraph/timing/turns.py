@@ -31,7 +31,7 @@ def take_turns(
     budget: seconds, of the wall clock; each way runs ten times in any case. clock: what a run's seconds are read off.
     A way runs twice in its turn, and only the second run counts: the first finds the caches full of what another one left.
     Without it the two at the ends of the order, which follow themselves, would be flattered.
-    Raises DeadlineError where there is no more time.
+    Raises TimeIsUp where there is no more time.
     """
     times: dict[str, list[float]] = {name: [] for name in ways}
     ends, order = time.perf_counter() + budget, list(ways)

@@ -6,24 +6,23 @@ named. What a session has to say against a model or its feeds comes back as a `F
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from onnx_subgraph.deadline import check, remaining, start
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators.names import operator_of
+from onnx_subgraph.verification import exotic
 from onnx_subgraph.verification.verdict import PlacedNode, Placement
 
 Array = npt.NDArray[Any]
@@ -54,15 +53,6 @@ _WHEELS: Mapping[str, str] = {
     "NnapiExecutionProvider": "a build of onnxruntime for Android",
 }
 """The wheel that brings a provider, as onnxruntime's installation page lists them."""
-
-_EXOTIC: Mapping[str, tuple[int, str]] = {
-    "tensor(bfloat16)": (16, "bfloat16"),
-    "tensor(float8e4m3fn)": (17, "float8_e4m3fn"),
-    "tensor(float8e4m3fnuz)": (18, "float8_e4m3fnuz"),
-    "tensor(float8e5m2)": (19, "float8_e5m2"),
-    "tensor(float8e5m2fnuz)": (20, "float8_e5m2fnuz"),
-}
-"""Types that onnxruntime's numpy bridge does not carry: ONNX's number of the type and ml_dtypes' name for it."""
 
 _NOT_UTF8 = "an input or output has a name that is not UTF-8, and onnxruntime's interface to Python knows no such name; rename it"
 
@@ -139,9 +129,6 @@ def open_session(
     Raises UsageError when the provider is in the wheel but does not start on this machine.
     """
     runtime = onnxruntime()
-    if isinstance(model, Path) and not _is_utf8(model):  # onnxruntime's interface to Python takes no such path
-        folder = folder or model.resolve().parent
-        model = model.read_bytes()
     options = runtime.SessionOptions()
     level = runtime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
@@ -156,16 +143,13 @@ def open_session(
     if profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile)
-    if folder is not None and _is_utf8(folder):
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
         for library in custom_op_libraries:
             options.register_custom_ops_library(str(library))
         if weights:
             values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
             options.add_external_initializers(list(weights), values)
-        source = model if isinstance(model, bytes) else str(model)
-        handle = plain_session_class()(source, options, providers=[provider])
+        handle = plain_session_class()(source(model, options, folder), options, providers=[provider])
     except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
         return Failure(_first_lines(error))
     if provider not in handle.get_providers():
@@ -178,6 +162,19 @@ def open_session(
     except UnicodeDecodeError:
         return Failure(_NOT_UTF8)
     return Session(handle, tuple(outputs), weights)
+
+
+def source(model: Path | bytes, options: Any, folder: Path | None = None) -> str | bytes:
+    """What onnxruntime's interface to Python takes for a model: a path, or bytes, since it takes no path that is not UTF-8.
+
+    options: of the session; they are told where external data lies that is not to be looked for beside the path.
+    """
+    if isinstance(model, Path) and not _is_utf8(model):
+        folder = folder or model.resolve().parent
+        model = model.read_bytes()
+    if folder is not None and _is_utf8(folder):
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    return model if isinstance(model, bytes) else str(model)
 
 
 def _is_utf8(path: Path) -> bool:
@@ -199,10 +196,8 @@ def optimise(model: Path, provider: str, target: Path, *, folder: Path | None = 
     options.optimized_model_filepath = str(target)
     options.log_severity_level = 4
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", f"{target.name}.data")
-    if folder is not None:
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
-        plain_session_class()(str(model), options, providers=[provider])
+        plain_session_class()(source(model, options, folder), options, providers=[provider])
     except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
         return Failure(_first_lines(error))
     return target
@@ -237,17 +232,13 @@ def executed(session: Session) -> frozenset[str]:
 
 def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
     """The outputs for these feeds (input name → array, or a list of arrays for a sequence)."""
-    handle = session.handle
     options = onnxruntime().RunOptions()
     options.log_severity_level = 4
-    exotic = any(argument.type in _EXOTIC for argument in (*handle.get_inputs(), *handle.get_outputs()))
     watch = threading.Timer(min(LONGEST_RUN, remaining()), setattr, (options, "terminate", True))
     watch.daemon = True
     start(watch)
     try:
-        if exotic:
-            return _run_as_values(handle, feeds, options)
-        return dict(zip(session.outputs, handle.run(None, dict(feeds), options), strict=True))
+        return dict(zip(session.outputs, runner(session)(feeds, options), strict=True))
     except Exception as error:  # as above
         check()
         return Failure(f"it ran for {LONGEST_RUN:g} seconds and was ended" if options.terminate else _first_lines(error))
@@ -255,32 +246,11 @@ def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
         watch.cancel()
 
 
-def _run_as_values(handle: Any, feeds: Mapping[str, Any], options: Any) -> Outputs:
-    values = onnxruntime().OrtValue
-    types = {argument.name: argument.type for argument in handle.get_inputs()}
-    given = {}
-    for name, array in feeds.items():
-        if types.get(name) in _EXOTIC:
-            raw = np.ascontiguousarray(array)
-            bits = raw.view(np.uint8 if raw.itemsize == 1 else np.uint16)
-            given[name] = values.ortvalue_from_numpy_with_onnx_type(bits, _EXOTIC[types[name]][0])
-        else:
-            given[name] = values.ortvalue_from_numpy(np.ascontiguousarray(array))
-    names = [argument.name for argument in handle.get_outputs()]
-    return dict(zip(names, map(_array_of, handle.run_with_ort_values(names, given, options)), strict=True))
-
-
-def _array_of(value: Any) -> Any:
-    if value is None or not value.has_value():
-        return None
-    if value.data_type() not in _EXOTIC:
-        return value.numpy()
-    import ml_dtypes
-
-    dtype = np.dtype(getattr(ml_dtypes, _EXOTIC[value.data_type()][1]))
-    shape = tuple(value.shape())
-    raw = ctypes.string_at(value.data_ptr(), int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
-    return np.frombuffer(raw, dtype).reshape(shape)
+def runner(session: Session) -> Callable[[Mapping[str, Any], Any], Sequence[Any]]:
+    """What runs a session, and raises as it does: feeds and options of the run → outputs, in the model's order."""
+    if exotic.takes(session.handle):
+        return partial(exotic.run, session.handle, onnxruntime().OrtValue)
+    return lambda feeds, options: list(session.handle.run(None, dict(feeds), options))
 
 
 def _first_lines(error: Exception) -> str:

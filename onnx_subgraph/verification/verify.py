@@ -1,4 +1,4 @@
-"""verify(): does this model compute what that one does, within the noise of the computation?
+"""A model as the reference of others: does a candidate compute what it does, within the noise of the computation?
 
 The reference is the original with graph optimisation off; the candidate runs with it off and on, on every provider, on feeds
 of several sizes and seeds. First everything is asked of the reference and its sessions are freed, then of the candidate: two
@@ -47,51 +47,6 @@ from onnx_subgraph.verification.verdict import Run, Showing, Verdict
 
 Opener = Callable[[], Session | Failure]
 """Makes a session of a candidate."""
-
-
-def verify(
-    reference: StrPath,
-    candidate: StrPath,
-    *,
-    providers: Sequence[str] = (CPU,),
-    seed: int = 0,
-    rtol: float | None = None,
-    atol: float | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    inputs: StrPath | None = None,
-    custom_op_libraries: Sequence[StrPath] = (),
-    weights: StrPath | None = None,
-    fixed: Mapping[str, tuple[int, ...]] | None = None,
-    constant_initializers: bool = False,
-    fix_overflows: bool = False,
-    progress: Callable[[str], None] | None = None,
-) -> Verdict:
-    """Holds the candidate against the reference. Both are model files; neither is written to.
-
-    seed: of the first feeds. rtol, atol: instead of the measured bound, atol + rtol * |reference|. shapes: input → shape.
-    inputs: an .npz of feeds, then the only ones. custom_op_libraries: loaded into every session, and none besides.
-    weights: the folder of the candidate's external data, where that is not its own folder.
-    fixed: input → shape that the candidate is specialised to: it is then compared at these shapes, and may declare no others.
-    fix_overflows: the candidate may have numbers where the reference is NaN or infinite.
-    constant_initializers: the candidate's are constants: those that are inputs of the reference as well are none of its own.
-    Raises UsageError for a provider that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
-    """
-    original = Reference(
-        Path(reference),
-        providers=providers,
-        seed=seed,
-        rtol=rtol,
-        atol=atol,
-        shapes=shapes,
-        inputs=inputs,
-        custom_op_libraries=custom_op_libraries,
-        fixed=fixed,
-        constant_initializers=constant_initializers,
-        fix_overflows=fix_overflows,
-        progress=progress,
-    )
-    home = None if weights is None else Path(weights)
-    return original.with_untaken_bodies(original.verdict(Path(candidate), home), load(Path(candidate), weights=home))
 
 
 class Reference:

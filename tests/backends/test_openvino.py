@@ -11,6 +11,7 @@ import pytest
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.errors import UsageError
 from tests.engine.backends import feed, region
 from tests.partitioning.models import parsed
 
@@ -77,3 +78,22 @@ def test_two_kinds_of_int64_and_arrays_in_strides_are_the_same_to_it() -> None:
     whole = np.arange(16).reshape(2, 8)
     for array in (whole[:, ::2].astype(np.longlong), whole[:, ::2], np.asfortranarray(whole[:, :4])):
         np.testing.assert_array_equal(engine.run([array])[0], array * 2)
+
+
+def test_a_precision_is_an_option_and_each_has_its_own_compiled_regions() -> None:
+    plain, narrow = find_backend("openvino"), find_backend("openvino:bf16")
+    assert plain.coarser == ("openvino:bf16",) and not narrow.coarser and plain.version != narrow.version
+    assert find_backend("openvino:CPU,bf16").version == narrow.version
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("openvino:f16,bf16", "is no device and precision"),
+        ("openvino:CPU,", "is no device and precision"),
+        ("openvino:ABACUS", "OpenVINO has no device ABACUS here"),
+    ],
+)
+def test_a_device_that_is_not_here_is_an_error(name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        find_backend(name)

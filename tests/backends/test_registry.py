@@ -32,6 +32,23 @@ def test_a_package_registers_one_under_a_name(monkeypatch: pytest.MonkeyPatch) -
     assert backend_names()[-1] == "mine" and isinstance(find_backend("mine"), Scripted)
 
 
+def test_options_stand_behind_a_colon_and_are_part_of_the_name() -> None:
+    assert find_backend("onnxruntime:CPUExecutionProvider").name == "onnxruntime:CPUExecutionProvider"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("reference:fast", "backend reference takes no options"),
+        ("onnxruntime:CPU", "execution provider CPU is not in this onnxruntime"),
+        ("nobody:fast", "there is no backend nobody;"),
+    ],
+)
+def test_options_that_there_are_not_are_an_error(name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        find_backend(name)
+
+
 @pytest.mark.parametrize(
     ("place", "words"),
     [

@@ -104,3 +104,9 @@ def test_fuse_times_only_what_it_writes_and_alone(words: tuple[str, ...], gelu: 
     ran = run("fuse", gelu, "--bench", *words)
     assert ran.code == 2 and "it goes with neither --dry-run nor -j" in ran.err and f"onnx-subgraph bench {gelu}" in ran.err
     assert not gelu.with_suffix(".fused.onnx").exists()
+
+
+def test_fuse_times_nothing_on_a_provider_that_is_assumed(gelu: Path, run: Run) -> None:
+    ran = run("fuse", gelu, "--bench", "--assume-provider", "CUDAExecutionProvider")
+    assert ran.code == 2 and "there is nothing to time on an assumed provider\nhint: --provider names one" in ran.err
+    assert not gelu.with_suffix(".fused.onnx").exists()

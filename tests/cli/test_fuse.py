@@ -309,6 +309,21 @@ def test_texts_may_stand_beside_numbers(run: Run, tmp_path: Path) -> None:
     assert result.code == 0 and result.json["verification"]["verdict"] == "equivalent"
 
 
+def test_subnormal_weights_that_matter_are_kept_and_it_is_said(tmp_path: Path, run: Run) -> None:
+    """All that reaches the first output is as small as its weight, and what is fused beside it stays fused."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 1] x) => (float[N, 1] y, float[N, 1] z)
+    <float[1, 1] w = {1e-40}> { y = MatMul(x, w) s = Sigmoid(x) z = Mul(x, s) }"""
+    model = save(text, tmp_path / "m.onnx")
+    ran = run("fuse", model)
+    assert ran.code == 0 and "1 subnormal number of w is kept: with zeros in their place" in ran.out and "silu" in ran.out
+    stored = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(tmp_path / "m.fused.onnx").graph.initializer
+    }
+    assert 0 < stored["w"][0, 0] < 1e-38
+    answer = run("fuse", model, "--json", "--dry-run").json
+    assert answer["unflushed"] == [{"weight": "w", "count": 1, "elements": 1}] and "flushed" not in answer
+
+
 def test_subnormal_weights_become_zeros_and_it_is_said(tmp_path: Path, run: Run) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 2] x) => (float[N, 2] y)
     <float[2, 2] w = {1e-40, 1.0, 2.0, -1e-39}> { y = MatMul(x, w) }"""

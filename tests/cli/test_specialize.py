@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.cli.conftest import ROOT, Run
+from tests.cli.conftest import ROOT, Run, save
 
 BERT = ROOT / "sample_models" / "bert_torchscript.onnx"
 
@@ -62,3 +62,15 @@ def test_modules_and_what_lies_between_values_become_operators(run: Run, tmp_pat
 def test_a_mark_that_marks_nothing_is_said(run: Run, tmp_path: Path) -> None:
     result = run("specialize", BERT, "--scope", "decoder", "-o", tmp_path / "no.onnx")
     assert result.code == 2 and "no module of the model fits 'decoder'" in result.err and "its modules are" in result.err
+
+
+@pytest.mark.parametrize(("words", "first"), [((), 0.0), (("--keep-subnormals",), 1e-40)])
+def test_subnormal_weights_become_zeros_unless_they_are_to_be_kept(
+    words: tuple[str, ...], first: float, run: Run, tmp_path: Path
+) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 2] x) => (float[N, 2] y)
+    <float[2, 2] w = {1e-40, 1.0, 2.0, 3.0}> { y = MatMul(x, w) }"""
+    ran = run("specialize", save(text, tmp_path / "m.onnx"), "--shape", "x=1x2", "-o", tmp_path / "out.onnx", *words)
+    assert ran.code == 0, ran.err
+    (stored,) = onnx.load(tmp_path / "out.onnx").graph.initializer
+    assert onnx.numpy_helper.to_array(stored)[0, 0] == pytest.approx(first)

@@ -9,9 +9,11 @@ import jsonschema
 import onnx
 import pytest
 
+from onnx_subgraph.kernels.compilers import compilers
 from tests.cli.conftest import Run
 
-SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
 QUICK = ("--tune", "--tune-budget", "0")
 
 
@@ -20,7 +22,7 @@ def test_what_was_measured_is_in_the_report(gelu: Path, tmp_path: Path, run: Run
     assert ran.code == 0 and "Measured on this machine" in ran.out and "without gelu" in ran.out and "\ntuned " in ran.out
     answer = run("fuse", gelu, *QUICK, "-o", tmp_path / "out.onnx", "--json").json
     jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/fuse"}]})
-    assert [choice["what"] for choice in answer["tuning"]["choices"]] == ["without gelu"]
+    assert [choice["what"] for choice in answer["tuning"]["choices"]] == ["for the target standard", "without gelu"]
 
 
 def test_a_kept_choice_is_followed(gelu: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,14 +48,69 @@ def test_a_choice_of_another_machine_is_followed_with_a_warning(gelu: Path, tmp_
     assert ran.code == 0 and "processor was abacus and is " in ran.err and "--tune measures again" in ran.err
 
 
+def test_models_of_one_name_are_told_apart_in_any_checkout(
+    gelu: Path, plain: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for checkout in ("here", "there"):
+        for part, model in (("encoder", gelu), ("decoder", plain)):
+            (tmp_path / checkout / part).mkdir(parents=True)
+            (tmp_path / checkout / part / "model.onnx").write_bytes(model.read_bytes())
+    monkeypatch.chdir(tmp_path / "here")
+    models = ("encoder/model.onnx", "decoder/model.onnx")
+    assert run("fuse", *models, *QUICK, "--tuned", "tuned.json").code == 0
+    content = json.loads(Path("tuned.json").read_text())
+    assert set(content["models"]) == set(models)
+    content["models"][models[0]]["skip"] = ["gelu"]
+    (tmp_path / "there" / "tuned.json").write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path / "there")
+    assert run("fuse", *models, "--tuned", "tuned.json").code == 0
+    assert "Erf" in [node.op_type for node in onnx.load("encoder/model.fused.onnx").graph.node]
+
+
+def test_an_accuracy_chooses_what_is_rounded_and_is_kept(tmp_path: Path, run: Run) -> None:
+    if next(compilers(), None) is None:
+        pytest.skip("there is no C compiler here")
+    model, kept = ROOT / "sample_models" / "llama_dynamo.onnx", tmp_path / "tuned.json"
+    ran = run("fuse", model, *QUICK, "--target", "native", "--accuracy", "0.5", "--tuned", kept, "-o", tmp_path / "out.onnx")
+    assert ran.code == 0 and "products: outputs within" in ran.out
+    content = json.loads(kept.read_text())
+    content["models"][model.name] |= {"numerics": "bf16", "rounded": None, "accuracy": 1e-9}
+    kept.write_text(json.dumps(content))
+    ran = run("fuse", model, "--tuned", kept, "-o", tmp_path / "other.onnx")
+    assert ran.code == 1 and "--accuracy allows 1.0e-09" in ran.out and not (tmp_path / "other.onnx").exists()
+
+
+def test_engines_are_tried_and_a_kept_choice_of_them_is_followed(gelu: Path, tmp_path: Path, run: Run) -> None:
+    kept, output = tmp_path / "tuned.json", tmp_path / "out.onnx"
+    ran = run("fuse", gelu, *QUICK, "--backend", "onnxruntime", "--tuned", kept, "-o", output)
+    assert ran.code == 0 and "by onnxruntime" in ran.out, ran.err
+    content = json.loads(kept.read_text())
+    content["models"][gelu.name] |= {"skip": ["gelu"], "backend": "onnxruntime"}
+    kept.write_text(json.dumps(content))
+    ran = run("fuse", gelu, "--tuned", kept, "-o", output)
+    assert ran.code == 0 and "engines  1 engine of onnxruntime with 5 nodes" in ran.out and "Why nothing" not in ran.out
+    assert [node.op_type for node in onnx.load(output).graph.node] == ["Engine"]
+    answer = run("fuse", gelu, "--tuned", kept, "-o", output, "--json").json
+    jsonschema.validate(answer, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/fuse"}]})
+    assert answer["engines"] == {"backend": "onnxruntime", "count": 1, "nodes": 5, "refused": []}
+
+
 def test_what_cannot_be_is_said(gelu: Path, plain: Path, tmp_path: Path, run: Run) -> None:
     kept = tmp_path / "tuned.json"
     run("fuse", gelu, *QUICK, "--tuned", kept, "-o", tmp_path / "out.onnx")
     for words, said in (
-        ((plain, "--tuned", kept), f"{kept}: it has nothing about {plain.name}"),
+        ((plain, "--tuned", kept), f"{kept}: it has nothing about {plain}"),
         ((gelu, "--tuned", tmp_path / "no.json"), "no.json: can't be read"),
         ((gelu, plain, *QUICK, "-j", "2"), "--tune measures on a machine that does nothing else: leave -j out"),
         ((gelu, *QUICK, "--assume-provider", "CUDAExecutionProvider"), "--tune measures on a provider"),
+        ((gelu, "--backend", "onnxruntime"), "--backend is tried by --tune\nhint: add --tune; `onnx-subgraph partition`"),
+        ((gelu, *QUICK, "--backend", "nobody"), "there is no backend nobody"),
+        ((gelu, *QUICK, "--backend", "onnxruntime", "--dry-run"), "engines are made of what is written to run"),
+        ((gelu, "--accuracy", "1e-2"), "--accuracy bounds what rounding does: nothing is rounded\nhint: add --tune"),
+        (
+            (gelu, *QUICK, "--accuracy", "1e-2"),
+            "in less than float32\nhint: add --target native, or --backend openvino",
+        ),
     ):
         ran = run("fuse", *words)
         assert ran.code == 2 and said in ran.err, ran.err

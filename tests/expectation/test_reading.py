@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_subgraph.errors import ExpectationError
-from onnx_subgraph.expectation.expectation import Expectation, names
+from onnx_subgraph.expectation.expectation import Expectation
 from onnx_subgraph.expectation.reading import KEYS, read_expectation
 from onnx_subgraph.language.library import headers
+from onnx_subgraph.paths import short_names
 
 PATTERNS = {"gelu", "layer-normalization", "mish"}
 CASES = [
@@ -120,7 +121,7 @@ def test_a_link_is_called_by_its_own_name(tmp_path: Path) -> None:
 )
 def test_each_model_gets_its_own_name_back(models: list[Path]) -> None:
     """Law: in a file with the names of a run, each model of that run finds the section that was made for it."""
-    written = names(models)
+    written = short_names(models)
     assert len(set(written.values())) == len(models)
     for model, name in written.items():
         fitting = [other for other in written.values() if model.absolute().as_posix().endswith("/" + other)]

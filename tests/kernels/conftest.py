@@ -15,7 +15,7 @@ import pytest
 from onnx_subgraph import kernels
 from onnx_subgraph.kernels.compilers import compilers
 
-ISAS = ("baseline", "avx2", "avx512", "amx")
+ISAS = ("baseline", "avx2", "avx512", "avx512_bf16", "amx")
 """The instruction sets that the library has on some processor."""
 
 Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]

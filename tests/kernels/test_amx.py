@@ -111,6 +111,6 @@ def test_it_compiles_for_processors_that_have_it(library: Path, tmp_path: Path) 
 def test_it_has_to_be_asked_for(amx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ctypes.CDLL(str(amx)).onnx_subgraph_isa
     chosen.restype = ctypes.c_char_p
-    for word, isa in (("", b"avx512"), ("avx512", b"avx512"), ("avx2", b"avx2"), ("amx", b"amx")):
+    for word, isas in (("", (b"avx512", b"avx512_bf16")), ("avx512", (b"avx512",)), ("avx2", (b"avx2",)), ("amx", (b"amx",))):
         monkeypatch.setenv(ISA, word)
-        assert chosen() == isa
+        assert chosen() in isas

@@ -120,14 +120,17 @@ def test_an_instruction_set_has_the_operators_that_are_faster_with_it(library: P
 def test_the_command_says_what_is_wrong(library: Path, tmp_path: Path) -> None:
     done = command(ONNX_SUBGRAPH_ISA="sse9")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "Error: ONNX_SUBGRAPH_ISA is 'sse9'\nhint: choose one of baseline, avx2, avx512, amx, or leave it out\n"
+    assert (
+        done.stderr
+        == "Error: ONNX_SUBGRAPH_ISA is 'sse9'\nhint: choose one of baseline, avx2, avx512, avx512_bf16, amx, or leave it out\n"
+    )
     done = command(CC="no-such-compiler", XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 2 and "there is no C compiler" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_an_unknown_word_is_an_error_of_onnxruntime(library: Path) -> None:
     arrays = {"x": drawn(0, 2, 3), "w": drawn(1, 3, 4)}
-    with pytest.raises(Exception, match='ONNX_SUBGRAPH_ISA is "sse9"; choose one of baseline, avx2, avx512, amx'):
+    with pytest.raises(Exception, match='ONNX_SUBGRAPH_ISA is "sse9"; choose one of baseline, avx2, avx512, avx512_bf16, amx'):
         opened(node("Linear (x, w)", arrays), library, "sse9")
 
 

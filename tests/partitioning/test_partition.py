@@ -242,3 +242,34 @@ def test_an_engine_that_is_right_by_itself_stays(tmp_path: Path) -> None:
         SAMPLES / "bert_torchscript.onnx", tmp_path, "onnxruntime", RegionLimits(deny=("*LayerNorm*",), gain=math.inf)
     )
     assert len(result.engines) >= 3 and not any("from the truth" in region.reason for region in result.refused)
+
+
+def rounded(outputs: list[Any]) -> list[Any]:
+    """To the 8 bits of bfloat16, the rest cut off."""
+    return [(array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for array in outputs]
+
+
+@pytest.mark.parametrize(("accuracy", "engines"), [(None, 0), (1e-1, 1), (1e-4, 0)])
+def test_a_backend_of_less_precision_is_held_to_the_accuracy_that_is_given(
+    accuracy: float | None, engines: int, tmp_path: Path
+) -> None:
+    result = partitioned(written(LAYERS, tmp_path), tmp_path, Scripted(answering=rounded), accuracy=accuracy)
+    assert len(result.engines) == engines and result.verdict.verdict == "equivalent"
+    if engines:
+        (rounding,) = result.verdict.roundings
+        assert 1e-4 < rounding.kernels < 1e-2
+    else:
+        assert "from the truth" in result.refused[0].reason
+
+
+def test_a_size_below_zero_is_any_size(tmp_path: Path) -> None:
+    """PaddlePaddle writes -1 for a dimension without a name."""
+    proto = onnx.parser.parse_model(LAYERS)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    model = tmp_path / "model.onnx"
+    model.write_bytes(proto.SerializeToString())
+    result = partitioned(model, tmp_path, "onnxruntime")
+    assert result.output is not None and result.engines
+    session = EngineSession(result.output)
+    (given,) = session.get_inputs()
+    assert given.shape is not None and given.shape[0] is None

@@ -7,10 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
-from onnx_subgraph import InferenceSession, OnnxSubgraphWarning, SessionError, SessionSettings, StaticSession
+from onnx_subgraph import (
+    InferenceSession,
+    OnnxSubgraphWarning,
+    PartitionOptions,
+    SessionError,
+    SessionSettings,
+    StaticSession,
+    partition,
+)
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.session import hook, inference
 
@@ -49,6 +58,39 @@ def test_regions_are_run_by_their_engines(
     binding.bind_output("y")
     session.run_with_iobinding(binding)
     np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], plain.run(None, {"x": x})[0], rtol=1e-6)
+
+
+def test_engines_that_a_file_was_written_with_run(
+    chain: Path, settings: SessionSettings, x: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = tmp_path / "written.onnx"
+    partition(chain, written, PartitionOptions("onnxruntime"))
+    ran: list[int] = []
+    real = OnnxRuntime.run
+    monkeypatch.setattr(OnnxRuntime, "run", lambda *arguments: ran.append(1) or real(*arguments))
+    plain = onnxruntime.InferenceSession(chain).run(None, {"x": x})[0]
+    np.testing.assert_allclose(InferenceSession(written, settings=settings).run(None, {"x": x})[0], plain, rtol=1e-6)
+    assert ran == [1]
+    InferenceSession(written, settings=replace(settings, enabled=False)).run(None, {"x": x})
+    assert ran == [1], "settings that leave the model alone leave its engines to onnxruntime"
+
+
+def test_engines_of_a_backend_that_is_not_here_run_in_onnxruntime(
+    chain: Path, settings: SessionSettings, x: np.ndarray, tmp_path: Path
+) -> None:
+    written = tmp_path / "written.onnx"
+    partition(chain, written, PartitionOptions("onnxruntime"))
+    model = onnx.load(written)
+    for node in model.graph.node:
+        (backend,) = (attribute for attribute in node.attribute if attribute.name == "backend")
+        backend.s = b"nobody"
+    onnx.save(model, written)
+    with pytest.warns(OnnxSubgraphWarning, match="the nodes of its engines run in onnxruntime: there is no backend nobody"):
+        session = InferenceSession(written, settings=replace(settings, strict=False))
+    plain = onnxruntime.InferenceSession(chain).run(None, {"x": x})[0]
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], plain, rtol=1e-6)
+    with pytest.raises(SessionError, match="there is no backend nobody"):
+        InferenceSession(written, settings=settings)
 
 
 def test_feeds_that_do_not_fit_are_refused_in_onnxruntimes_words(chain: Path, nested: SessionSettings) -> None:

@@ -12,7 +12,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnx_subgraph import InferenceSession, OnnxSubgraphWarning, SessionError, SessionSettings
+from onnx_subgraph import InferenceSession, OnnxSubgraphWarning, Options, SessionError, SessionSettings, fuse, load_patterns
+from onnx_subgraph.kernels.compilers import compilers
 from onnx_subgraph.session import prepare
 from tests.session.conftest import PLAIN, save
 
@@ -94,6 +95,37 @@ def test_weights_that_are_inputs_can_be_made_constants(tmp_path: Path) -> None:
     session = InferenceSession(model, settings=settings)
     assert session.get_overridable_initializers() == []
     assert session.run(None, {"x": np.ones((1, 8), np.float32)})[0].tolist() == [[1, 2, 3, 4, 5, 6, 7, 8]]
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_model_that_was_fused_for_our_kernels_runs_by_them(in_memory: bool, tmp_path: Path) -> None:
+    """Products that may be rounded show it: the definition does not round, the kernel does."""
+    if next(compilers(), None) is None:
+        pytest.skip("there is no C compiler here")
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[n, 64] x) => (float[n, 64] y)
+    { m = MatMul (x, w) y = Add (m, b) }"""
+    model, random = onnx.parser.parse_model(text), np.random.default_rng(0)
+    for name, shape in (("w", (64, 64)), ("b", (64,))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name))
+    onnx.save(model, tmp_path / "m.onnx")
+    fused = tmp_path / "fused.onnx"
+    fuse(tmp_path / "m.onnx", fused, load_patterns(), Options(target="native", numerics="bf16"))
+    feeds = {"x": random.standard_normal((8, 64)).astype(np.float32)}
+    (plain,) = onnxruntime.InferenceSession(fused).run(None, feeds)
+    given = fused.read_bytes() if in_memory else fused
+    (left_alone,) = InferenceSession(given, settings=SessionSettings(enabled=False)).run(None, feeds)
+    (found,) = InferenceSession(given, settings=SessionSettings(cache=None, strict=True)).run(None, feeds)
+    assert 1e-4 < np.abs(found - plain).max() < 0.5 and (left_alone == plain).all()
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_subnormal_weights_are_kept_where_that_is_asked_for(keeps: bool, tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 2] x) => (float[n, 1] y)
+    <float[2, 1] w = {1e-40, 1}> { y = MatMul (x, w) }"""
+    settings = SessionSettings(cache=None, strict=True, keep_subnormals=keeps)
+    session = InferenceSession(save(text, tmp_path / "m.onnx"), settings=settings)
+    (y,) = session.run(None, {"x": np.array([[1e30, 0]], np.float32)})
+    assert (y[0, 0] > 0) == keeps
 
 
 def test_the_model_in_memory_may_have_its_weights_in_files(tmp_path: Path, settings: SessionSettings, x: np.ndarray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,14 @@ def test_a_candidate_that_fails_is_said_and_the_others_are_timed(tmp_path: Path)
         bench([broken, one], QUICK)
 
 
+def test_types_that_numpy_lacks_and_paths_that_are_not_utf_8_are_timed(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"m\xff.onnx")
+    model = onnx.parser.parse_model(f"{HEAD} g (bfloat16[batch, 3] x) => (float[batch, 3] y) {{ y = Cast <to = 1> (x) }}")
+    path.write_bytes(model.SerializeToString())
+    first, second = bench([path, path], BenchOptions(budget=0.0)).timed
+    assert first.seconds and second.difference == 0.0 and not second.problem
+
+
 def test_a_dimension_that_is_none_is_an_error_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="sequence") as raised:
         bench([adding(tmp_path / "a.onnx", 1.0)], BenchOptions(sizes={"sequence": 3}))
@@ -88,6 +97,13 @@ def test_memory_is_what_the_model_takes_whatever_this_process_holds(tmp_path: Pa
     assert 2 * weight.ByteSize() < taken < 10 * weight.ByteSize(), "the weight, its result, and what reading the file takes"
     assert small < weight.ByteSize()
     assert peak(tmp_path / "no.onnx", "onnxruntime", Setting(), {"x": np.ones(1, np.float32)}) is None
+
+
+def test_a_file_of_the_working_folder_is_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('not the one that was meant')")
+    monkeypatch.chdir(tmp_path)
+    taken = peak(adding(tmp_path / "a.onnx", 1.0), "onnxruntime", Setting(threads=1), {"x": np.ones((1, 1), np.float32)})
+    assert taken is not None
 
 
 def test_a_profile_says_where_the_time_goes() -> None:

@@ -16,7 +16,8 @@ from onnx_subgraph.verification import trial
 from onnx_subgraph.verification.judge import compare
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.verdict import Verdict
-from onnx_subgraph.verification.verify import Reference, verify
+from onnx_subgraph.verification.verify import Reference
+from onnx_subgraph.verification.verifying import verify
 from tests.verification.models import block, weights, write
 
 Pair = Callable[..., Verdict]

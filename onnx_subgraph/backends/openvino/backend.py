@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _ROOM = 2**31 - (1 << 26)
 """Bytes of weights that fit into a protobuf, with room for the graph itself."""
+PRECISIONS = ("f32", "f16", "bf16")
+"""What OpenVINO may compute in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,29 @@ class OpenVino(Backend):
         self._config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"} | (config or {})
         self._answers: dict[object, bool] = {}
         settings = ",".join(f"{key}={value}" for key, value in sorted(self._config.items()))
+        there = sorted({name.partition(".")[0] for name in self._core.available_devices})
+        if device.partition(".")[0] not in there:
+            raise UsageError(f"OpenVINO has no device {device} here", hint=f"it has {', '.join(there)}")
         self.version = f"{openvino.__version__} {device} {settings}"
+
+    @classmethod
+    def configured(cls, options: str) -> OpenVino:
+        """A device and a precision, separated by a comma; either may be left out: `GPU`, `bf16`, `GPU,f16`."""
+        given = options.split(",")
+        precisions = [one for one in given if one in PRECISIONS]
+        devices = [one for one in given if one not in PRECISIONS]
+        if len(precisions) > 1 or len(devices) > 1 or "" in given:
+            hint = f"write a device, one of {', '.join(PRECISIONS)}, or both: openvino:GPU,f16"
+            raise UsageError(f"openvino:{options} is no device and precision", hint=hint)
+        config = {"INFERENCE_PRECISION_HINT": precisions[0]} if precisions else None
+        return cls(devices[0] if devices else "CPU", config)
+
+    @property
+    def coarser(self) -> tuple[str, ...]:
+        """In the narrow type that the device has."""
+        if self._config["INFERENCE_PRECISION_HINT"] != "f32":
+            return ()
+        return ("openvino:bf16",) if self._device == "CPU" else (f"openvino:{self._device},f16",)
 
     def supports(self, node: ir.Node) -> bool:
         """Whether the frontend converts the node, and the device runs what it becomes."""

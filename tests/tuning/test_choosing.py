@@ -9,8 +9,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnx_subgraph import Options, load_patterns
+from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.options import in_this_way
 from onnx_subgraph.timing import Bench, BenchOptions, Ratio, Timed
 from onnx_subgraph.timing.tuning import Tuning, read, write
 from onnx_subgraph.tuning import tune
@@ -43,7 +44,7 @@ def timed_by(monkeypatch: pytest.MonkeyPatch, costs: Mapping[str, float]) -> Non
         timed = tuple(Timed(path, "onnxruntime", (1.0,), None if n == 0 else ratios[n]) for n, path in enumerate(paths))
         return Bench(timed, options, {}, "")
 
-    monkeypatch.setattr("onnx_subgraph.tuning.bench", bench)
+    monkeypatch.setattr("onnx_subgraph.tuning.choosing.bench", bench)
 
 
 @pytest.mark.parametrize(
@@ -67,18 +68,45 @@ def test_what_is_slower_fused_is_left_alone_and_nothing_else(
     assert found.whole is not None and found.whole.ratio < 1
 
 
-def test_where_the_original_is_the_fastest_nothing_is_fused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    timed_by(monkeypatch, {"Gelu": 20.0, "Swish": 20.0, "QuickGelu": 20.0, "Erf": 0.1})
-    found = tune(model, LIBRARY, Options(skip=(SILU,)), 0.0)
-    assert found.whole is None or found.whole.ratio <= 1
+def test_where_the_original_is_the_fastest_nothing_is_fused(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed_by(monkeypatch, {"Gelu": 20.0, "Swish": 20.0, "QuickGelu": 20.0})
-    monkeypatch.setattr("onnx_subgraph.tuning.CLEARLY", 0.0)  # so that no single change is taken
+    monkeypatch.setattr("onnx_subgraph.tuning.choosing.CLEARLY", 0.0)  # so that no single change is taken
     found = tune(model, LIBRARY, Options(), 0.0)
-    assert found.whole is None and set(found.skip) == {GELU, SILU}
+    assert found.whole is None and found.choices and not any(choice.taken for choice in found.choices)
+    result = fuse(model, tmp_path / "out.onnx", LIBRARY, in_this_way(Options(), found))
+    assert not result.rewrites, "a pattern that had nothing before has something without the others"
+
+
+def test_another_target_is_taken_where_its_operators_are_faster(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_by(monkeypatch, {"QuickGelu": 20.0})
+    found = tune(model, LIBRARY, Options(), 0.0)
+    assert {choice.what for choice in found.choices if choice.taken} >= {"for the target standard"}
+    assert found.target == "standard" and found.whole is not None
+
+
+@pytest.mark.parametrize(("cost", "backend"), [(0.1, "onnxruntime"), (100.0, "")])
+def test_engines_are_taken_where_they_are_faster(cost: float, backend: str, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_by(monkeypatch, {"Engine": cost})
+    found = tune(model, LIBRARY, Options(), 0.0, backends=["onnxruntime"])
+    assert found.backend == backend and "by onnxruntime" in {choice.what for choice in found.choices}
+
+
+def test_a_backend_that_runs_nothing_of_it_is_not_timed(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_by(monkeypatch, {})
+    nothing = tmp_path / "nothing.yaml"
+    nothing.write_text("id: nothing\nsummary: Runs reshapes alone\nruns: onnxruntime\noperators: {Reshape: {}}\n")
+    found = tune(model, LIBRARY, Options(), 0.0, backends=[str(nothing)])
+    assert found.backend == "" and not any("nothing" in choice.what for choice in found.choices)
+
+
+def test_what_cannot_be_fused_as_by_default_is_not_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_subgraph.tuning.choosing.bench", None)
+    found = tune(model, LIBRARY, Options(rtol=0.0, atol=0.0), 0.0)  # no rounding is allowed
+    assert (found.skip, found.choices, found.whole) == ((), (), None)
 
 
 def test_a_model_in_which_nothing_fuses_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnx_subgraph.tuning.bench", None)
+    monkeypatch.setattr("onnx_subgraph.tuning.choosing.bench", None)
     plain = save('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Abs(x) }', tmp_path / "p.onnx")
     found = tune(plain, LIBRARY, Options(), 0.0)
     assert (found.skip, found.choices, found.whole) == ((), (), None)

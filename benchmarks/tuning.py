@@ -1,0 +1,168 @@
+"""Tunes models within an accuracy, times what comes of it beside OpenVINO, and writes `benchmarks/tuning.md`.
+
+    python benchmarks/tuning.py CORPUS|MODEL.onnx… [--accuracy 1e-2] [--budget 30] [--cache DIR] [--write]
+
+`tune` chooses for each model among fusions, our kernels with products rounded, and engines of OpenVINO in float32 and in what the
+processor has that is narrower, on the sizes that the corpus names, or the usual ones. The original in onnxruntime, what was tuned
+and the original in OpenVINO, in float32 and as it comes, then run in turn. Errors are those of the outputs from a float64
+evaluation. Of a corpus the ten transformers of `native.py` are taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from latency import Task, feeds_of, runnable, tasks
+from native import MODELS
+
+from onnx_subgraph import Options, fuse, kernels, load_patterns
+from onnx_subgraph.options import in_this_way
+from onnx_subgraph.timing.runtimes import Setting, open_runner, try_once
+from onnx_subgraph.timing.tuning import Tuning, machine
+from onnx_subgraph.timing.turns import Ratio, ratio, take_turns
+from onnx_subgraph.tuning import tune
+from onnx_subgraph.tuning.engines import fuse_with_engines
+from onnx_subgraph.verification.sessions import Failure
+from onnx_subgraph.verification.truth import UnknownError, evaluate
+
+PAGE = Path(__file__).with_name("tuning.md")
+WAYS = ("tuned", "kernels, bf16", "OpenVINO, float32", "OpenVINO")
+
+PREFACE = """\
+# Tuned within an accuracy
+
+Made by `python benchmarks/tuning.py CORPUS --write` with onnxruntime {version} on {processor}, as many threads as a
+session takes. Every output of a tuned model is within {accuracy:g} of a float64 evaluation, as a share of its largest element;
+each engine was held to that, too. Ratios are times over the original's in onnxruntime, with the least and most of five parts of
+the run. *Kernels, bf16* is `fuse --target native --numerics bf16`; OpenVINO reads the original, held to float32 or as it comes.
+Errors are distances from float64.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one model. ratios, errors: of each of `WAYS`, and errors of the original."""
+
+    name: str
+    milliseconds: float
+    chosen: str
+    ratios: Mapping[str, Ratio]
+    errors: Mapping[str, float]
+
+
+def measured(task: Task, accuracy: float, budget: float) -> Row:
+    """Tune one model and time it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        original = runnable(task, folder)
+        feeds = feeds_of(original, task)
+        np.savez(folder / "feeds.npz", **feeds)
+        library = load_patterns()
+        options = Options(target="native", accuracy=accuracy, inputs=folder / "feeds.npz")
+        found = tune(original, library, options, budget, lambda stage: print(f"  {stage}", file=sys.stderr), ["openvino"])
+        made = folder / "tuned.onnx"
+        result = fuse_with_engines(original, made, library, in_this_way(options, found), found.backend)
+        if result.output is None:
+            raise SystemExit(f"{task.name}: {result.verdict}")
+        rounded = folder / "rounded.onnx"
+        fuse(original, rounded, library, replace(options, numerics="bf16", accuracy=None, verify=False))
+        runtime = "engines" if found.backend else "kernels" if found.target == "native" else "onnxruntime"
+        opened = {
+            "original": open_runner(original, "onnxruntime", Setting()),
+            "tuned": open_runner(made, runtime, Setting()),
+            "kernels, bf16": open_runner(rounded, "kernels", Setting()),
+            "OpenVINO, float32": open_runner(original, "openvino-f32", Setting()),
+            "OpenVINO": open_runner(original, "openvino", Setting()),
+        }
+        runners = {name: one for name, one in opened.items() if not isinstance(one, Failure)}
+        errors = dict(_errors(original, feeds, {name: try_once(one, feeds) for name, one in runners.items()}))
+        times = take_turns({name: lambda one=one: one.run(feeds) for name, one in runners.items()}, budget)
+        ratios = {name: ratio(times[name], times["original"]) for name in times if name != "original"}
+        return Row(task.name, float(np.median(times["original"])) * 1e3, chosen(found), ratios, errors)
+
+
+def chosen(found: Tuning) -> str:
+    """The way, in words."""
+    if found.backend:
+        return found.backend
+    rounded = "" if found.rounded is None else f", {found.numerics} in {len(found.rounded)} products"
+    return f"{found.target}{rounded}" if found.whole is not None else "left as it is"
+
+
+def _errors(original: Path, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The largest distance of any output from float64, by that output's largest element; nothing where that can't be had."""
+    try:
+        truth = evaluate(onnx.load(original), feeds)
+    except UnknownError as why:
+        print(f"{original}: {why}", file=sys.stderr)
+        return
+    for name, found in outputs.items():
+        if not isinstance(found, Failure):
+            floats = {key: exact for key, exact in truth.items() if exact.dtype.kind == "f" and exact.size}
+            yield (
+                name,
+                max(float(np.abs(found[k].astype("f8") - e).max() / max(np.abs(e).max(), 1e-30)) for k, e in floats.items()),
+            )
+
+
+def processor() -> str:
+    """What the pages are made on."""
+    return f"{os.cpu_count()} cores of an {machine('CPUExecutionProvider')['processor']} ({kernels.describe().used})"
+
+
+def mean(rows: Sequence[Row], name: str) -> str:
+    """The geometric mean of the ratios."""
+    found = [row.ratios[name].ratio for row in rows if name in row.ratios]
+    return f"{math.exp(sum(map(math.log, found)) / len(found)):.3f}" if found else "–"
+
+
+def page(rows: Sequence[Row], accuracy: float) -> str:
+    """The page."""
+    lines = [
+        PREFACE.format(version=onnxruntime.__version__, processor=processor(), accuracy=accuracy),
+        "| model | ms | chosen | tuned | kernels, bf16 | OpenVINO, float32 | OpenVINO | error: tuned | kernels | OpenVINO |",
+        "|---|---:|---|---|---|---|---|---:|---:|---:|",
+    ]
+    for row in rows:
+        shown = [f"{r.ratio:.3f} ({r.least:.2f}–{r.most:.2f})" if (r := row.ratios.get(name)) else "–" for name in WAYS]
+        wrong = [f"{row.errors[name]:.1e}" if name in row.errors else "–" for name in ("tuned", "kernels, bf16", "OpenVINO")]
+        lines.append(f"| {row.name} | {row.milliseconds:.3g} | {row.chosen} | {' | '.join(shown)} | {' | '.join(wrong)} |")
+    lines.append(f"| geometric mean | | | {' | '.join(f'**{mean(rows, name)}**' for name in WAYS)} | | | |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Tune and time the models."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("models_or_corpus", type=Path, nargs="+", metavar="CORPUS|MODEL.onnx")
+    arguments.add_argument("--models", default="*", help="a glob over the names of the corpus")
+    arguments.add_argument("--accuracy", type=float, default=1e-2)
+    arguments.add_argument("--budget", type=float, default=30.0, help="seconds of running for tuning, and again for timing")
+    arguments.add_argument("--cache", type=Path, help="a folder that keeps the models of a corpus with their weights")
+    arguments.add_argument("--write", action="store_true", help="write the page")
+    given = arguments.parse_args()
+    given.threads, given.shape, given.dims, given.made = 0, (), (), None
+    rows = []
+    for task in tasks(given):
+        if task.corpus is None or task.name in MODELS:
+            rows.append(measured(task, given.accuracy, given.budget))
+            print(rows[-1], flush=True)
+    text = page(rows, given.accuracy)
+    print(text)
+    if given.write:
+        PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Fuses a model, then makes engines of the regions that a backend supports: one file, which any onnxruntime runs by inlining."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from onnx_subgraph import temporary
+from onnx_subgraph.clock import Progress
+from onnx_subgraph.language.library import Library
+from onnx_subgraph.model.files import hand_on, load
+from onnx_subgraph.options import Options
+from onnx_subgraph.partitioning.partition import PartitionOptions, partition
+from onnx_subgraph.pipeline import Accepts, fuse
+from onnx_subgraph.result import Engines, FuseResult
+from onnx_subgraph.rewriting.excerpt import operator_name
+
+
+def fuse_with_engines(
+    model: Path,
+    output: Path,
+    library: Library,
+    options: Options,
+    backend: str,
+    progress: Progress | None = None,
+    accepts: Accepts | None = None,
+) -> FuseResult:
+    """What `fuse` gives, with engines of `backend` in what it writes; "" for none. Raises what `fuse` and `partition` raise.
+
+    Where the backend runs nothing of it, or nothing rightly, the fused model is written as it is.
+    """
+    if not backend:
+        return fuse(model, output, library, options, progress, accepts)
+    with temporary.folder() as folder:
+        fused = fuse(model, folder / model.name, library, replace(options, bench=False), progress, accepts)
+        if fused.output is None:
+            return fused
+        made = partition(fused.output, output, _partitioning(options, backend), progress)
+        if made.output is None:
+            hand_on(fused.output, output)
+    engines = Engines(
+        backend,
+        0 if made.output is None else len(made.engines),
+        sum(sum(one.operators.values()) for one in made.engines),
+        tuple(dict.fromkeys((*(one.reason for one in made.refused), *([made.verdict.reason] if made.output is None else [])))),
+    )
+    if not engines.count:
+        return replace(fused, output=output, engines=engines)
+    return replace(
+        fused,
+        output=output,
+        nodes_after=made.nodes_after,
+        operators_after=Counter(operator_name(node) for node in load(output).graph.all_nodes()),
+        verdict=made.verdict,
+        unchanged=False,
+        seconds={**fused.seconds, **{f"engines: {stage}": taken for stage, taken in made.seconds.items()}},
+        engines=engines,
+    )
+
+
+def _partitioning(options: Options, backend: str) -> PartitionOptions:
+    return PartitionOptions(
+        backend,
+        verify=options.verify,
+        accuracy=options.accuracy,
+        rtol=options.rtol,
+        atol=options.atol,
+        seed=options.seed,
+        shapes=options.fixed or options.shapes,
+        inputs=options.inputs,
+    )

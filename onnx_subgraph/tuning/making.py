@@ -1,0 +1,99 @@
+"""Makes a model in one way or another, in a folder that is not kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from onnx_subgraph.backends.registry import find_backend
+from onnx_subgraph.clock import Progress
+from onnx_subgraph.language.library import Library
+from onnx_subgraph.options import Options, in_this_way
+from onnx_subgraph.result import FuseResult
+from onnx_subgraph.rewriting.numerics import FLOAT32
+from onnx_subgraph.timing.tuning import Way
+from onnx_subgraph.tuning.engines import fuse_with_engines
+
+MOST = 16
+"""Patterns that are left out one by one, those with the most fusions first."""
+OTHER_TARGETS = {"onnxruntime": ("standard",), "native": ("onnxruntime",)}
+"""Target → others whose operators the same sessions run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The model made in a way. what: in words, what is another than by default."""
+
+    what: str
+    way: Way
+    path: Path
+    result: FuseResult
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is another model than the original."""
+        return self.result.output is not None and not self.result.unchanged
+
+
+class Maker:
+    """Makes one model, as the user's options have it but for a way to fuse."""
+
+    def __init__(self, model: Path, library: Library, options: Options, folder: Path) -> None:
+        self.model = model
+        self.library = library
+        self._options = replace(options, dry_run=False, strict=False, sites=False, bench=False, compare_ort=False)
+        self._folder = folder
+        self._count = 0
+
+    def make(self, what: str, way: Way, *, verified: bool = False) -> Made:
+        """verified: as the user's options have it; else never."""
+        self._count += 1
+        path = self._folder / f"{self._count}.onnx"
+        options = in_this_way(self._options, way)
+        options = replace(options, verify=options.verify and verified)
+        return Made(what, way, path, fuse_with_engines(self.model, path, self.library, options, way.backend))
+
+    def alternatives(self, base: Made, tell: Progress) -> Iterator[Made]:
+        """The other ways that make other operators of the model than `base`."""
+        for what, way in self._ways(base) if base.differs else ():
+            tell(f"make it {what}")
+            made = self.make(what, way)
+            if made.result.operators_after != base.result.operators_after:
+                yield made
+
+    def by_engines(self, base: Made, backends: Sequence[str], accuracy: float | None, tell: Progress) -> Iterator[Made]:
+        """The model as it is, in engines: verified, since a region that a backend runs wrongly is left.
+
+        accuracy: where there is one, the backends are tried in less precision as well.
+        """
+        for name in backends:
+            coarser = () if accuracy is None else find_backend(name).coarser
+            for backend, allowed in ((name, None), *((other, accuracy) for other in coarser)):
+                tell(f"make engines of {backend}")
+                yield self.make(f"by {backend}", replace(self.nothing(base), backend=backend, accuracy=allowed), verified=True)
+
+    def _ways(self, base: Made) -> Iterator[tuple[str, Way]]:
+        if base.way.prefer == "speed":
+            yield "with all fusions, whatever the table of costs says", replace(base.way, prefer="fusion")
+        for target in OTHER_TARGETS.get(base.way.target, ()):
+            yield f"for the target {target}", replace(base.way, target=target, numerics=FLOAT32)
+        used = Counter(rewrite.pattern for rewrite in base.result.rewrites)
+        for pattern, _ in used.most_common(MOST):
+            yield f"without {pattern}", replace(base.way, skip=(*base.way.skip, pattern))
+
+    def together(self, base: Made, taken: list[Made]) -> Made:
+        """All that is taken, in one model."""
+        if not taken:
+            return base
+        changes: dict[str, Any] = {}
+        for made in taken:
+            changes |= {name: value for name, value in asdict(made.way).items() if value != getattr(base.way, name)}
+        changes["skip"] = tuple(dict.fromkeys(pattern for made in (base, *taken) for pattern in made.way.skip))
+        return self.make("together", replace(base.way, **changes))
+
+    def nothing(self, base: Made) -> Way:
+        """The way that fuses nothing."""
+        return replace(base.way, skip=tuple(pattern.id for pattern in self.library.patterns))

@@ -1,0 +1,84 @@
+"""How far the outputs of a session are from a float64 evaluation of the original, in every case that this is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.judge import Array, flatten, is_float
+from onnx_subgraph.verification.sessions import Failure, Session, run
+from onnx_subgraph.verification.truth import UnknownError
+from onnx_subgraph.verification.verdict import Rounding, Run, Verdict
+from onnx_subgraph.verification.verify import Reference
+
+COARSEST = 2.0**16
+"""How many times a rounding of float32 one of bfloat16 is: 24 bits to 8."""
+
+
+class Truth:
+    """The original's outputs in float64, evaluated once, on the feeds of its first provider's cases."""
+
+    def __init__(self, reference: Reference) -> None:
+        self._reference = reference
+
+    @cached_property
+    def _cases(self) -> tuple[tuple[Case, dict[str, Array]], ...]:
+        cases = self._reference.cases(self._reference.providers[0])
+        return () if isinstance(cases, Failure) else tuple((c, flatten(self._reference.truth(c.feeds))) for c in cases)
+
+    def roundings(self, session: Session | Failure) -> tuple[Rounding, ...]:
+        """Of every output of floats, the largest over the cases. Raises UnknownError where there is no float64 evaluation."""
+        worst: dict[str, Rounding] = {}
+        for one in self._all(session):
+            before = worst.get(one.output, one)
+            worst[one.output] = Rounding(one.output, max(one.kernels, before.kernels), max(one.onnxruntime, before.onnxruntime))
+        return tuple(worst.values())
+
+    def _all(self, session: Session | Failure) -> Iterator[Rounding]:
+        for case, truth in self._cases:
+            outputs = session if isinstance(session, Failure) else run(session, case.fed_to(session))
+            if isinstance(outputs, Failure):
+                continue
+            mine, own = flatten(outputs), flatten(case.outputs)
+            for name, exact in truth.items():
+                if name in mine and name in own and is_float(own[name]):
+                    yield Rounding(name, distance(mine[name], exact), distance(own[name], exact))
+
+
+def distance(array: Array, exact: Array) -> float:
+    """The largest difference, in units of the largest of the truth; numbers alone."""
+    wide, numbers = array.astype(np.float64), np.isfinite(array) & np.isfinite(exact)
+    size = float(np.abs(exact[numbers]).max(initial=0.0))
+    return float(np.abs(wide - exact)[numbers].max(initial=0.0)) / size if size else 0.0
+
+
+def with_roundings(verdict: Verdict, truth: Truth, session: Session | Failure) -> Verdict:
+    """The verdict, with how far the outputs of the session are from the truth, or why that is unknown."""
+    if verdict.verdict != "equivalent":
+        return verdict
+    try:
+        return replace(verdict, roundings=truth.roundings(session))
+    except UnknownError as why:
+        said = f"how far the outputs are from float64 is unknown: {why}"
+        return replace(verdict, reason="; ".join(filter(None, (verdict.reason, said))))
+
+
+def held_to(verdict: Verdict, accuracy: float | None) -> Verdict:
+    """The verdict, "different" where outputs are further from float64 than the accuracy, "not-run" where that is unknown.
+
+    accuracy: None for any.
+    """
+    if accuracy is None or verdict.verdict != "equivalent" or not verdict.also:
+        return verdict
+    if not verdict.roundings:
+        return replace(verdict, verdict="not-run", reason=f"{verdict.reason}, and --accuracy needs it")
+    far = max(verdict.roundings, key=lambda one: one.kernels)
+    if far.kernels <= accuracy:
+        return verdict
+    problem = f"is {far.kernels:.1e} of its largest element from float64, --accuracy allows {accuracy:.1e}"
+    run = Run("", True, {}, None, far.output, far.kernels, accuracy, (), problem)
+    return replace(verdict, verdict="different", runs=(*verdict.runs, run))

@@ -1,0 +1,82 @@
+"""Which products may be rounded: what is said of their error is so, and more accuracy never allows more of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnx_subgraph import Options, fuse, kernels, load_patterns
+from onnx_subgraph.kernels.compilers import compilers
+from onnx_subgraph.model.files import load
+from onnx_subgraph.rewriting.numerics import ATTRIBUTE, products
+from onnx_subgraph.tuning.precision import MARGIN, Precision, Rounded
+from onnx_subgraph.verification.verify import Reference
+
+pytestmark = pytest.mark.skipif(next(compilers(), None) is None, reason="there is no C compiler here")
+LIBRARY = load_patterns()
+PRODUCTS = 4
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four products, one after another, the last one of large numbers."""
+    lines = [f"m{i} = MatMul (x{i}, w{i}) a{i} = Add (m{i}, b{i}) x{i + 1} = Relu (a{i})" for i in range(PRODUCTS)]
+    text = f'<ir_version: 10, opset_import: ["" : 20]> g (float[rows, 32] x0) => (float[rows, 32] x4) {{ {" ".join(lines)} }}'
+    model, random = onnx.parser.parse_model(text), np.random.default_rng(0)
+    for i in range(PRODUCTS):
+        for name, shape in ((f"w{i}", (32, 32)), (f"b{i}", (32,))):
+            values = (random.standard_normal(shape) / 5).astype(np.float32)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    path = tmp_path_factory.mktemp("network") / "network.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def precision(network: Path) -> Precision:
+    """Of that network, fused for our kernels."""
+    fused = network.with_name("fused.onnx")
+    fuse(network, fused, LIBRARY, Options(target="native"))
+    return Precision(Reference(network), load(fused), kernels.describe())
+
+
+def within(precision: Precision, accuracy: float) -> list[Rounded]:
+    return precision.within(accuracy, lambda stage: None)
+
+
+def test_more_accuracy_never_allows_more_products(precision: Precision) -> None:
+    allowed, (whole,) = [], within(precision, 1.0)
+    for accuracy in (whole.error * share for share in (4.0, 2.0, 1.8, 1.5, 1.0, 1e-6)):
+        found = within(precision, accuracy)
+        assert all(one.error <= MARGIN * accuracy and len(one.results) <= one.of == PRODUCTS for one in found)
+        allowed.append(sum(len(one.results) for one in found if one.numerics == "bf16"))
+    assert allowed == sorted(allowed, reverse=True)
+    assert (allowed[0], allowed[-1]) == (PRODUCTS, 0) and set(allowed) - {0, PRODUCTS}, "some accuracy allows some of them"
+
+
+def test_what_all_may_have_is_not_tried_finer(precision: Precision) -> None:
+    assert [one.numerics for one in within(precision, 1.0)] == ["bf16"]
+    assert [one.numerics for one in within(precision, 1e-4)] == ["bf16x3"]
+
+
+def test_only_what_is_named_is_rounded_and_the_error_is_what_was_said(
+    network: Path, precision: Precision, tmp_path: Path
+) -> None:
+    accuracy = 1.5 * within(precision, 1.0)[0].error
+    some = next(one for one in within(precision, accuracy) if one.numerics == "bf16")
+    assert 0 < len(some.results) < PRODUCTS
+    options = Options(target="native", numerics="bf16", rounded=some.results, accuracy=accuracy)
+    result = fuse(network, tmp_path / "out.onnx", LIBRARY, options)
+    (rounding,) = result.verdict.roundings
+    assert result.output is not None and rounding.kernels == pytest.approx(some.error)
+    rounded = {node.outputs[0].name for node in products(load(tmp_path / "out.onnx")) if ATTRIBUTE in node.attributes}
+    assert rounded == set(some.results)
+
+
+def test_what_is_further_off_is_not_written(network: Path, tmp_path: Path) -> None:
+    result = fuse(network, tmp_path / "out.onnx", LIBRARY, Options(target="native", numerics="bf16", accuracy=1e-5))
+    assert (result.verdict.verdict, result.output) == ("different", None) and not result.undone
+    assert result.verdict.worst is not None and "--accuracy allows 1.0e-05" in result.verdict.worst.problem
