@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.rewriting.marked import Marks
 from onnx_subgraph.rewriting.numerics import FLOAT32
-from onnx_subgraph.timing.tuning import Tuning, Way
+
+if TYPE_CHECKING:
+    from onnx_subgraph.timing.tuning import Tuning, Way
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from onnx_subgraph import __version__, kernels
+from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.errors import UsageError
-from onnx_subgraph.kernels import Description
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
@@ -36,15 +36,17 @@ from onnx_subgraph.rewriting.numerics import FLOAT32, check_numerics
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
-from onnx_subgraph.timing import Bench, BenchOptions, bench
 from onnx_subgraph.verification.blame import Settled, Undone, settle
-from onnx_subgraph.verification.both_ways import both_ways
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.planting import planted
 from onnx_subgraph.verification.rounding import held_to
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
 from onnx_subgraph.verification.verify import Reference
+
+if TYPE_CHECKING:
+    from onnx_subgraph.kernels import Description
+    from onnx_subgraph.timing import Bench
 
 WRITTEN_BY = "onnx_subgraph.written_by"
 """Key in the metadata of a model that is not a copy of its original: which program and version wrote it."""
@@ -91,7 +93,7 @@ def fuse(
         fix_overflows=options.fix_overflows,
         progress=clock.progress,
     )
-    own_kernels = kernels.describe() if options.target == "native" else None
+    own_kernels = _own_kernels() if options.target == "native" else None
     with clock.stage("load"), uncollected():
         original = load(model)
         made_constant = make_constant(original) if options.constant_initializers else ()
@@ -183,8 +185,17 @@ def fuse(
     return replace(result, output=output)
 
 
+def _own_kernels() -> Description:
+    """What our library of kernels has. Raises KernelError where there is none."""
+    from onnx_subgraph import kernels
+
+    return kernels.describe()
+
+
 def _timed(model: Path, output: Path, options: Options) -> Bench:
     """The time of the fused model beside that of the original, on the first provider, and with our kernels where it has some."""
+    from onnx_subgraph.timing import BenchOptions, bench
+
     timing = BenchOptions(
         runtimes=("onnxruntime", "kernels") if options.target == "native" else ("onnxruntime",),
         provider=options.providers[0],
@@ -221,11 +232,11 @@ def _settled(
 
     def verdict(fused: Fused) -> Verdict:
         with clock.stage("verify"):
-            return (
-                reference.verdict(fused.model)
-                if library is None
-                else both_ways(reference, fused.model, library, options.numerics)
-            )
+            if library is None:
+                return reference.verdict(fused.model)
+            from onnx_subgraph.verification.both_ways import both_ways
+
+            return both_ways(reference, fused.model, library, options.numerics)
 
     def check(fused: Fused, thorough: bool) -> list[SiteCheck]:
         with clock.stage("sites"):

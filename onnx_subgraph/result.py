@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.gaps import Gap
@@ -12,12 +13,14 @@ from onnx_subgraph.model.overridable import Overridable
 from onnx_subgraph.model.simplify import NOTHING, Simplified
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Flushed
-from onnx_subgraph.timing import Bench
-from onnx_subgraph.timing.tuning import Tuning
 from onnx_subgraph.verification.blame import Undone
 from onnx_subgraph.verification.own import OwnWork
 from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Verdict
+
+if TYPE_CHECKING:  # measuring takes imports of its own, and few runs measure
+    from onnx_subgraph.timing import Bench
+    from onnx_subgraph.timing.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)

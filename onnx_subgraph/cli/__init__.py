@@ -20,6 +20,7 @@ import click
 from onnx_subgraph import __version__
 from onnx_subgraph.cli.interrupt import interrupts, was_interrupted
 from onnx_subgraph.cli.streams import naming
+from onnx_subgraph.collection import seldom
 from onnx_subgraph.errors import OnnxSubgraphError
 
 COMMANDS = (
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     _print_anything()
     try:
-        with interrupts():
+        with interrupts(), seldom():
             code = commands.main(arguments, prog_name="onnx-subgraph", standalone_mode=False) or 0
             sys.stdout.flush()
     except BaseException as error:

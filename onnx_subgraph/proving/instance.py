@@ -50,6 +50,28 @@ class Instance:
     used: frozenset[tuple[int, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a formula. captured: the names of attributes that it captures."""
+
+    assignment: syntax.Assignment
+    captured: tuple[str, ...]
+
+
+Lines = Mapping[str, Line]
+"""Assigned name → its line."""
+
+
+def lines_of(match: syntax.Block) -> Lines:
+    """The lines of a formula."""
+    return {name: Line(line, _captured(line.term)) for line in match for name in line.names if name != "_"}
+
+
+def _captured(term: syntax.Term) -> tuple[str, ...]:
+    keywords = (given for inner in syntax.walk(term) if isinstance(inner, syntax.Apply) for _, given in inner.keywords)
+    return tuple(given.name for given in keywords if isinstance(given, syntax.Variable))
+
+
 def build(pattern: Pattern, spelling: Spelling) -> Instance:
     """The instance of `pattern` in this spelling. Raises UnbuildableError."""
     return Builder(pattern, spelling).run()
@@ -57,7 +79,7 @@ def build(pattern: Pattern, spelling: Spelling) -> Instance:
 
 @dataclass(slots=True)
 class Builder:
-    """An instance in the making."""
+    """An instance in the making. lines: those of the formula, where they are known."""
 
     pattern: Pattern
     spelling: Spelling
@@ -70,6 +92,10 @@ class Builder:
     used: set[tuple[int, int]] = field(default_factory=set)
     count: int = 0
     order: random.Random = field(init=False)
+    lines: Lines = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lines = self.lines or lines_of(self.pattern.match)
 
     def run(self) -> Instance:
         """Build it. Raises UnbuildableError."""
@@ -112,9 +138,7 @@ class Builder:
 
     def check_presence(self) -> None:
         """Raises UnbuildableError where a sentence excludes what is absent here, as `a is not None or d is not None` does."""
-        built = (a.term for a in self.pattern.match if not self.values.keys().isdisjoint(a.names))
-        keywords = (k for term in built for t in syntax.walk(term) if isinstance(t, syntax.Apply) for _, k in t.keywords)
-        captured = (k.name for k in keywords if isinstance(k, syntax.Variable))
+        captured = (name for value in self.values if value in self.lines for name in self.lines[value].captured)
         present = dict.fromkeys((*self.values, *captured), True)
         for sentence in self.pattern.where:
             if asks_presence(sentence) and evaluate(sentence, present.get) is False:
@@ -188,9 +212,9 @@ class Builder:
         if name == "_":
             raise UnbuildableError("`_` stands where a value is needed")
         if name not in self.values:
-            line = next((a for a in self.pattern.match if name in a.names), None)
-            if line is None:
+            if name not in self.lines:
                 return self.free(name)
+            line = self.lines[name].assignment
             results = self.results(line.term, len(line.names))
             self.values.update({n: r for n, r in zip(line.names, results, strict=False) if n != "_"})
         return self.values[name]

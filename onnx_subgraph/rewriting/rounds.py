@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -22,7 +22,7 @@ from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
-from onnx_subgraph.rewriting.subnormal import Flushed, flush
+from onnx_subgraph.rewriting.subnormal import Counts, Flushed, flush
 
 MOST_ROUNDS = 16
 """A bound on the rounds; one fusion enables the next two or three times, not more."""
@@ -67,6 +67,7 @@ class Rewriter:
     replacements cost on these providers. thorough, asked: see `find`. recording: whether each rewrite is kept by itself.
     flushing: whether subnormal weights become zeros in the end. simplifying: whether what is left is evaluated as far as known.
     numerics: what our kernels may round. rounded: the results of the products that may be; None for all.
+    counts: of subnormal numbers in weights, which the model has at every opset.
     """
 
     patterns: Sequence[Pattern]
@@ -82,6 +83,7 @@ class Rewriter:
     simplifying: bool = False
     numerics: str = FLOAT32
     rounded: tuple[str, ...] | None = None
+    counts: Counts = field(default_factory=dict)
 
     @uncollected()
     def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
@@ -102,7 +104,7 @@ class Rewriter:
             rewrites += made
             skips += not_made
         allow_rounding(model, self.numerics, self.rounded)
-        flushed = flush(model) if self.flushing else ()
+        flushed = flush(model, self.counts) if self.flushing else ()
         with self.stage("rewrite"):
             simplified = simplify(model) if self.simplifying else NOTHING
         return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified)

@@ -37,14 +37,24 @@ class Flushed:
     elements: int
 
 
-def flush(model: ir.Model) -> tuple[Flushed, ...]:
-    """Makes subnormal weights zeros; says which. Changes `model`."""
+Counts = dict[ir.TensorProtocol, int]
+"""Weight → how many of its elements are subnormal."""
+
+
+def flush(model: ir.Model, counts: Counts | None = None) -> tuple[Flushed, ...]:
+    """Makes subnormal weights zeros; says which. Changes `model`.
+
+    counts: what was counted before, in this model or in another one that has the same weights; what is counted is added.
+    """
+    counts = {} if counts is None else counts
     found = []
     for value in dict.fromkeys(_weights(model)):
         tensor = value.const_value
         assert tensor is not None
-        array = np.ascontiguousarray(tensor.numpy())
-        if count := _subnormal(array):
+        if tensor not in counts:
+            counts[tensor] = _subnormal(np.ascontiguousarray(tensor.numpy()))
+        if count := counts[tensor]:
+            array = np.ascontiguousarray(tensor.numpy())
             cleared = array.copy()
             cleared[(np.abs(array) < np.finfo(array.dtype).tiny) & (array != 0)] = 0
             value.const_value = ir.tensor(cleared, name=value.name)

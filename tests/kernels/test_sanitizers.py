@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from onnx_subgraph import kernels
 from onnx_subgraph.errors import KernelError
 from onnx_subgraph.kernels.build import compile_objects, source_folder
 from onnx_subgraph.kernels.compilers import Compiler, compilers
@@ -38,9 +39,11 @@ def sanitizing(folder: Path) -> Compiler:
     pytest.skip("no C compiler of this machine has the address sanitizer")
 
 
-@pytest.mark.parametrize("emulated", [(), EMULATED], ids=["", "emulated"])
+@pytest.mark.parametrize("emulated", [EMULATED, ()], ids=["emulated", "real"])
 def test_the_sanitizers_find_nothing(tmp_path: Path, emulated: tuple[str, ...]) -> None:
-    """Once as the library is, and once with operations in C for those of AMX."""
+    """With operations in C for those of AMX, and as the library is where a processor has these: elsewhere it is the same code."""
+    if not emulated and "amx" not in kernels.describe().here:
+        pytest.skip("this processor has no AMX, and without AMX both are the same")
     compiler = sanitizing(tmp_path)
     try:
         objects = compile_objects(compiler, tmp_path, (*SANITIZED, *emulated), only=("isa.c", "kernels.c"))

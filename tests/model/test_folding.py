@@ -1,0 +1,38 @@
+"""What numpy folds is what onnx's reference evaluator says, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from onnx_subgraph.model import folding
+from onnx_subgraph.model.folding import ARITHMETIC, FLOATS, evaluate
+
+BINARY = frozenset({"Add", "Sub", "Mul", "Div"})
+
+
+@pytest.mark.parametrize("operator", ARITHMETIC)
+@given(data=st.data())
+def test_numpy_folds_as_the_evaluator_does(operator: str, data: st.DataObject) -> None:
+    """Shapes that broadcast, subnormal numbers, infinities and NaN among them; the type and the shape of the result, too."""
+    dtype = data.draw(st.sampled_from(sorted(FLOATS, key=str)))
+    shapes = data.draw(arrays.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=3)).input_shapes
+    operands = [data.draw(arrays.arrays(dtype, shape)) for shape in shapes[: 2 if operator in BINARY else 1]]
+    (mine,) = evaluate(operator, operands, (), 1, 17)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folding, "ARITHMETIC", {})
+        (other,) = evaluate(operator, operands, (), 1, 17)
+    assert isinstance(mine, np.ndarray)
+    assert (mine.dtype, mine.shape) == (dtype, np.asarray(other).shape)
+    np.testing.assert_array_equal(mine, other)
+
+
+def test_what_numpy_computes_otherwise_is_left_to_the_evaluator() -> None:
+    """Whole numbers are divided without a rest, and what has other attributes or types than was said is not folded."""
+    assert evaluate("Div", [np.array([-7]), np.array([2])], (), 1, 17)[0] == [-3]
+    node = ir.node("Add", [ir.val("a"), ir.val("b")])
+    assert folding.fold(node, [np.ones(2, np.float32), np.ones(3, np.float32)], 17) is None
