@@ -7,6 +7,7 @@ its weights, which no step changes. What it does in a step is read as a formula 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,6 +19,7 @@ from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
 from onnx_subgraph.model.surgery import remove, replace
 from onnx_subgraph.rewriting.cells import Cell, cell_of
+from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.step import Applied, Next, Number, Step, Symbol, Term
 
 _ENDLESS = 2**31 - 1
@@ -35,14 +37,19 @@ class Recurrent:
     nodes: int
 
 
-def make_recurrent(model: ir.Model) -> tuple[Recurrent, ...]:
-    """Put recurrent operators in the place of the Loops that are such; says which. Changes `model`, whose shapes are inferred."""
+def make_recurrent(model: ir.Model, loadability: Sequence[Loadability] = ()) -> tuple[Recurrent, ...]:
+    """Put recurrent operators in the place of the Loops that are such, where all providers load them; says which.
+
+    Changes `model`, whose shapes are inferred.
+    """
     constants = Constants(model)
     opset = model.opset_imports.get("", 0)
     found = []
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in tuple(graph):
             if node.op_type == "Loop" and not node.domain and (loop := _Loop.read(node, constants, opset)) is not None:
+                if any(loop.is_refused_by(provider, opset) for provider in loadability):
+                    continue
                 found.append(Recurrent(loop.cell.operator, str(node.name or node.outputs[0].name), 1 + len(loop.body)))
                 loop.replace(graph, opset)
     return tuple(found)
@@ -144,14 +151,25 @@ class _Loop:
 
     # What takes its place
 
+    def is_refused_by(self, provider: Loadability, opset: int) -> bool:
+        """Whether a provider does not load the operator."""
+        three, two, states = Operand(ir.DataType.FLOAT, 3), Operand(ir.DataType.FLOAT, 2), len(self.cell.states)
+        operands = (three, three, three, two, None, *[three] * states)
+        results = (Operand(ir.DataType.FLOAT, 4), *[three] * states)
+        attributes = [ir.convenience.convert_attribute(name, value) for name, value in self._attributes.items()]
+        return provider.reason(self.cell.operator, "", opset, operands, results, attributes) is not None
+
+    @property
+    def _attributes(self) -> dict[str, int | list[str]]:
+        return {"hidden_size": self.cell.recurrence.shape[2], **self.cell.attributes}
+
     def replace(self, graph: ir.Graph, opset: int) -> None:
         """Put the operator in the place of the Loop; every result keeps its name."""
         cell, node = self.cell, self.node
         states = [_axis("Unsqueeze", self._first(state), 0, opset) for state in cell.states]
         arrays = [_constant(array) for array in (cell.weight, cell.recurrence, cell.bias)]
         inputs = [self.sequence, *(c.outputs[0] for c in arrays), None, *(s[-1].outputs[0] for s in states)]
-        attributes = {"hidden_size": cell.recurrence.shape[2], **cell.attributes}
-        made = ir.node(cell.operator, inputs, attributes, num_outputs=1 + len(cell.states), name=node.name)
+        made = ir.node(cell.operator, inputs, self._attributes, num_outputs=1 + len(cell.states), name=node.name)
         last = [_axis("Squeeze", output, 0, opset) for output in made.outputs[1:]]
         listed = _axis("Squeeze", made.outputs[0], 1, opset)
         nodes = [*chain(*states), *arrays, made, *chain(*last), *listed]
