@@ -75,7 +75,7 @@ class _Loop:
         for value, (first, then) in states.items():
             if first is None:
                 return None
-            if then is value:
+            if constants.see_through(then) is value:
                 array = constants.array(first)
                 given[value] = Symbol("length", first) if array is None else Number(array)
             elif value.dtype in (ir.DataType.INT32, ir.DataType.INT64) and constants.scalar(first) == 0:
