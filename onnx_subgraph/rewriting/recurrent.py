@@ -24,6 +24,11 @@ from onnx_subgraph.rewriting.step import Applied, Next, Number, Step, Symbol, Te
 
 _ENDLESS = 2**31 - 1
 """A number of steps that stands for no bound."""
+_NEVER_EMPTY = frozenset({"GRU"})
+"""Operators whose kernel in onnxruntime ends the process where a sequence has no rows.
+
+Of the others the last states are then undefined, where those of a Loop are the first ones.
+"""
 _AXES_ARE_INPUTS = 13
 """The opset since which Squeeze and Unsqueeze take their axes as an input."""
 
@@ -133,11 +138,18 @@ class _Loop:
         shape = self.sequence.shape
         if shape is None or len(shape) != 3 or shape[2] != self.cell.weight.shape[2]:
             return False
+        if not isinstance(shape[0], int) and (self.cell.operator in _NEVER_EMPTY or self._tells_the_last()):
+            return False
         expected = (shape[1], self.cell.recurrence.shape[2])
         return all(
             first.shape is not None and len(first.shape) == 2 and all(map(same_dim, first.shape, expected))
             for first in map(self._first, self.cell.states)
         )
+
+    def _tells_the_last(self) -> bool:
+        """Whether anybody reads the last states."""
+        last = [self.node.outputs[list(self.body.inputs).index(state.value) - 2] for state in self.cell.states]
+        return any(value.uses() or value.is_graph_output() for value in last)
 
     def _gives(self, steps: ir.Value) -> bool:
         """Whether nobody asks how many steps there were, which the operator does not say."""
