@@ -26,7 +26,7 @@ class Options:
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
     fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
     operator each. keep_subnormals: make no subnormal weight zero; with `only` none is. simplify: compute what constants and known
-    dimensions decide; not with `only`.
+    dimensions decide; not with `only`. keep_loops: leave Loops that are recurrent networks; with `only` none becomes an operator.
     rounded: the results of the products that may be rounded as `numerics` says; None for all. accuracy: how far an output may be
     from float64 where they are rounded, as a share of its largest element.
     bench: time the result beside the original. tuning: what `skip` and `prefer` were measured to be best as, for the report.
@@ -63,6 +63,7 @@ class Options:
     constant_initializers: bool = False
     keep_subnormals: bool = False
     simplify: bool = True
+    keep_loops: bool = False
     bench: bool = False
     rounded: tuple[str, ...] | None = None
     accuracy: float | None = None

@@ -121,6 +121,7 @@ def fuse(
         recording=options.verify,
         flushing=not (options.keep_subnormals or options.only),
         simplifying=options.simplify and not options.only,
+        recurring=not (options.keep_loops or options.only),
         numerics=options.numerics,
         rounded=options.rounded,
     )
@@ -134,7 +135,7 @@ def fuse(
     verdict = held_to(settled.verdict, None if options.numerics == FLOAT32 else options.accuracy)
     for rewrite in fused.rewrites:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
-    unchanged = not (fused.rewrites or fused.flushed or fused.simplified or prepared) and fused.opset == opset_before
+    unchanged = not (fused.is_changed or prepared) and fused.opset == opset_before
     if not unchanged:
         fused.model.metadata_props[WRITTEN_BY] = f"onnx-subgraph {__version__}"
     after = _operators(fused.model)
@@ -168,6 +169,8 @@ def fuse(
         unflushed=() if fused.flushed else attempt.fused.flushed,
         simplified=fused.simplified,
         unsimplified=NOTHING if fused.simplified else attempt.fused.simplified,
+        recurrent=fused.recurrent,
+        unrecurrent=() if fused.recurrent else attempt.fused.recurrent,
         tuning=options.tuning,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
@@ -217,7 +220,7 @@ def _settled(
     opset: int | None,
     library: Description | None,
 ) -> Settled[Fused]:
-    """The attempt verified, without what made it different: rewrites, zeros for weights, what was decided beforehand.
+    """The attempt verified, without what made it different: rewrites, or what was done besides.
 
     opset: the file's own; None where the model is no more the file's, whatever fuses. library: of kernels, with and without which
     the model has to run.
@@ -227,7 +230,7 @@ def _settled(
         return Settled(first, Verdict("not-run", reason="verification was not asked for"))
     if not options.providers:
         return Settled(first, Verdict("not-run", reason=f"it can't be run on {' or '.join(options.assumed)} here; {UNVERIFIED}"))
-    if not (first.rewrites or first.flushed or first.simplified) and first.opset == opset:
+    if not first.is_changed and first.opset == opset:
         return Settled(first, Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte"))
 
     def verdict(fused: Fused) -> Verdict:
@@ -263,8 +266,10 @@ def _doing_less(rewriter: Rewriter, fused: Fused) -> Iterator[Rewriter]:
         yield replace(rewriter, flushing=False)
     if fused.simplified:
         yield replace(rewriter, simplifying=False)
-    if fused.flushed and fused.simplified:
-        yield replace(rewriter, flushing=False, simplifying=False)
+    if fused.recurrent:
+        yield replace(rewriter, recurring=False)
+    if sum(map(bool, (fused.flushed, fused.simplified, fused.recurrent))) > 1:
+        yield replace(rewriter, flushing=False, simplifying=False, recurring=False)
 
 
 def _has_failed(attempt: Attempt, settled: Settled[Fused]) -> bool:

@@ -11,6 +11,7 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.gaps import Gap
 from onnx_subgraph.model.overridable import Overridable
 from onnx_subgraph.model.simplify import NOTHING, Simplified
+from onnx_subgraph.rewriting.recurrent import Recurrent
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Flushed
 from onnx_subgraph.verification.blame import Undone
@@ -45,7 +46,8 @@ class FuseResult:
     gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
     made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros;
     unflushed: those that got them back, since the model was not equivalent without them. simplified: what was decided before the
-    model runs; unsimplified: what was left to run after all, for the same reason.
+    model runs; unsimplified: what was left to run after all, for the same reason. recurrent: Loops that became LSTM, GRU or RNN;
+    unrecurrent: those that became Loops again, for the same reason.
     sites: each rewrite by itself, where that was asked for.
     seconds: stage → wall-clock seconds. operators: how often each is there.
     """
@@ -79,6 +81,8 @@ class FuseResult:
     unflushed: tuple[Flushed, ...] = ()
     simplified: Simplified = NOTHING
     unsimplified: Simplified = NOTHING
+    recurrent: tuple[Recurrent, ...] = ()
+    unrecurrent: tuple[Recurrent, ...] = ()
     bench: Bench | None = None
     tuning: Tuning | None = None
     engines: Engines | None = None

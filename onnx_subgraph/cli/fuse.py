@@ -123,6 +123,7 @@ def fuse(
     constant_initializers: bool,
     keep_subnormals: bool,
     no_simplify: bool,
+    keep_loops: bool,
     assumed: tuple[str, ...],
     no_verify: bool,
     strict: bool,
@@ -172,7 +173,6 @@ def fuse(
             "--bench times what is written, on a machine that does nothing else: it goes with neither --dry-run nor -j",
             hint=f"`onnx-subgraph bench {models[0]}` writes nothing",
         )
-    given_shapes = shapes(shape)
 
     from onnx_subgraph.cli.batch import Task, run
     from onnx_subgraph.cli.interrupt import break_off
@@ -192,6 +192,7 @@ def fuse(
         constant_initializers=constant_initializers,
         keep_subnormals=keep_subnormals,
         simplify=not no_simplify,
+        keep_loops=keep_loops,
         only=only_ids,
         skip=skip_ids,
         verify=not no_verify,
@@ -201,7 +202,7 @@ def fuse(
         compare_ort=compare_ort,
         bench=bench,
         accuracy=accuracy,
-        shapes=given_shapes,
+        shapes=shapes(shape),
         opset=opset,
         dry_run=dry_run,
         excerpts=report is not None,

@@ -124,8 +124,13 @@ def constant_initializers_option(command: Command) -> Command:
 
 
 def beside_options(command: Command) -> Command:
-    """What is done to a model beside the fusions: `--constant-initializers`, `--keep-subnormals`, `--no-simplify`."""
+    """What is done to a model beside the fusions: `--constant-initializers`, `--keep-subnormals`, …"""
     for option in (
+        click.option(
+            "--keep-loops",
+            is_flag=True,
+            help="Leave Loops that are recurrent networks, as tf2onnx writes Keras'; without it they become LSTM, GRU or RNN.",
+        ),
         click.option(
             "--no-simplify",
             is_flag=True,

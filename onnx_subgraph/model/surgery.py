@@ -1,4 +1,4 @@
-"""Taking nodes out of a graph: with all that only they read, and so that what takes their place keeps the names of their results."""
+"""Taking nodes out of a graph, with all that only they read; what takes their place keeps the names of their results."""
 
 from __future__ import annotations
 

@@ -25,7 +25,19 @@ from onnx_subgraph.report.alike import alike
 from onnx_subgraph.report.drawing import Drawing, draw, type_of
 from onnx_subgraph.report.notices import notices
 from onnx_subgraph.report.reasons import reasons
-from onnx_subgraph.report.wording import ASSUMED, FOLDED, UNNAMED, count, evidence, flushed, outcome, simplified, timed, tried
+from onnx_subgraph.report.wording import (
+    ASSUMED,
+    FOLDED,
+    UNNAMED,
+    count,
+    evidence,
+    flushed,
+    outcome,
+    recurrent,
+    simplified,
+    timed,
+    tried,
+)
 from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
@@ -171,6 +183,7 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
         evidence=evidence(result.verdict),
         flushed=flushed(result.flushed, result.unflushed),
         simplified=simplified(result.simplified, result.unsimplified),
+        recurrent=recurrent(result.recurrent, result.unrecurrent),
         latency=timed(result.bench) if result.bench is not None else (),
         sections=[_section(fusion, library) for fusion in grouping.fusions(result.rewrites)],
         operators=histogram(result.operators_before, result.operators_after),

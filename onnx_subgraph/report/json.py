@@ -170,9 +170,14 @@ def _found(result: FuseResult) -> Object:
         ],
         "overridable": {"initializers": list(result.overridable.names), "readers": result.overridable.readers},
         **{
-            name: [asdict(one) for one in weights]
-            for name, weights in (("flushed", result.flushed), ("unflushed", result.unflushed))
-            if weights
+            name: [asdict(one) for one in some]
+            for name, some in (
+                ("flushed", result.flushed),
+                ("unflushed", result.unflushed),
+                ("recurrent", result.recurrent),
+                ("unrecurrent", result.unrecurrent),
+            )
+            if some
         },
         **{
             name: asdict(counts)

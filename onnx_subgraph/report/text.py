@@ -31,6 +31,7 @@ from onnx_subgraph.report.wording import (
     outcome,
     placed,
     ratio_text,
+    recurrent,
     simplified,
     timed,
     tried,
@@ -230,6 +231,8 @@ def _facts(result: FuseResult, fused: int) -> Table:
         facts.add_row("weights", said)
     if said := simplified(result.simplified, result.unsimplified):
         facts.add_row("simplified", said)
+    if said := recurrent(result.recurrent, result.unrecurrent):
+        facts.add_row("recurrent", said)
     opset = str(result.opset_before)
     facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
     on = [*result.providers, *(f"{provider} (assumed)" for provider in result.assumed)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnx_subgraph.model.simplify import Simplified
     from onnx_subgraph.result import Engines
+    from onnx_subgraph.rewriting.recurrent import Recurrent
     from onnx_subgraph.rewriting.subnormal import Flushed
     from onnx_subgraph.timing import Bench, Ratio
     from onnx_subgraph.timing.tuning import Tuning
@@ -95,6 +96,17 @@ def simplified(done: Simplified, undone: Simplified) -> str:
     if not said:
         return ""
     return f"{what.removed:,} fewer: {said}" if done else f"as they were: without {said}, the model is not equivalent"
+
+
+def recurrent(made: Sequence[Recurrent], kept: Sequence[Recurrent]) -> str:
+    """How many Loops became which operators, or had to stay; "" for none."""
+    if not (made or kept):
+        return ""
+    operators = Counter(one.operator for one in made or kept)
+    said = ", ".join(f"{count(number, 'Loop')} {'is' if number == 1 else 'are'} {name}" for name, number in operators.items())
+    if made:
+        return f"{said} now"
+    return f"{count(len(kept), 'Loop')} kept: with {' and '.join(operators)} the model is not equivalent"
 
 
 def conditions(bench: Bench) -> str:

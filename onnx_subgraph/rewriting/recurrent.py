@@ -7,6 +7,7 @@ its weights, which no step changes. What it does in a step is read as a formula 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,10 +19,16 @@ from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
 from onnx_subgraph.model.surgery import remove, replace
 from onnx_subgraph.rewriting.cells import Cell, cell_of
+from onnx_subgraph.rewriting.loadability import Loadability, Operand
 from onnx_subgraph.rewriting.step import Applied, Next, Number, Step, Symbol, Term
 
 _ENDLESS = 2**31 - 1
 """A number of steps that stands for no bound."""
+_NEVER_EMPTY = frozenset({"GRU"})
+"""Operators whose kernel in onnxruntime ends the process where a sequence has no rows.
+
+Of the others the last states are then undefined, where those of a Loop are the first ones.
+"""
 _AXES_ARE_INPUTS = 13
 """The opset since which Squeeze and Unsqueeze take their axes as an input."""
 
@@ -35,14 +42,19 @@ class Recurrent:
     nodes: int
 
 
-def make_recurrent(model: ir.Model) -> tuple[Recurrent, ...]:
-    """Put recurrent operators in the place of the Loops that are such; says which. Changes `model`, whose shapes are inferred."""
+def make_recurrent(model: ir.Model, loadability: Sequence[Loadability] = ()) -> tuple[Recurrent, ...]:
+    """Put recurrent operators in the place of the Loops that are such, where all providers load them; says which.
+
+    Changes `model`, whose shapes are inferred.
+    """
     constants = Constants(model)
     opset = model.opset_imports.get("", 0)
     found = []
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in tuple(graph):
             if node.op_type == "Loop" and not node.domain and (loop := _Loop.read(node, constants, opset)) is not None:
+                if any(loop.is_refused_by(provider, opset) for provider in loadability):
+                    continue
                 found.append(Recurrent(loop.cell.operator, str(node.name or node.outputs[0].name), 1 + len(loop.body)))
                 loop.replace(graph, opset)
     return tuple(found)
@@ -68,7 +80,7 @@ class _Loop:
         for value, (first, then) in states.items():
             if first is None:
                 return None
-            if then is value:
+            if constants.see_through(then) is value:
                 array = constants.array(first)
                 given[value] = Symbol("length", first) if array is None else Number(array)
             elif value.dtype in (ir.DataType.INT32, ir.DataType.INT64) and constants.scalar(first) == 0:
@@ -126,11 +138,18 @@ class _Loop:
         shape = self.sequence.shape
         if shape is None or len(shape) != 3 or shape[2] != self.cell.weight.shape[2]:
             return False
+        if not isinstance(shape[0], int) and (self.cell.operator in _NEVER_EMPTY or self._tells_the_last()):
+            return False
         expected = (shape[1], self.cell.recurrence.shape[2])
         return all(
             first.shape is not None and len(first.shape) == 2 and all(map(same_dim, first.shape, expected))
             for first in map(self._first, self.cell.states)
         )
+
+    def _tells_the_last(self) -> bool:
+        """Whether anybody reads the last states."""
+        last = [self.node.outputs[list(self.body.inputs).index(state.value) - 2] for state in self.cell.states]
+        return any(value.uses() or value.is_graph_output() for value in last)
 
     def _gives(self, steps: ir.Value) -> bool:
         """Whether nobody asks how many steps there were, which the operator does not say."""
@@ -144,14 +163,25 @@ class _Loop:
 
     # What takes its place
 
+    def is_refused_by(self, provider: Loadability, opset: int) -> bool:
+        """Whether a provider does not load the operator."""
+        three, two, states = Operand(ir.DataType.FLOAT, 3), Operand(ir.DataType.FLOAT, 2), len(self.cell.states)
+        operands = (three, three, three, two, None, *[three] * states)
+        results = (Operand(ir.DataType.FLOAT, 4), *[three] * states)
+        attributes = [ir.convenience.convert_attribute(name, value) for name, value in self._attributes.items()]
+        return provider.reason(self.cell.operator, "", opset, operands, results, attributes) is not None
+
+    @property
+    def _attributes(self) -> dict[str, int | list[str]]:
+        return {"hidden_size": self.cell.recurrence.shape[2], **self.cell.attributes}
+
     def replace(self, graph: ir.Graph, opset: int) -> None:
         """Put the operator in the place of the Loop; every result keeps its name."""
         cell, node = self.cell, self.node
         states = [_axis("Unsqueeze", self._first(state), 0, opset) for state in cell.states]
         arrays = [_constant(array) for array in (cell.weight, cell.recurrence, cell.bias)]
         inputs = [self.sequence, *(c.outputs[0] for c in arrays), None, *(s[-1].outputs[0] for s in states)]
-        attributes = {"hidden_size": cell.recurrence.shape[2], **cell.attributes}
-        made = ir.node(cell.operator, inputs, attributes, num_outputs=1 + len(cell.states), name=node.name)
+        made = ir.node(cell.operator, inputs, self._attributes, num_outputs=1 + len(cell.states), name=node.name)
         last = [_axis("Squeeze", output, 0, opset) for output in made.outputs[1:]]
         listed = _axis("Squeeze", made.outputs[0], 1, opset)
         nodes = [*chain(*states), *arrays, made, *chain(*last), *listed]

@@ -14,13 +14,14 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.find import Found, find
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.shapes import copied
+from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.model.simplify import NOTHING, Simplified, simplify
 from onnx_subgraph.rewriting.apply import Admits, Record, apply
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.numerics import FLOAT32, allow_rounding
+from onnx_subgraph.rewriting.recurrent import Recurrent, make_recurrent
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Counts, Flushed, flush
 
@@ -38,7 +39,7 @@ class Fused:
     """A model after rewriting, not yet verified. cuttings: each rewrite by itself, where they were recorded.
 
     flushed: the weights in which subnormal numbers were made zeros. simplified: what was decided before the model runs.
-    opset: of the default domain.
+    recurrent: the Loops that became LSTM, GRU or RNN. opset: of the default domain.
     """
 
     model: ir.Model
@@ -48,11 +49,17 @@ class Fused:
     cuttings: tuple[Cutting, ...] = ()
     flushed: tuple[Flushed, ...] = ()
     simplified: Simplified = NOTHING
+    recurrent: tuple[Recurrent, ...] = ()
 
     @property
     def near_misses(self) -> tuple[NearMiss, ...]:
         """Where a pattern nearly matched what is left."""
         return self.found.near_misses
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything was done to the model, apart from its opset."""
+        return bool(self.rewrites or self.flushed or self.simplified or self.recurrent)
 
     @property
     def opset(self) -> int:
@@ -66,6 +73,7 @@ class Rewriter:
     stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws. costs: what
     replacements cost on these providers. thorough, asked: see `find`. recording: whether each rewrite is kept by itself.
     flushing: whether subnormal weights become zeros in the end. simplifying: whether what is left is evaluated as far as known.
+    recurring: whether Loops that are recurrent networks become operators, before anything else.
     numerics: what our kernels may round. rounded: the results of the products that may be; None for all.
     counts: of subnormal numbers in weights, which the model has at every opset.
     """
@@ -81,6 +89,7 @@ class Rewriter:
     recording: bool = False
     flushing: bool = False
     simplifying: bool = False
+    recurring: bool = False
     numerics: str = FLOAT32
     rounded: tuple[str, ...] | None = None
     counts: Counts = field(default_factory=dict)
@@ -92,6 +101,7 @@ class Rewriter:
         Patterns that did not come with the package have the first choice, and what the others leave in the end.
         """
         model = copied(base)
+        recurrent = self._recurrent(model)
         cuttings: list[Cutting] = []
         record = cuttings.append if self.recording else None
         allowed = admits or _everywhere
@@ -107,7 +117,17 @@ class Rewriter:
         flushed = flush(model, self.counts) if self.flushing else ()
         with self.stage("rewrite"):
             simplified = simplify(model) if self.simplifying else NOTHING
-        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified)
+        return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified, recurrent)
+
+    def _recurrent(self, model: ir.Model) -> tuple[Recurrent, ...]:
+        """The Loops that became recurrent operators. Changes `model`."""
+        if not self.recurring:
+            return ()
+        with self.stage("rewrite"):
+            recurrent = make_recurrent(model, self.loadability)
+            if recurrent:
+                infer_shapes(model)
+        return recurrent
 
     def _all(
         self, model: ir.Model, patterns: Sequence[Pattern], admits: Admits, record: Record | None

@@ -94,7 +94,8 @@ class Step:
             return None
         if value not in self._terms:
             array = self._constants.array(value)
-            self._terms[value] = None if array is None else Number(array)
+            outer = Symbol("length", value) if value.dtype in _COUNTING else None  # how long a sequence is, perhaps
+            self._terms[value] = outer if array is None else Number(array)
         return self._terms[value]
 
     def _evaluate(self, node: ir.Node) -> None:

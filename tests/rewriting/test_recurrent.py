@@ -1,0 +1,215 @@
+"""Loops become LSTM, GRU and RNN where a step of them is that formula, whatever its spelling, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph.model.shapes import declared_only, infer_shapes
+from onnx_subgraph.rewriting.recurrent import make_recurrent
+
+INPUTS, HIDDEN = 3, 2
+"""Sizes of a row of the sequence and of a state."""
+
+KERAS_LSTM = """
+    i0, f0, g0, o0 = Split<axis = 1>(wx)
+    bi, bf, bg, bo = Split<axis = 0>(bias)
+    s = Shape(h) ones = ConstantOfShape<value = float[1] {1}>(s) kept = Mul(h, ones)
+    starts = Constant<value = int64[2] {0, 0}>() axes = Constant<value = int64[2] {0, 1}>()
+    e2 = Constant<value = int64[2] {2147483647, 2}>() e4 = Constant<value = int64[2] {2147483647, 4}>()
+    e6 = Constant<value = int64[2] {2147483647, 6}>() e8 = Constant<value = int64[2] {2147483647, 2147483647}>()
+    s2 = Constant<value = int64[2] {0, 2}>() s4 = Constant<value = int64[2] {0, 4}>() s6 = Constant<value = int64[2] {0, 6}>()
+    ri = Slice(wh, starts, e2, axes) rf = Slice(wh, s2, e4, axes) rg = Slice(wh, s4, e6, axes) ro = Slice(wh, s6, e8, axes)
+    xi = MatMul(row, i0) xbi = Add(xi, bi) hi = MatMul(kept, ri) zi = Add(xbi, hi) i = Sigmoid(zi)
+    xf = MatMul(row, f0) xbf = Add(bf, xf) hf = MatMul(h, rf) zf = Add(hf, xbf) f = Sigmoid(zf)
+    xg = MatMul(row, g0) xbg = Add(xg, bg) hg = MatMul(kept, rg) zg = Add(xbg, hg) g = Tanh(zg)
+    xo = MatMul(row, o0) xbo = Add(xo, bo) ho = MatMul(kept, ro) zo = Add(xbo, ho) o = Sigmoid(zo)
+    keep = Mul(f, c) new = Mul(i, g) c_next = Add(keep, new) squashed = Tanh(c_next) h_next = Mul(o, squashed)
+"""
+PACKED_LSTM = """
+    xs = MatMul(row, wx) hs = MatMul(h, wh) sum = Add(xs, hs) z = Add(sum, bias)
+    zi, zf, zg, zo = Split<axis = 1>(z)
+    i = Sigmoid(zi) f = Sigmoid(zf) g = Tanh(zg) o = Sigmoid(zo)
+    keep = Mul(c, f) new = Mul(g, i) c_next = Add(new, keep) squashed = Tanh(c_next) h_next = Mul(squashed, o)
+"""
+GRU_AFTER = """
+    bx, bh = Split<axis = 0>(both)
+    xs = MatMul(row, wx) xb = Add(xs, bx) hs = MatMul(h, wh) hb = Add(hs, bh)
+    xz, xr, xn = Split<axis = -1>(xb) hz, hr, hn = Split<axis = -1>(hb)
+    z0 = Add(xz, hz) z = Sigmoid(z0) r0 = Add(xr, hr) r = Sigmoid(r0) rn = Mul(r, hn) n0 = Add(xn, rn) n = Tanh(n0)
+    unit = Constant<value = float {1}>() rest = Sub(unit, z) old = Mul(z, h) new = Mul(rest, n) h_next = Add(old, new)
+"""
+GRU_BEFORE = """
+    xz, xr, xn = Split<axis = 1>(wx) hz, hr, hn = Split<axis = 1>(wh) bz, br, bn = Split<axis = 0>(bias)
+    z1 = MatMul(row, xz) z2 = MatMul(h, hz) z3 = Add(z1, z2) z4 = Add(z3, bz) z = Sigmoid(z4)
+    r1 = MatMul(row, xr) r2 = MatMul(h, hr) r3 = Add(r1, r2) r4 = Add(r3, br) r = Sigmoid(r4)
+    reset = Mul(r, h) n1 = MatMul(row, xn) n2 = MatMul(reset, hn) n3 = Add(n1, n2) n4 = Add(n3, bn) n = Tanh(n4)
+    unit = Constant<value = float {1}>() rest = Sub(unit, z) old = Mul(z, h) new = Mul(rest, n) h_next = Add(old, new)
+"""
+RNN = "xs = MatMul(row, wx) hs = MatMul(h, wh) z0 = Add(xs, hs) z = Add(z0, bias) h_next = Relu(z)"
+
+CASES = {
+    "LSTM as Keras": (KERAS_LSTM, 4, "LSTM"),
+    "LSTM of packed gates": (PACKED_LSTM, 4, "LSTM"),
+    "GRU, reset after": (GRU_AFTER, 3, "GRU"),
+    "GRU, reset before": (GRU_BEFORE, 3, "GRU"),
+    "simple RNN": (RNN, 1, "RNN"),
+}
+
+
+def model(
+    step: str,
+    gates: int,
+    *,
+    listed: str = "h_next",
+    ended: str = "on = Less(next, length)",
+    length: str = "Squeeze(steps)",
+    carried: bool = True,
+    steps: str = "5",
+    last: bool = True,
+) -> onnx.ModelProto:
+    """A Loop over x (steps, N, 3) with these gates; it gives all hidden states, and the last states if `last`."""
+    cell = "c" if "c_next" in step else ""
+    states = ["h", *(["c"] if cell else [])]
+    weights = ["wx", "wh", "bias", "both"]
+    kept = ["wx", "wh"] if carried else []
+    body_inputs = ", ".join([f"float[N, {HIDDEN}] {s}" for s in states] + [f"float[A, B] {w}" for w in kept])
+    body_outputs = ", ".join(
+        [f"float[N, {HIDDEN}] {s}_next" for s in states]
+        + [f"float[A, B] {w}_same" for w in kept]
+        + [f"float[N, {HIDDEN}] {listed}_listed"]
+    )
+    same = "wx_same = Identity(wx) wh_same = Identity(wh)" if carried else ""
+    begin = ", ".join([f"{s}_0" for s in states] + [f"{w}_0" for w in kept])
+    results = ", ".join([f"{s}_last" for s in states] + [f"{w}_last" for w in kept] + ["ys"])
+    outputs = ", ".join([f"float[N, {HIDDEN}] {s}_last" for s in states if last] + [f"float[{steps}, N, {HIDDEN}] ys"])
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{steps}, N, {INPUTS}] x) => ({outputs}) {{
+        shape = Shape(x) zero = Constant<value = int64[1] {{0}}>() one = Constant<value = int64[1] {{1}}>()
+        width = Constant<value = int64[1] {{{HIDDEN}}}>()
+        steps = Gather(shape, zero) length = {length} rows = Gather(shape, one) size = Concat<axis = 0>(rows, width)
+        h_0 = ConstantOfShape(size) c_0 = ConstantOfShape(size) start = Constant<value = int64 {{0}}>()
+        going = Less(start, length)
+        count, {results} = Loop(, going, start, {begin}) <body = body (int64 number, bool was, int64 t, {body_inputs})
+            => (bool on, int64 next, {body_outputs}) {{
+            row = Gather<axis = 0>(x, t) by = Constant<value = int64 {{1}}>() next = Add(t, by)
+            {step} {same} {listed}_listed = Identity({listed}) {ended}
+        }}>
+    }}"""
+    made = onnx.parser.parse_model(text)
+    random = np.random.default_rng(0)
+    arrays = {
+        "wx": (INPUTS, gates * HIDDEN),
+        "wh": (HIDDEN, gates * HIDDEN),
+        "bias": (gates * HIDDEN,),
+        "both": (2 * gates * HIDDEN,),
+    }
+    for name in weights:
+        stored = f"{name}_0" if name in kept else name
+        array = random.standard_normal(arrays[name]).astype(np.float32)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(array, stored))
+    return made
+
+
+def made(proto: onnx.ModelProto) -> tuple[list[str], onnx.ModelProto]:
+    loaded = ir.from_proto(proto)
+    infer_shapes(loaded)
+    found = make_recurrent(loaded)
+    with declared_only(loaded):
+        written = ir.to_proto(loaded)
+    return [one.operator for one in found], written
+
+
+def run(proto: onnx.ModelProto, x: np.ndarray) -> list[np.ndarray]:
+    return list(onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x}))
+
+
+@pytest.mark.parametrize("carried", [True, False], ids=["weights that are carried", "weights from outside"])
+@pytest.mark.parametrize(("step", "gates", "operator"), CASES.values(), ids=CASES)
+def test_a_loop_of_a_cell_becomes_its_operator(step: str, gates: int, operator: str, carried: bool) -> None:
+    proto = model(step, gates, carried=carried)
+    found, written = made(proto)
+    assert found == [operator]
+    onnx.checker.check_model(written)
+    assert not any(node.op_type == "Loop" for node in written.graph.node)
+    for rows in (1, 3):
+        x = np.random.default_rng(rows).standard_normal((5, rows, INPUTS)).astype(np.float32)
+        for before, after in zip(run(proto, x), run(written, x), strict=True):
+            np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sequence_may_have_any_length_where_nobody_reads_the_last_states() -> None:
+    proto = model(PACKED_LSTM, 4, steps="T", last=False)
+    found, written = made(proto)
+    assert found == ["LSTM"]
+    for steps in (0, 1, 7):
+        x = np.random.default_rng(steps).standard_normal((steps, 2, INPUTS)).astype(np.float32)
+        (before,), (after,) = run(proto, x), run(written, x)
+        assert before.size == after.size  # onnxruntime's Loop gives the list of no steps another shape
+        np.testing.assert_allclose(after.ravel(), before.ravel(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("f = Sigmoid(zf)", "f = Tanh(zf)"),
+        ("keep = Mul(c, f)", "keep = Mul(h, f)"),
+        ("squashed = Tanh(c_next)", "squashed = Tanh(c)"),
+        ("c_next = Add(new, keep)", "c_next = Sub(new, keep)"),
+        ("z = Add(sum, bias)", "scaled = Mul(sum, sum) z = Add(scaled, bias)"),
+        ("hs = MatMul(h, wh)", "hs = MatMul(c, wh)"),
+    ],
+)
+def test_a_step_that_is_another_formula_stays(before: str, after: str) -> None:
+    assert before in PACKED_LSTM
+    assert made(model(PACKED_LSTM.replace(before, after), 4))[0] == []
+
+
+def test_a_loop_that_makes_another_number_of_steps_stays() -> None:
+    assert made(model(PACKED_LSTM, 4))[0] == ["LSTM"]
+    assert made(model(PACKED_LSTM, 4, ended="on = LessOrEqual(next, length)"))[0] == []
+    assert made(model(PACKED_LSTM, 4, ended="on = Less(t, length)"))[0] == []
+    assert made(model(PACKED_LSTM, 4, length="ReduceMax<keepdims = 0>(shape)"))[0] == []
+    assert made(model(PACKED_LSTM, 4, ended="by2 = Add(by, by) end = Less(next, length) on = Not(end)"))[0] == []
+
+
+def test_what_onnxruntime_gets_wrong_where_a_sequence_is_empty_stays() -> None:
+    """Its GRU ends the process there, and the last states of the others are whatever was in the memory."""
+    for step in (GRU_AFTER, GRU_BEFORE):
+        assert made(model(step, 3, steps="T", last=False))[0] == []
+    for step, gates, _ in CASES.values():
+        assert made(model(step, gates, steps="T"))[0] == []
+
+
+def test_a_loop_that_lists_something_else_stays() -> None:
+    assert made(model(PACKED_LSTM, 4, listed="c_next"))[0] == []
+    assert made(model(PACKED_LSTM, 4, listed="h"))[0] == []
+
+
+def test_a_loop_that_skips_masked_steps_stays() -> None:
+    """Which steps are masked is not known before the model runs."""
+    where = """new_h = Mul(squashed, o) zeros = Sub(h, h) present = Less(zeros, h) h_next = Where(present, new_h, h)"""
+    masked = PACKED_LSTM.replace("h_next = Mul(squashed, o)", where)
+    assert made(model(masked, 4))[0] == []
+
+
+def test_some_rows_of_a_product_are_not_all() -> None:
+    """A Slice along the batch is no gate."""
+    cut = """first = Constant<value = int64[1] {0}>() some = Constant<value = int64[1] {2}>()
+    cut = Slice(z0, first, some, first) z1 = Add(cut, bias) z = Identity(z1)"""
+    assert made(model(RNN.replace("z = Add(z0, bias)", cut), 1))[0] == []
+
+
+def test_fuse_verifies_what_it_made_and_says_so(tmp_path: Path) -> None:
+    onnx.save(model(KERAS_LSTM, 4), tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", tmp_path / "o.onnx", load_patterns(), Options())
+    assert result.verdict.verdict == "equivalent" and [one.operator for one in result.recurrent] == ["LSTM"]
+    assert result.operators_after["LSTM"] == 1 and "Loop" not in result.operators_after
+    for options in (Options(keep_loops=True), Options(only=("gelu",))):
+        kept = fuse(tmp_path / "m.onnx", None, load_patterns(), options)
+        assert not kept.recurrent and kept.operators_after["Loop"] == 1
