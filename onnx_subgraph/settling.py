@@ -1,0 +1,86 @@
+"""What is left of a rewritten model when it is verified: without the rewrites that are wrong, and without what else was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from onnx_subgraph.clock import Clock
+from onnx_subgraph.options import Options
+from onnx_subgraph.rewriting.opsets import Attempt
+from onnx_subgraph.rewriting.rewrite import Rewrite
+from onnx_subgraph.rewriting.rounds import Fused, Rewriter
+from onnx_subgraph.verification.blame import Settled, settle
+from onnx_subgraph.verification.planting import planted
+from onnx_subgraph.verification.site import SiteCheck, check_sites
+from onnx_subgraph.verification.verdict import Verdict
+from onnx_subgraph.verification.verify import Reference
+
+if TYPE_CHECKING:
+    from onnx_subgraph.kernels import Description
+
+UNVERIFIED = "--provider verifies it on one that is here as well, --no-verify writes it unverified"
+"""What to do where every provider is assumed."""
+
+
+def settled_attempt(
+    attempt: Attempt,
+    rewriter: Rewriter,
+    reference: Reference,
+    options: Options,
+    clock: Clock,
+    opset: int | None,
+    library: Description | None,
+) -> Settled[Fused]:
+    """The attempt verified, without what made it different: rewrites, or what was done besides.
+
+    opset: the file's own; None where the model is no more the file's, whatever fuses. library: of kernels, with and without which
+    the model has to run.
+    """
+    first, model = attempt.fused, reference.path
+    if not options.verify:
+        return Settled(first, Verdict("not-run", reason="verification was not asked for"))
+    if not options.providers:
+        return Settled(first, Verdict("not-run", reason=f"it can't be run on {' or '.join(options.assumed)} here; {UNVERIFIED}"))
+    if not first.is_changed and first.opset == opset:
+        return Settled(first, Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte"))
+
+    def verdict(fused: Fused) -> Verdict:
+        with clock.stage("verify"):
+            if library is None:
+                return reference.verdict(fused.model)
+            from onnx_subgraph.verification.both_ways import both_ways
+
+            return both_ways(reference, fused.model, library, options.numerics)
+
+    def check(fused: Fused, thorough: bool) -> list[SiteCheck]:
+        with clock.stage("sites"):
+            held = partial(check_sites, attempt.base, model, fused.cuttings, thorough=thorough or options.sites)
+            return [check for provider in options.providers for check in held(provider, reference.cases(provider))]
+
+    def plant(fused: Fused, rewrite: Rewrite) -> Verdict | None:
+        names = {now for cutting in fused.cuttings if cutting.rewrite.place == rewrite.place for _, now in cutting.results}
+        with clock.stage("verify"):
+            wrong = planted(fused.model, names)
+            return None if wrong is None else reference.verdict(wrong)
+
+    settled = settle(first, partial(rewriter, attempt.base), verdict, check, plant)
+    for less in _doing_less(rewriter, first):
+        if settled.verdict.verdict != "different":
+            break
+        settled = settle(less(attempt.base), partial(less, attempt.base), verdict, check, plant)
+    return settled
+
+
+def _doing_less(rewriter: Rewriter, fused: Fused) -> Iterator[Rewriter]:
+    """The rewriter without each thing that it did beside the rewrites, and without all of them."""
+    if fused.flushed:
+        yield replace(rewriter, flushing=False)
+    if fused.simplified:
+        yield replace(rewriter, simplifying=False)
+    if fused.recurrent:
+        yield replace(rewriter, recurring=False)
+    if sum(map(bool, (fused.flushed, fused.simplified, fused.recurrent))) > 1:
+        yield replace(rewriter, flushing=False, simplifying=False, recurring=False)
