@@ -12,7 +12,8 @@ from itertools import combinations, cycle
 
 from onnx_subgraph.language import term as syntax
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.proving.instance import Builder, Lines, lines_of
+from onnx_subgraph.proving.instance import Builder
+from onnx_subgraph.proving.lines import Lines, lines_of
 from onnx_subgraph.proving.sketch import Sketch, alternatives_of
 from onnx_subgraph.proving.spelling import LATEST, OPSETS, STORAGES, Spelling, UnbuildableError, points
 

@@ -27,6 +27,7 @@ from onnx_subgraph.matching.synonyms import written
 from onnx_subgraph.operators import Schema, schema
 from onnx_subgraph.proving import layout
 from onnx_subgraph.proving.draw import draw
+from onnx_subgraph.proving.lines import Lines, lines_of
 from onnx_subgraph.proving.spelling import Spelling, UnbuildableError
 
 TYPES = {
@@ -48,28 +49,6 @@ class Instance:
     inner: tuple[str, ...]
     types: Mapping[str, int]
     used: frozenset[tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a formula. captured: the names of attributes that it captures."""
-
-    assignment: syntax.Assignment
-    captured: tuple[str, ...]
-
-
-Lines = Mapping[str, Line]
-"""Assigned name → its line."""
-
-
-def lines_of(match: syntax.Block) -> Lines:
-    """The lines of a formula."""
-    return {name: Line(line, _captured(line.term)) for line in match for name in line.names if name != "_"}
-
-
-def _captured(term: syntax.Term) -> tuple[str, ...]:
-    keywords = (given for inner in syntax.walk(term) if isinstance(inner, syntax.Apply) for _, given in inner.keywords)
-    return tuple(given.name for given in keywords if isinstance(given, syntax.Variable))
 
 
 def build(pattern: Pattern, spelling: Spelling) -> Instance:

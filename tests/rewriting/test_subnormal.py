@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from onnx_subgraph import Options, fuse, load_patterns
+from onnx_subgraph.rewriting import subnormal
 from onnx_subgraph.rewriting.subnormal import Flushed, flush
 
 TINY = 1e-40
@@ -99,3 +100,15 @@ def test_it_is_done_after_folding_and_verified(tmp_path: Path) -> None:
     assert result.verdict.verdict == "equivalent" and [one.count for one in result.flushed] == [2]
     stored = [onnx.numpy_helper.to_array(t) for t in onnx.load(tmp_path / "out.onnx").graph.initializer]
     assert not any(((np.abs(a) < 1.2e-38) & (a != 0)).any() for a in stored)
+
+
+def test_a_weight_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models at several opsets share their weights, and every one of them is made free of subnormal numbers."""
+    counted: list[int] = []
+    monkeypatch.setattr(
+        subnormal, "_subnormal", lambda array: counted.append(array.size) or int((array == np.float32(TINY)).sum())
+    )
+    first = model("y = MatMul(x, w)", np.full((2, 2), TINY, np.float32))
+    second, counts = first.clone(), {}
+    assert [[f.count for f in flush(m, counts)] for m in (first, second)] == [[4], [4]]
+    assert counted == [4] and not weight(first).any() and not weight(second).any()
