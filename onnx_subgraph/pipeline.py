@@ -16,6 +16,7 @@ from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.kernels import Description
+from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
@@ -23,6 +24,7 @@ from onnx_subgraph.model.gaps import Gap, gaps
 from onnx_subgraph.model.overridable import make_constant, overridable
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.specialize import specialize
+from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.options import Options
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.result import FuseResult
@@ -40,10 +42,10 @@ from onnx_subgraph.verification.blame import Settled, Undone, settle
 from onnx_subgraph.verification.both_ways import both_ways
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.planting import planted
+from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import held_to
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
-from onnx_subgraph.verification.verify import Reference
 
 WRITTEN_BY = "onnx_subgraph.written_by"
 """Key in the metadata of a model that is not a copy of its original: which program and version wrote it."""
@@ -133,6 +135,8 @@ def fuse(
     unchanged = not (fused.rewrites or fused.flushed or prepared) and fused.opset == opset_before
     if not unchanged:
         fused.model.metadata_props[WRITTEN_BY] = f"onnx-subgraph {__version__}"
+        if own_kernels and (ours := {name for domain, name, _ in fused.model.functions if domain == OWN_DOMAIN}):
+            fused.model.metadata_props[KERNELS] = " ".join(sorted(ours))
     after = _operators(fused.model)
     result = FuseResult(
         model=model,

@@ -19,7 +19,7 @@ from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession a
 
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError, UsageError
 from onnx_subgraph.session import hook
-from onnx_subgraph.session.kernels import with_kernels
+from onnx_subgraph.session.kernels import with_kernels_for
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.settings import SessionSettings, is_strict
 
@@ -58,7 +58,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self.prepared = self._prepare(sess_options, providers, settings)
         if self.prepared.path is not None and self._load_prepared(sess_options, providers, provider_options, kwargs):
             return
-        super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
+        source = path_or_bytes if isinstance(path_or_bytes, bytes) else Path(os.fspath(path_or_bytes))
+        super().__init__(path_or_bytes, with_kernels_for(source, sess_options), providers, provider_options, **kwargs)
 
     prepared: Prepared
     """What became of the model: its file, whether it came from the cache, and why it is the original if it is."""
@@ -103,8 +104,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         """Load the prepared model; whether that worked."""
         assert self.prepared.path is not None
         try:
-            if self._settings is not None and self._settings.target == "native":
-                options = with_kernels(options)
+            options = with_kernels_for(self.prepared.path, options)
             # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
             super().__init__(str(self.prepared.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
             self._engines = engines_of(self.prepared, self._settings or SessionSettings())
