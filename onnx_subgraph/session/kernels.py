@@ -18,7 +18,7 @@ _NEEDS_IT = (
     b"Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x11\n\r"
     b"onnx_subgraph\x10\x01"
 )
-"""A model that loads where the library is: `g (float[1] x) => (float[1] y) { y = onnx_subgraph.LayerNorm <epsilon = 1.0> (x) }`."""
+"""A model that loads only where the library is: one node, `y = onnx_subgraph.LayerNorm <epsilon = 1.0> (x)`."""
 
 
 def with_kernels(options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A model that was written for the library of kernels runs by it in whatever of ours loads it, and without it by its definitions."""
+"""A model that was written for the library of kernels runs by it in whatever of ours loads it."""
 
 from __future__ import annotations
 
@@ -90,9 +90,7 @@ def test_a_session_loads_the_library_for_a_model_that_was_fused_before(layer: Pa
     assert not is_by_kernels(onnxruntime.InferenceSession(native).run(None, {"x": X})[0], layer)
 
 
-def test_a_program_that_loads_the_library_itself_is_not_disturbed(
-    library: Path, layer: Path, native: Path, tmp_path: Path
-) -> None:
+def test_a_program_that_loads_the_library_itself_is_not_disturbed(layer: Path, native: Path, tmp_path: Path) -> None:
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
     options.register_custom_ops_library(str(kernels.copy(tmp_path)))
