@@ -41,9 +41,9 @@ from onnx_subgraph.rewriting.loadability import Loadability  # noqa: E402
 from onnx_subgraph.rewriting.rounds import Rewriter  # noqa: E402
 from onnx_subgraph.verification import planting  # noqa: E402
 from onnx_subgraph.verification.planting import plant  # noqa: E402
+from onnx_subgraph.verification.reference import Reference  # noqa: E402
 from onnx_subgraph.verification.site import check_sites  # noqa: E402
 from onnx_subgraph.verification.trial import CPU  # noqa: E402
-from onnx_subgraph.verification.verify import Reference  # noqa: E402
 
 ERRORS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)

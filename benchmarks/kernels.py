@@ -1,20 +1,20 @@
 """Times our kernels against onnxruntime's, operator by operator: the kernel, and the nodes that it replaces.
 
-    python benchmarks/kernels.py [--only Linear] [--seconds 2] [--write]
+    python benchmarks/kernels.py [--only Linear] [--threads 1 2] [--seconds 2] [--write]
 
-All sessions of a row run in turn in one process, on one thread, ours once for each instruction set of this processor. A ratio is
-our time over onnxruntime's, with the least and the most of parts of the runs. Products are said as a share of what the processor
-reaches in registers, other kernels as gigabytes a second, beside what copying as much memory reaches. `--write` writes
-kernels.md.
+All sessions of a row run in turn in one process, ours once for each instruction set of this processor. A ratio is our time over
+onnxruntime's, of lower quartiles, with the least and the most of parts of the runs; one thread is processor time, more are time
+by the clock. Products are said as a share of what as many threads reach in registers, other kernels as gigabytes a second, beside
+what copying as much memory reaches. `--write` writes kernels.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import os
 import platform
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-from taking_turns import ratio, seconds_of_runs
+from taking_turns import QUANTILE, quartiles, seconds_of_runs
 
 from onnx_subgraph import kernels
 
@@ -67,8 +67,9 @@ def drawn(*shape: int) -> np.ndarray:
 
 def linear() -> Iterator[Case]:
     """Products with weights: plain, and with what follows them in a transformer."""
-    sizes = [(1, 768, 3072), (8, 768, 3072), (32, 768, 3072), (128, 768, 768), (128, 768, 3072), (128, 3072, 768)]
-    sizes += [(512, 768, 768), (512, 768, 3072), (512, 3072, 768), (128, 1024, 1024), (128, 2048, 5632)]
+    sizes = [(n, 768, 3072) for n in (1, 2, 4, 8, 15, 32, 64, 128, 512)] + [(n, 384, 384) for n in (1, 8, 32, 128)]
+    sizes += [(128, 768, 768), (512, 768, 768), (128, 3072, 768), (512, 3072, 768), (128, 2048, 5632), (49, 96, 384)]
+    more = [(1, 768, 3072), (128, 384, 384), (128, 768, 768), (128, 768, 3072), (128, 3072, 768), (512, 768, 3072)]
     endings = {
         "x @ w + b": ("Linear (x, w, b)", "p = MatMul(x, w) y = Add(p, b)"),
         "Gelu(x @ w + b)": ('Linear <act = "Gelu"> (x, w, b)', "p = MatMul(x, w) a = Add(p, b) y = Gelu(a)"),
@@ -83,7 +84,7 @@ def linear() -> Iterator[Case]:
     }
     for name, (ours, theirs) in endings.items():
         for rows, depth, columns in sizes:
-            if name == "x @ w + b" or (rows, depth, columns) in [(1, 768, 3072), *sizes[3:6], (512, 768, 3072)]:
+            if name == "x @ w + b" or (rows, depth, columns) in more:
                 every = {"x": drawn(rows, depth), "gate": drawn(rows, columns), "residual": drawn(rows, columns)}
                 inputs = {n: a for n, a in every.items() if n in theirs}
                 constants = {n: a for n, a in {"w": drawn(depth, columns), "b": drawn(columns)}.items() if f" {n})" in theirs}
@@ -137,7 +138,15 @@ def attention() -> Iterator[Case]:
         ),
     }
     for name, (ours, theirs) in operators.items():
-        for length, keys, masked in [(128, 128, True), (128, 128, False), (512, 512, True), (2048, 2048, True), (1, 1024, False)]:
+        for length, keys, masked in [
+            (16, 16, True),
+            (64, 64, True),
+            (128, 128, True),
+            (128, 128, False),
+            (512, 512, True),
+            (2048, 2048, True),
+            (1, 1024, False),
+        ]:
             apart = name == "apart"
             inputs = {n: drawn(*((1, 12, t, 64) if apart else (1, t, 768))) for n, t in (("q", length), ("k", keys), ("v", keys))}
             inputs |= {"mask": drawn(1, 1, length, keys)} if masked else {}
@@ -162,10 +171,10 @@ def rounded() -> Iterator[Case]:
 CASES = {"Linear": linear, "Linear, bf16": rounded, "Rows": rows, "Attention": attention}
 
 
-def open_session(model: onnx.ModelProto, folder: Path, isa: str | None = None) -> onnxruntime.InferenceSession:
-    """A session on one thread with all of onnxruntime's optimisations, and with our kernels for `isa` where it is given."""
+def open_session(model: onnx.ModelProto, folder: Path, threads: int, isa: str | None = None) -> onnxruntime.InferenceSession:
+    """A session with all of onnxruntime's optimisations, and with our kernels for `isa` where it is given."""
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.log_severity_level = 4
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if isa is not None:
@@ -199,42 +208,52 @@ def copying(nbytes: float) -> float:
     return best
 
 
-def row(case: Case, isas: Sequence[str], peak: Mapping[str, float], seconds: float, folder: Path) -> str:
+@dataclass(frozen=True)
+class Measured:
+    """How a table is measured. peak: operations a second of one thread, by instruction set. seconds: of a row."""
+
+    isas: Sequence[str]
+    peak: Mapping[str, float]
+    threads: int
+    seconds: float
+
+
+def row(case: Case, measured: Measured, folder: Path) -> str:
     """One line of the table."""
-    sessions = {"onnxruntime": open_session(case.model(case.theirs), folder)}
-    sessions |= {isa: open_session(case.model(case.ours), folder, isa) for isa in isas}
+    isas, threads = measured.isas, measured.threads
+    sessions = {"onnxruntime": open_session(case.model(case.theirs), folder, threads)}
+    sessions |= {isa: open_session(case.model(case.ours), folder, threads, isa) for isa in isas}
     expected, *results = [session.run(None, case.inputs)[0] for session in sessions.values()]
     for result in results:
         np.testing.assert_allclose(result, expected, atol=case.tolerance * np.abs(expected).max())
-    times = seconds_of_runs(sessions, case.inputs, seconds, threads=1)
-    best = max(peak.values())
+    times = seconds_of_runs(sessions, case.inputs, measured.seconds, threads)
+    best = max(measured.peak.values())
 
     def rate(name: str, top: float) -> str:
-        median = statistics.median(times[name])
-        return f"{case.operations / median / top:.0%}" if case.operations else f"{case.nbytes / median * 1e-9:.0f} GB/s"
+        took = float(np.quantile(times[name], QUANTILE))
+        return f"{case.operations / took / top / threads:.0%}" if case.operations else f"{case.nbytes / took * 1e-9:.0f} GB/s"
 
-    cells = [f"{case.kernel} | {case.size} | {statistics.median(times['onnxruntime']) * 1e3:.3f} | {rate('onnxruntime', best)}"]
+    theirs = np.quantile(times["onnxruntime"], QUANTILE) * 1e3
+    cells = [f"{case.kernel} | {case.size} | {theirs:.3f} | {rate('onnxruntime', best)}"]
     for isa in isas:
-        compared = ratio(times[isa], times["onnxruntime"])
-        cells.append(f"**{compared.ratio:.2f}** ({compared.least:.2f}–{compared.most:.2f}) | {rate(isa, peak[isa])}")
-    if case.nbytes:
+        compared = quartiles(times[isa], times["onnxruntime"])
+        cells.append(f"**{compared.ratio:.2f}** ({compared.least:.2f}–{compared.most:.2f}) | {rate(isa, measured.peak[isa])}")
+    if case.nbytes and threads == 1:
         cells.append(f"{copying(case.nbytes) * 1e-9:.0f} GB/s")
     return f"| {' | '.join(cells)} |"
 
 
 HEAD = """# Kernels against onnxruntime's
 
-`python benchmarks/kernels.py --write`: onnxruntime {version} with all its optimisations, float32, one thread.
-Processor: {processor}; other work ran on the other thread of its core, so that all times are longer, and vary,
-by up to a half; ratios vary less, because sessions take turns.
+`python benchmarks/kernels.py --write`: onnxruntime {version} with all its optimisations, float32.
+Processor: {processor}. Other work ran on the machine.
 
-*ratio*: the median of our times over that of onnxruntime's, with the least and the most of parts of the runs; below 1 is faster.
-The instruction sets are the same library, capped by `ONNX_SUBGRAPH_ISA`; onnxruntime uses the best that there is. A product is
-given as a share of what products and sums reach in registers ({peaks}), another kernel by the bytes that it has
-to read and write at least, beside what copying as many reaches.
-
-*Linear, bf16* has its weights in bfloat16, and float32 products: those of AVX512_BF16 are half as fast on this processor,
-108 GFLOP/s in registers where float32 has 217 (`benchmarks/bfloat16.c`). AMX was not measured; this processor has none.
+*ratio*: our time over onnxruntime's, of lower quartiles, with the least and the most of parts of the runs; below 1 is faster. One
+thread is processor time, more are time by the clock. The instruction sets are the same library, capped by `ONNX_SUBGRAPH_ISA`;
+onnxruntime uses the best that there is. A product is given as a share of what products and sums of float32 reach in registers
+({peaks}), another kernel by the bytes that it has to read and write
+at least, beside what copying as many reaches. *Linear, bf16* has its weights in bfloat16: with AVX512_BF16 it can reach more than
+float32 does. AMX was not measured.
 """
 
 
@@ -247,24 +266,25 @@ def processor() -> str:
     return f"{', '.join(names) or platform.processor() or platform.machine()}, model {', '.join(family) or 'unknown'}"
 
 
-def table(name: str, cases: Iterator[Case], isas: Sequence[str], peak: Mapping[str, float], seconds: float) -> Iterator[str]:
+def table(name: str, cases: Iterator[Case], measured: Measured) -> Iterator[str]:
     """The lines of one section."""
-    shown = list(cases)
-    moves = any(case.nbytes for case in shown)
-    yield f"\n## {name}\n"
+    shown, isas = list(cases), measured.isas
+    moves = any(case.nbytes for case in shown) and measured.threads == 1
+    yield f"\n## {name}, {measured.threads} thread{'s' if measured.threads > 1 else ''}\n"
     heads = ["kernel", "size", "onnxruntime, ms", "reaches", *(cell for isa in isas for cell in (f"{isa}, ratio", "reaches"))]
     heads += ["copying"] if moves else []
     yield f"| {' | '.join(heads)} |"
     yield f"|---|---|{'---:|' * (len(heads) - 2)}"
     with tempfile.TemporaryDirectory() as folder:
         for case in shown:
-            yield row(case, isas, peak, seconds, Path(folder))
+            yield row(case, measured, Path(folder))
 
 
 def main() -> None:
     """Measure, print, and write the page where that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=[*CASES])
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, len(os.sched_getaffinity(0))}))
     parser.add_argument("--seconds", type=float, default=2.0, help="for each row")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
@@ -273,9 +293,9 @@ def main() -> None:
     said = ", ".join(f"{isa} {value * 1e-9:.0f} GFLOP/s" for isa, value in peak.items())
     lines = [HEAD.format(version=onnxruntime.__version__, processor=processor(), peaks=said)]
     print(lines[0])
-    for name, cases in CASES.items():
+    for threads, (name, cases) in itertools.product(arguments.threads, CASES.items()):
         if name.startswith(arguments.only or ""):
-            for line in table(name, cases(), isas, peak, arguments.seconds):
+            for line in table(name, cases(), Measured(isas, peak, threads, arguments.seconds)):
                 print(line, flush=True)
                 lines.append(line)
     if arguments.write:

@@ -28,7 +28,7 @@ import onnxruntime
 from latency import Task, feeds_of, runnable, tasks
 from native_page import Row, Setting, page
 from roofline import Spent, spent
-from taking_turns import BLOCKS, Ratio, open_session, seconds_of_runs
+from taking_turns import QUANTILE, open_session, quartiles, seconds_of_runs
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
 from onnx_subgraph.verification.truth import UnknownError, evaluate
@@ -48,10 +48,6 @@ MODELS = (
 )
 BY_OPERATOR = ("bert_l4_sdpa.ts14", "swin_tiny.dyn18", "whisper_tiny_encoder.dyn18")
 """The models whose time is told by operator."""
-
-
-QUANTILE = 0.25
-"""Of the times of a model: what else the machine does can only lengthen a run."""
 
 
 class OpenVino:
@@ -110,13 +106,6 @@ def measure(made: Mapping[str, Any], threads: int) -> Row:
     times = seconds_of_runs(sessions, feeds, made["budget"], threads)
     ratios = {name: quartiles(times[name], times["original"]) for name in times if name != "original"}
     return Row(made["name"], float(np.quantile(times["original"], QUANTILE)) * 1e3, ratios, made["operators"], errors)
-
-
-def quartiles(some: list[float], others: list[float]) -> Ratio:
-    """The times `some` over the times `others`: of the lower quartiles of all runs, and the least and most of those of parts."""
-    pairs = zip(np.array_split(some, BLOCKS), np.array_split(others, BLOCKS), strict=True)
-    blocks = [float(np.quantile(a, QUANTILE) / np.quantile(b, QUANTILE)) for a, b in pairs]
-    return Ratio(float(np.quantile(some, QUANTILE) / np.quantile(others, QUANTILE)), min(blocks), max(blocks))
 
 
 def _truth(folder: Path) -> list[np.ndarray]:

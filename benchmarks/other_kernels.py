@@ -29,10 +29,10 @@ from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import Finding, compare, compare_all, flatten, is_float
 from onnx_subgraph.verification.nearness import around, exactly
+from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, open_session, run
 from onnx_subgraph.verification.trial import CPU
 from onnx_subgraph.verification.truth import UnknownError
-from onnx_subgraph.verification.verify import Reference
 
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """The planted errors of a weight, relative to it."""

@@ -9,13 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from onnx_subgraph.timing.turns import BLOCKS, Ratio, ratio, take_turns
 
-__all__ = ["BLOCKS", "Ratio", "open_session", "ratio", "seconds_of_runs"]
+__all__ = ["BLOCKS", "QUANTILE", "Ratio", "open_session", "quartiles", "ratio", "seconds_of_runs"]
+
+QUANTILE = 0.25
+"""Of the times of a model: what else the machine does can only lengthen a run."""
 
 
 def open_session(path: Path, threads: int, libraries: Sequence[Path] = ()) -> onnxruntime.InferenceSession:
@@ -38,3 +42,10 @@ def seconds_of_runs(
     """
     ways = {name: partial(session.run, None, feeds) for name, session in sessions.items()}
     return take_turns(ways, budget, time.process_time if threads == 1 else time.perf_counter)
+
+
+def quartiles(some: Sequence[float], others: Sequence[float]) -> Ratio:
+    """The times `some` over the times `others`: of the lower quartiles of all runs, and the least and most of those of parts."""
+    pairs = zip(np.array_split(some, BLOCKS), np.array_split(others, BLOCKS), strict=True)
+    blocks = [float(np.quantile(a, QUANTILE) / np.quantile(b, QUANTILE)) for a, b in pairs if a.size and b.size]
+    return Ratio(float(np.quantile(some, QUANTILE) / np.quantile(others, QUANTILE)), min(blocks), max(blocks))

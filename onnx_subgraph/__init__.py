@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.session.settings import SessionSettings
     from onnx_subgraph.session.static import StaticSession
     from onnx_subgraph.timing.bench import Bench, BenchOptions, bench
-    from onnx_subgraph.verification.verifying import verify
+    from onnx_subgraph.verification.verify import verify
 
 __version__ = "0.1.0"
 
@@ -117,7 +117,7 @@ _HOMES = {
     "load_patterns": "language.library",
     "partition": "partitioning.partition",
     "region_pattern": "regions.selector",
-    "verify": "verification.verifying",
+    "verify": "verification.verify",
 }
 """Public name → the module that it lives in."""
 

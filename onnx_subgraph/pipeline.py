@@ -15,6 +15,7 @@ from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.files import hand_on, load, save, size
@@ -23,6 +24,7 @@ from onnx_subgraph.model.overridable import make_constant, overridable
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.model.simplify import NOTHING
 from onnx_subgraph.model.specialize import specialize
+from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.options import Options
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.result import FuseResult
@@ -38,8 +40,8 @@ from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.settling import settled_attempt
 from onnx_subgraph.verification.blame import Settled, Undone
 from onnx_subgraph.verification.own import OwnWork, own_work
+from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import held_to
-from onnx_subgraph.verification.verify import Reference
 
 if TYPE_CHECKING:
     from onnx_subgraph.kernels import Description
@@ -132,6 +134,8 @@ def fuse(
     unchanged = not (fused.is_changed or prepared) and fused.opset == opset_before
     if not unchanged:
         fused.model.metadata_props[WRITTEN_BY] = f"onnx-subgraph {__version__}"
+        if own_kernels and (ours := {name for domain, name, _ in fused.model.functions if domain == OWN_DOMAIN}):
+            fused.model.metadata_props[KERNELS] = " ".join(sorted(ours))
     after = _operators(fused.model)
     result = FuseResult(
         model=model,

@@ -14,9 +14,9 @@ from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, settle
 from onnx_subgraph.verification.planting import planted
+from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.site import SiteCheck, check_sites
 from onnx_subgraph.verification.verdict import Verdict
-from onnx_subgraph.verification.verify import Reference
 
 if TYPE_CHECKING:
     from onnx_subgraph.kernels import Description

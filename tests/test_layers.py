@@ -40,7 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("operators", "kernels"),
     ("deadline",),
     ("paths",),
-    ("errors", "clock", "collection", "temporary"),
+    ("errors", "clock", "collection", "temporary", "protobuf"),
 )
 """From top to bottom. A room imports from the rooms below it and from itself; rooms side by side do not know each other."""
 

@@ -5,13 +5,16 @@ It runs whatever onnxruntime runs, and is what every engine falls back to.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from onnx_subgraph import kernels
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature, plain_array
-from onnx_subgraph.errors import UsageError
+from onnx_subgraph.errors import KernelError, UsageError
+from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.verification.sessions import check_providers, plain_session_class
 
 if TYPE_CHECKING:
@@ -60,6 +63,9 @@ class OnnxRuntime(Backend):
         """A session. Large weights are handed over in memory, and don't count towards the 2 GiB of a protobuf."""
         content, weights = subgraph.detached()
         options = self._options()
+        if KERNELS in subgraph.model.metadata_props:
+            with contextlib.suppress(KernelError):  # without the library it runs by its definitions
+                options.register_custom_ops_library(str(kernels.path()))
         values = [self._runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         if values:
             options.add_external_initializers(list(weights), values)

@@ -47,11 +47,14 @@ def verify(
     as_json: bool,
     **feeds: Any,
 ) -> int:
-    """Say whether CANDIDATE computes the same as REFERENCE: exit code 0 if it does, 1 if not, 2 if that can't be told."""
+    """Say whether CANDIDATE computes the same as REFERENCE: exit code 0 if it does, 1 if not, 2 if that can't be told.
+
+    A CANDIDATE of the target native is run with the library of kernels, and without.
+    """
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within
     from onnx_subgraph.report import json, text
-    from onnx_subgraph.verification.verifying import verify as compare
+    from onnx_subgraph.verification.verify import verify as compare
 
     hint = "--shape compares on smaller inputs, --time-limit gives more time"
     compared = partial(

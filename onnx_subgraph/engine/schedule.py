@@ -73,7 +73,8 @@ def _subgraph(model: ir.Model, part: Region, name: str) -> Subgraph:
     for value, original in zip(inner, constants, strict=True):
         value.const_value = constant(original)
         graph.register_initializer(value)
-    return Subgraph(name, "", ir.Model(graph, ir_version=model.ir_version, functions=tuple(model.functions.values())))
+    functions, metadata = tuple(model.functions.values()), dict(model.metadata_props)
+    return Subgraph(name, "", ir.Model(graph, ir_version=model.ir_version, functions=functions, metadata_props=metadata))
 
 
 def _in_order(steps: Sequence[Step]) -> list[Step]:

@@ -45,9 +45,3 @@ def allow_rounding(model: ir.Model, numerics: str, results: Collection[str] | No
         node.attributes.pop(ATTRIBUTE, None)
         if numerics != FLOAT32 and (results is None or node.outputs[0].name in results):
             node.attributes[ATTRIBUTE] = ir.AttrString(ATTRIBUTE, numerics)
-
-
-def numerics_of(model: ir.Model) -> str:
-    """The coarsest that a product of the model says."""
-    said = {node.attributes[ATTRIBUTE].value for node in products(model) if ATTRIBUTE in node.attributes}
-    return max(said & set(NUMERICS), key=NUMERICS.index, default=FLOAT32)

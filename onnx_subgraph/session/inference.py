@@ -21,7 +21,7 @@ from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, Session
 from onnx_subgraph.model.carried import carried_functions
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.session import hook
-from onnx_subgraph.session.kernels import with_kernels, with_kernels_for
+from onnx_subgraph.session.kernels import with_kernels_for
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.settings import SessionSettings, is_strict
 
@@ -128,10 +128,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         """Load the prepared model; whether that worked."""
         assert self.prepared.path is not None
         try:
-            if self._settings is not None and self._settings.target == "native":
-                options = with_kernels(options)
-            else:
-                options = with_kernels_for(self.prepared.path, options, providers)
+            options = with_kernels_for(self.prepared.path, options, providers)
             # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
             super().__init__(str(self.prepared.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
             self._engines = engines_of(self.prepared, self._settings or SessionSettings())

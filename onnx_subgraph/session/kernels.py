@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from onnx_subgraph import kernels
-from onnx_subgraph.errors import KernelError
-from onnx_subgraph.model.carried import carried_functions
-from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
+from onnx_subgraph.errors import KernelError, OnnxSubgraphWarning
+from onnx_subgraph.kernels.marked import is_marked
 
 CPU = "CPUExecutionProvider"
-
 _HAVE_IT: WeakSet[Any] = WeakSet()
 """The options that have the library; onnxruntime takes it once."""
-
-
-def with_kernels_for(source: Path | bytes, options: Any, providers: Sequence[Any] | None) -> Any:
-    """Options for a session of a model: with our kernels where it has operators of ours, the CPU runs it, and there is a library.
-
-    Without the library its operators run by their definitions, as everywhere.
-    """
-    first = next(iter(providers or ()), CPU)
-    if (first if isinstance(first, str) else first[0]) != CPU:
-        return options  # a kernel of the CPU would be taken before a definition that the provider runs
-    try:
-        ours = {name for domain, name in carried_functions(source) if domain == OWN_DOMAIN} - {ENGINE}
-        return with_kernels(options) if ours else options
-    except (OSError, KernelError):
-        return options
+_NEEDS_IT = (
+    b'\x08\x08:Z\n3\n\x01x\x12\x01y"\tLayerNorm*\x11\n\x07epsilon\x15\x00\x00\x80?\xa0\x01\x01:\ronnx_subgraph\x12\x01g'
+    b"Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x11\n\r"
+    b"onnx_subgraph\x10\x01"
+)
+"""A model that loads only where the library is: one node, `y = onnx_subgraph.LayerNorm <epsilon = 1.0> (x)`."""
 
 
 def with_kernels(options: Any) -> Any:
@@ -38,7 +28,40 @@ def with_kernels(options: Any) -> Any:
     from onnxruntime import SessionOptions
 
     options = SessionOptions() if options is None else options
-    if options not in _HAVE_IT:
+    if options not in _HAVE_IT and not _has_it(options):
         options.register_custom_ops_library(str(kernels.path()))
-        _HAVE_IT.add(options)
+    _HAVE_IT.add(options)
     return options
+
+
+def with_kernels_for(model: Path | bytes, options: Any, providers: Sequence[Any] | None) -> Any:
+    """Options for a session of this model: with our kernels where it was written for them and the CPU runs it.
+
+    providers: as onnxruntime takes them. A kernel of the CPU would be taken before a definition that another provider runs.
+    """
+    first = next(iter(providers or ()), CPU)
+    if (first if isinstance(first, str) else first[0]) != CPU:
+        return options
+    try:
+        return with_kernels(options) if is_marked(model) else options
+    except OSError:
+        return options  # onnxruntime says in its own words that it can't be read
+    except KernelError as error:
+        message = f"the model runs by its definitions, without our kernels: {error.message}"
+        warnings.warn(message, OnnxSubgraphWarning, stacklevel=2)
+        return options
+
+
+def _has_it(options: Any) -> bool:
+    """Whether a program has loaded the library into its options itself, which onnxruntime does not tell."""
+    from onnx_subgraph.verification.sessions import plain_session_class
+
+    said = options.enable_profiling, options.optimized_model_filepath, options.log_severity_level
+    options.enable_profiling, options.optimized_model_filepath, options.log_severity_level = False, "", 4
+    try:
+        plain_session_class()(_NEEDS_IT, options, providers=["CPUExecutionProvider"])
+    except Exception:  # onnxruntime's exceptions share no class of their own below Exception
+        return False
+    finally:
+        options.enable_profiling, options.optimized_model_filepath, options.log_severity_level = said
+    return True

@@ -22,8 +22,8 @@ from onnx_subgraph.timing import Bench, BenchOptions, Ratio, bench
 from onnx_subgraph.timing.tuning import Choice, Tuning, Way, machine
 from onnx_subgraph.tuning.making import Made, Maker
 from onnx_subgraph.tuning.precision import Precision
+from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.truth import UnknownError
-from onnx_subgraph.verification.verify import Reference
 
 BUDGET = 60.0
 """Seconds of running that a model gets."""

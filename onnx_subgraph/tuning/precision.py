@@ -16,10 +16,10 @@ from onnx_subgraph.clock import Progress
 from onnx_subgraph.kernels import Description
 from onnx_subgraph.rewriting.numerics import FLOAT32, NUMERICS, allow_rounding, products
 from onnx_subgraph.verification.memory import open_model
+from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import Truth
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.trial import CPU
-from onnx_subgraph.verification.verify import Reference
 
 MOST_PRODUCTS = 128
 """Of a model with more products none is tried by itself: the last ones, whose error the fewest operators follow, are taken."""

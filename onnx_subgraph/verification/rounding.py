@@ -10,10 +10,10 @@ import numpy as np
 
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.judge import Array, flatten, is_float
+from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, Session, run
 from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.verdict import Rounding, Run, Verdict
-from onnx_subgraph.verification.verify import Reference
 
 COARSEST = 2.0**16
 """How many times a rounding of float32 one of bfloat16 is: 24 bits to 8."""

@@ -285,18 +285,3 @@ def test_a_session_loads_the_library_by_itself(library: Path, tmp_path: Path) ->
         session = InferenceSession(model, given, settings=settings)
         assert session.prepared.fusions == 1
         np.testing.assert_allclose(session.run(None, feeds)[0], outputs(model, None, feeds)[0], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(("body", "code"), [("m = MatMul (x, w) y = Add (m, b)", 0), ("m = MatMul (x, w) y = Sub (m, b)", 1)])
-def test_verify_holds_a_native_model_by_its_kernels_as_well(
-    library: Path, body: str, code: int, tmp_path: Path, run: Run
-) -> None:
-    """By its definition each computes what its reference does; the kernel computes the first one's definition."""
-    head = '<ir_version: 10, opset_import: ["" : 20, "onnx_subgraph" : 1]> g (float[n, 8] x, float[8, 8] w, float[8] b)'
-    definition = f'<domain: "onnx_subgraph", opset_import: ["" : 20]> Linear (x, w, b) => (y) {{ {body} }}'
-    models = (tmp_path / "reference.onnx", tmp_path / "candidate.onnx")
-    for path, text in zip(models, (body, "y = onnx_subgraph.Linear (x, w, b)"), strict=True):
-        carried = definition if "Linear" in text else ""
-        onnx.save(onnx.parser.parse_model(f"{head} => (float[n, 8] y) {{ {text} }} {carried}"), path)
-    ran = run("verify", *map(str, models))
-    assert ran.code == code and "the kernels for" in ran.out

@@ -18,7 +18,7 @@ from onnx_subgraph.pipeline import fuse
 from onnx_subgraph.proving.covering import base_spellings
 from onnx_subgraph.proving.instance import build
 from onnx_subgraph.proving.spelling import UnbuildableError
-from onnx_subgraph.verification.verifying import verify
+from onnx_subgraph.verification.verify import verify
 from tests.patterns.spellings_attention import (
     ATTENTION,
     MIN,

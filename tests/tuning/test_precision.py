@@ -13,7 +13,7 @@ from onnx_subgraph.kernels.compilers import compilers
 from onnx_subgraph.model.files import load
 from onnx_subgraph.rewriting.numerics import ATTRIBUTE, products
 from onnx_subgraph.tuning.precision import MARGIN, Precision, Rounded
-from onnx_subgraph.verification.verify import Reference
+from onnx_subgraph.verification.reference import Reference
 
 pytestmark = pytest.mark.skipif(next(compilers(), None) is None, reason="there is no C compiler here")
 LIBRARY = load_patterns()

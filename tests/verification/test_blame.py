@@ -15,7 +15,7 @@ from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.blame import MOST_BISECTED, bisect, settle
 from onnx_subgraph.verification.verdict import Run, Verdict
-from onnx_subgraph.verification.verifying import verify
+from onnx_subgraph.verification.verify import verify
 from tests.verification.models import write
 from tests.verification.planted import BRANCH, GELU, LATE, LINEAR, NORM, layers, patterns
 

@@ -11,7 +11,7 @@ import pytest
 from onnx_subgraph import FuseResult, Options, fuse, load_patterns
 from onnx_subgraph.report.blame import sentence
 from onnx_subgraph.verification.verdict import Verdict
-from onnx_subgraph.verification.verifying import verify
+from onnx_subgraph.verification.verify import verify
 from tests.verification.models import weights, write
 from tests.verification.planted import GELU, SOFTPLUS, patterns
 

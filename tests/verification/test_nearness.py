@@ -14,9 +14,9 @@ from onnx_subgraph.model.files import load
 from onnx_subgraph.verification.cases import Case
 from onnx_subgraph.verification.judge import Bound
 from onnx_subgraph.verification.nearness import Evaluate, exactly, nearness
+from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure, Session
 from onnx_subgraph.verification.truth import UnknownError
-from onnx_subgraph.verification.verify import Reference
 
 TRUTH = np.random.default_rng(1).standard_normal(1000)
 OWN = np.random.default_rng(2).standard_normal(1000) * 1e-5

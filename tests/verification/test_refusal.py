@@ -13,10 +13,10 @@ from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.verification.cases import Case
 from onnx_subgraph.verification.fitting import broadcast, concatenate, evaluated, multiply, reshape
+from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.trial import CPU
-from onnx_subgraph.verification.verify import Reference
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> g '
 

@@ -14,10 +14,10 @@ import pytest
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.verification import trial
 from onnx_subgraph.verification.judge import compare
+from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.verdict import Verdict
-from onnx_subgraph.verification.verify import Reference
-from onnx_subgraph.verification.verifying import verify
+from onnx_subgraph.verification.verify import verify
 from tests.verification.models import block, weights, write
 
 Pair = Callable[..., Verdict]

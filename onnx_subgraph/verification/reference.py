@@ -1,0 +1,241 @@
+"""A model as the reference of others: asked once on each provider, and then any number of candidates is held against it.
+
+The reference is the original with graph optimisation off; the candidate runs with it off and on, on every provider, on feeds
+of several sizes and seeds. First everything is asked of the reference and its sessions are freed, then of the candidate: two
+sessions never stand at the same time.
+
+"Equivalent" is said on evidence only: where no output can show anything (`showing`), the verdict is "not-run".
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from onnx_subgraph.model.files import load
+from onnx_subgraph.model.overridable import make_constant
+from onnx_subgraph.model.shapes import declared_only, infer_shapes
+from onnx_subgraph.model.specialize import fix_dimensions
+from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.paths import StrPath
+from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.cases import Drawing
+from onnx_subgraph.verification.fed import Fed
+from onnx_subgraph.verification.feeds import read_feeds, unfeedable
+from onnx_subgraph.verification.interface import interface_problems
+from onnx_subgraph.verification.judge import Finding
+from onnx_subgraph.verification.memory import open_file
+from onnx_subgraph.verification.nearness import exactly, nearness
+from onnx_subgraph.verification.observed import reached
+from onnx_subgraph.verification.sessions import (
+    Failure,
+    Outputs,
+    Session,
+    check_providers,
+)
+from onnx_subgraph.verification.showing import showings
+from onnx_subgraph.verification.trial import CPU, Trial, runs_of
+from onnx_subgraph.verification.truth import UnknownError
+from onnx_subgraph.verification.untaken import check_untaken, inferred
+from onnx_subgraph.verification.verdict import Run, Showing, Verdict
+
+Opener = Callable[[], Session | Failure]
+"""Makes a session of a candidate."""
+
+
+class Reference:
+    """The original, asked once on each provider, against which any number of candidates is held.
+
+    The arguments are those of `verify` in the module of that name. Nothing is loaded or run before it is needed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        providers: Sequence[str] = (CPU,),
+        seed: int = 0,
+        rtol: float | None = None,
+        atol: float | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        inputs: StrPath | None = None,
+        custom_op_libraries: Sequence[StrPath] = (),
+        fixed: Mapping[str, tuple[int, ...]] | None = None,
+        constant_initializers: bool = False,
+        fix_overflows: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        check_providers(providers)
+        self.path = path
+        self.providers = tuple(providers)
+        self._seed, self._rtol, self._atol = seed, rtol, atol
+        self._shapes, self._inputs, self._fixed = shapes or {}, None if inputs is None else Path(inputs), fixed or {}
+        self._constant_initializers = constant_initializers
+        self._libraries = tuple(map(Path, custom_op_libraries))
+        self._fix_overflows = fix_overflows
+        self._tell = progress or (lambda stage: None)
+        self._cases: dict[str, list[Case] | Failure] = {}
+        self._fed: dict[str, Fed] = {}
+        self._remarks: dict[str, None] = {}
+
+    @cached_property
+    def _model(self) -> ir.Model:
+        model = load(self.path)
+        if self._constant_initializers:
+            make_constant(model)
+        fix_dimensions(model, self._fixed)
+        return model
+
+    @cached_property
+    def _truth(self) -> Callable[[Mapping[str, Any]], Outputs]:
+        return exactly(self.path, self._model)
+
+    def truth(self, feeds: Mapping[str, Any]) -> Outputs:
+        """The original evaluated in float64. Raises UnknownError."""
+        return self._truth(feeds)
+
+    @cached_property
+    def _inferred(self) -> ir.Model:
+        model = self._model.clone()  # the other one keeps to what the file declares, which the candidate must declare, too
+        infer_shapes(model)
+        return model
+
+    def verdict(
+        self,
+        candidate: Path | ir.Model,
+        weights: Path | None = None,
+        also: Mapping[str, Opener] | None = None,
+        coarser: float = 1.0,
+    ) -> Verdict:
+        """Whether the candidate computes the same. It is a file, or a model in memory that was made of the original.
+
+        weights: the folder of its external data, where that is not its own.
+        also: other ways to run it, by the name that the runs then have for a provider, held against the first provider's cases;
+        an output that is further off than the noise is equal nevertheless where it is as near to the truth (see `nearness`).
+        coarser: how many times as large a rounding is there, and so the bound.
+        """
+        fused = load(candidate, weights=weights) if isinstance(candidate, Path) else candidate
+        strength = _strength(fused, self._libraries)
+        with declared_only(self._model), declared_only(fused):
+            problems = interface_problems(self._model, fused)
+        if problems:
+            return Verdict("different", strength, problems)
+        home = weights or (candidate if isinstance(candidate, Path) else self.path).resolve().parent
+        trial = Trial(fused, candidate if isinstance(candidate, Path) else None, home, self._libraries)
+        runs: list[Run] = []
+        for provider in self.providers:
+            cases = self.cases(provider)
+            if isinstance(cases, Failure):
+                return Verdict("not-run", strength, tuple(runs), cases.message)
+            for optimised in (False, True):
+                self._tell(f"candidate on {provider}, optimisation {'on' if optimised else 'off'}")
+                runs += trial.runs(provider, optimised, cases, self._fed[provider].results)
+        for name, opened in (also or {}).items():
+            self._tell(f"candidate by {name}")
+            cases = self.cases(self.providers[0])
+            assert not isinstance(cases, Failure)
+            wider = [replace(case, bounds={n: allowed.times(coarser) for n, allowed in case.bounds.items()}) for case in cases]
+            runs += runs_of(opened(), name, True, wider, self._nearer)
+        verdict = Verdict(
+            "equivalent" if all(run.equal for run in runs) else "different",
+            strength,
+            tuple(runs),
+            "; ".join(self._remarks),
+            tuple(trial.placements),
+            self._showings,
+            random=tuple(dict.fromkeys(str(source) for fed in self._fed.values() for source in fed.sources)),
+            reached=reached(fused, trial.executed),
+        )
+        return _on_evidence(verdict)
+
+    def with_untaken_bodies(self, found: Verdict, candidate: ir.Model) -> Verdict:
+        """The verdict, with what is known of the bodies that differ in the candidate and that no run took.
+
+        "different" where one is wrong by itself, "not-run" where nothing shows one to be right.
+        """
+        provider = self.providers[0]
+        cases = self._cases.get(provider)
+        if found.verdict != "equivalent" or cases is None or isinstance(cases, Failure):
+            return found
+        checks = check_untaken(self._inferred, inferred(candidate), self.path, provider, cases, found.reached.reached)
+        if wrong := next((check for check in checks if check.wrong), None):
+            assert wrong.accuracy is not None
+            far = f"it is {wrong.accuracy.fused:.2g} from the truth, {wrong.accuracy.bound:.2g} is allowed"
+            problem = f"{wrong.rewrite.root}, which no run took, gives another {wrong.result}: {wrong.accuracy.problem or far}"
+            run = Run(provider, False, {}, None, wrong.result, float("inf"), 0.0, (), problem)
+            return replace(found, verdict="different", runs=(*found.runs, run))
+        if unknown := next((check for check in checks if not check.proved), None):
+            reason = f"no run took {unknown.rewrite.root}, which differs, and {unknown.unknown or 'drawn values show nothing'}"
+            return replace(found, verdict="not-run", reason=f"{reason}; --inputs FEEDS.npz that take it show it")
+        return found
+
+    def cases(self, provider: str) -> list[Case] | Failure:
+        """What the original yields on a provider, and how far a candidate may be from it; or why it does not run there."""
+        if provider not in self._cases:
+            self._cases[provider] = self._drawn(provider)
+        return self._cases[provider]
+
+    def _nearer(self, case: Case, names: Collection[str], outputs: Outputs) -> Mapping[str, Finding]:
+        """The outputs that are as near to the truth as the original's; none where the user's own bounds hold."""
+        if self._rtol is not None or self._atol is not None:
+            return {}
+        optimised = open_file(self.path, self.providers[0], optimised=True, libraries=self._libraries)
+        try:
+            found = nearness(case, names, optimised, self._truth, outputs)
+        except UnknownError as why:
+            self._remarks[f"the original can't be evaluated in float64: {why}"] = None
+            return {}
+        for name in found:
+            self._remarks[f"{name} was held against a float64 evaluation of the original"] = None
+        return found
+
+    @property
+    def _showings(self) -> tuple[Showing, ...]:
+        """What each output can show on the provider where it shows the most."""
+        given = self._rtol is not None or self._atol is not None
+        found: dict[str, Showing] = {}
+        for provider, fed in self._fed.items():
+            cases = self._cases[provider]
+            assert not isinstance(cases, Failure)
+            for one in showings(cases, fed.random, given=given):
+                if one.output not in found or found[one.output].blind:
+                    found[one.output] = one
+        return tuple(found.values())
+
+    def _drawn(self, provider: str) -> list[Case] | Failure:
+        model = self._inferred
+        if self._inputs is None and (reason := unfeedable(model)):
+            return Failure(f"{reason}; give them with --inputs")
+        self._tell(f"reference on {provider}")
+        drawing = Drawing(self.path, model, provider, self._libraries, self._rtol, self._atol, self._fix_overflows)
+        given = None if self._inputs is None else read_feeds(self._inputs, model.graph.inputs)
+        cases = drawing.cases(self._seed, self._shapes, given, self._tell)
+        if not isinstance(cases, Failure):
+            self._remarks |= dict.fromkeys(drawing.remarks)
+            self._fed[provider] = drawing.fed
+        return cases
+
+
+def _on_evidence(verdict: Verdict) -> Verdict:
+    """The verdict, "not-run" where nothing is different but no output can show that."""
+    if verdict.verdict == "different" or any(not showing.blind for showing in verdict.showings):
+        return verdict
+    said = "; ".join(dict.fromkeys(f"{one.output}: {one.blind}" for one in verdict.showings[:3]))
+    reason = f"no output can show a difference ({said})" if said else "the model has no output that could be compared"
+    hint = "--inputs FEEDS.npz compares them on inputs that matter" if said else ""
+    return replace(verdict, verdict="not-run", blind=bool(said), reason="; ".join(filter(None, (reason, hint))))
+
+
+def _strength(model: ir.Model, libraries: Sequence[Path]) -> Any:
+    """ "body" when a fused operator of ours is in the model with its definition, and no library is there to bring a kernel."""
+    if libraries:
+        return "kernel"
+    nodes = itertools.chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
+    ours = (node for node in nodes if node.domain == OWN_DOMAIN and node.op_identifier() in model.functions)
+    return "body" if next(ours, None) is not None else "kernel"
