@@ -23,7 +23,6 @@ from tests.patterns.spellings_attention import (
     ATTENTION,
     MIN,
     OUT,
-    QKV,
     SELF,
     Spelling,
     by_heads,
@@ -58,30 +57,6 @@ def test_the_spelling_becomes_one_operator(spelling: Spelling, library: Library,
     assert sum(result.operators_after.get(o, 0) for o in spelling.operators) == 1, f"{spelling.model}\n{misses}\n{refusals}"
     assert "Softmax" not in result.operators_after
     assert (result.verdict.verdict, result.verdict.strength) == ("equivalent", "kernel")
-
-
-@pytest.mark.parametrize("between", [False, True], ids=["scaled, then laid out", "scaled between Reshape and Transpose"])
-def test_a_scale_before_the_layout_becomes_the_scale_of_the_operator(between: bool, library: Library, tmp_path: Path) -> None:
-    def query(t: Text) -> str:
-        if not between:
-            return by_heads(t, t.call("Mul", "query", 0.25))
-        apart = t.call("Reshape", "query", t.integers(0, 0, 2, 4))
-        return t.call("Transpose", t.call("Mul", apart, 0.25), perm=[0, 2, 1, 3])
-
-    def value(t: Text) -> str:
-        apart = t.call("Transpose", t.call("Reshape", "value", t.integers(0, 0, 2, 4)), perm=[0, 2, 3, 1])
-        return t.call("Transpose", apart, perm=[0, 1, 3, 2])
-
-    def attention(t: Text) -> str:
-        scores = t.call("MatMul", query(t), by_heads(t, "key", transposed=True))
-        return joined(t, weighted(t, scores, value(t)))
-
-    model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
-    onnx.save(onnx.parser.parse_model(written(attention, QKV, OUT)), model)
-    result = fuse(model, fused, library, Options(prefer="fusion"))
-    assert result.operators_after == {"com.microsoft.MultiHeadAttention": 1}
-    (node,) = onnx.load(fused).graph.node
-    assert {a.name: a.f for a in node.attribute}["scale"] == pytest.approx(0.25)
 
 
 PADDED = {
