@@ -190,6 +190,8 @@ def main() -> None:
     arguments.add_argument("-o", "--output", type=Path, default=HERE / "reach.md")
     given = arguments.parse_args()
     names = fnmatch.filter(sorted(json.loads((given.corpus / "manifest.json").read_text(encoding="utf-8"))), given.models)
+    if not names:
+        arguments.error(f"the corpus has no model {given.models!r}")
     rows: list[Row] = []
     failures: dict[str, str] = {}
     kept = {path.stem: Row(**json.loads(path.read_text("utf-8"))) for path in given.rows.glob("*.json")} if given.rows else {}

@@ -73,7 +73,9 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _left(model: Path) -> list[Path]:
     """What a command left behind: beside the model, or of its temporary files."""
-    temporary = [path for path in (model.parents[1] / "temporary").iterdir() if path.name != ".ses"]  # that is onnxruntime's
+    # onnxruntime's, and multiprocessing's, which is removed when this process ends
+    others = (".ses", "pymp-")
+    temporary = [path for path in (model.parents[1] / "temporary").iterdir() if not path.name.startswith(others)]
     return [*(path for path in model.parent.iterdir() if path != model), *temporary]
 
 

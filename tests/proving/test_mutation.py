@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from onnx_subgraph.matching import attributes, matcher, whole
+from onnx_subgraph.matching import attributes, expansion, matcher, static_values, whole
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.proving import comparison, prove
 from onnx_subgraph.rewriting import plan
@@ -67,15 +67,15 @@ def lose_an_input(patch: pytest.MonkeyPatch) -> None:
 
 
 def accept_any_attribute(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(attributes, "_equal", lambda *_, **__: True)
+    patch.setattr(static_values, "equal", lambda *_, **__: True)
 
 
 def accept_any_axis(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(attributes, "_same_axes", lambda *_: True)
+    patch.setattr(static_values, "_same_axes", lambda *_: True)
 
 
 def let_a_constant_raise_the_rank(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("onnx_subgraph.matching.view.View._rank_safe", lambda *_: True)
+    patch.setattr(expansion, "_rank_safe", lambda *_: True)
     patch.setattr(plan, "check_result", lambda *_: None)
 
 

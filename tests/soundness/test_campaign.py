@@ -104,7 +104,7 @@ def know_no_random_operator(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_the_outputs_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("onnx_subgraph.pipeline.check_sites", lambda *_, **__: ())
+    patch.setattr("onnx_subgraph.settling.check_sites", lambda *_, **__: ())
 
 
 def take_axes_for_the_same(patch: pytest.MonkeyPatch) -> None:

@@ -199,7 +199,7 @@ def test_what_the_outputs_alone_could_show_stays_only_where_they_would(
         checks = check_sites(*arguments, **options)  # type: ignore[arg-type]
         return tuple(replace(check, accuracy=None, unknown="nobody knows") for check in checks)
 
-    monkeypatch.setattr("onnx_subgraph.pipeline.check_sites", unknown)
+    monkeypatch.setattr("onnx_subgraph.settling.check_sites", unknown)
     model = write(tmp_path / "m.onnx", HIDING.format(end=end))
     result = fuse(model, None, load_patterns(), Options(only=("gelu",), dry_run=True))
     assert bool(result.rewrites) is kept
