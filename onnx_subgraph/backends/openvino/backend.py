@@ -66,7 +66,7 @@ class OpenVino(Backend):
             try:
                 self._core.get_property(device, "FULL_DEVICE_NAME")
             except Exception as error:  # a plain RuntimeError
-                hint = "the CPU is always there; others need their plugin and driver"
+                hint = f"CPU is always there, others need their plugin and driver; precisions are {', '.join(PRECISIONS)}"
                 raise UsageError(f"OpenVINO has no device {device} here", hint=hint) from error
         self.version = f"{openvino.__version__} {device} {settings}"
 
