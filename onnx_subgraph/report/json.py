@@ -100,7 +100,9 @@ def verdict(verdict: Verdict) -> Object:
         "random": list(verdict.random),
         "coverage": None if verdict.coverage is None else asdict(verdict.coverage),
         "also": list(verdict.also),
-        "roundings": [asdict(rounding) for rounding in verdict.roundings],
+        "roundings": [
+            {"output": one.output, "kernels": _number(one.kernels), "onnxruntime": _number(one.onnxruntime)} for one in verdict.roundings
+        ],
     }
 
 

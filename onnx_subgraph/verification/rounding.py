@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -50,10 +51,17 @@ class Truth:
 
 
 def distance(array: Array, exact: Array) -> float:
-    """The largest difference, in units of the largest of the truth; numbers alone."""
-    wide, numbers = array.astype(np.float64), np.isfinite(array) & np.isfinite(exact)
+    """The largest difference, in units of the largest of the truth, or as it is where the truth is 0 everywhere.
+
+    Infinite where one is no number, and the other not the same. A truth beyond the range of the array's type is an infinity.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide, stored = array.astype(np.float64), exact.astype(array.dtype).astype(np.float64)
+    numbers = np.isfinite(wide) & np.isfinite(stored)
+    if not np.array_equal(wide[~numbers], stored[~numbers], equal_nan=True):
+        return math.inf
     size = float(np.abs(exact[numbers]).max(initial=0.0))
-    return float(np.abs(wide - exact)[numbers].max(initial=0.0)) / size if size else 0.0
+    return float(np.abs(wide[numbers] - exact[numbers]).max(initial=0.0)) / (size or 1.0)
 
 
 def with_roundings(verdict: Verdict, truth: Truth, session: Session | Failure) -> Verdict:
