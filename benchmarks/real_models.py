@@ -1,13 +1,15 @@
 """Fuses models that others trained and published, and writes `benchmarks/real_models.md`: what is fused, checked, lost and won.
 
-    python benchmarks/real_models.py FOLDER SOURCES [--models 'ppocr*'] [--rows DIR] [--jobs 2] [--budget 5] [--threads 1]
+    python benchmarks/real_models.py FOLDER SOURCES [--models 'ppocr*'] [--rows DIR] [--jobs 2] [--budget 5] [--peers PYTHON]
 
 FOLDER holds the models, NAME.onnx. SOURCES holds `models.json`, NAME → where the model comes from (`registry`, `package`,
 `version`) and what its inputs want, and `feeds.py`, whose `feeds(entry, session, seed)` draws feeds that fit an entry of it.
 
 Each model is fused in a child process of its own with all options at their defaults. Then, by this file's own means: the written
-model is held against the original, the model is fused again with its symbolic dimensions renamed, and once all are fused the
-original and the written model are timed in turn, one model after the other. The original is timed twice, which shows the noise.
+model is held against the original, the model is fused again with its symbolic dimensions renamed, and once all are fused they are
+timed, one model after the other: in turn the original, the written model, what other tools make of it (PYTHON is an interpreter
+that has them, see `peers.py`), and the original in OpenVINO, where it is installed. The original is timed twice, which shows the
+noise. What convolutions, products and recurrences take of the written model is measured as well: no fusion makes that shorter.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ import fnmatch
 import json
 import os
 import resource
+import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +34,11 @@ import onnx
 import onnxruntime
 import workers
 from dimensions import SPELLINGS, renamed
-from real_models_page import Fused, Latency, Row, Undone, Variant, page, told
+from peers import peer_command
+from products import seconds_of_products
+from real_models_page import OPENVINO, OURS, PEERS, Fused, Latency, Row, Undone, Variant, page, told
 from scripts import load_script
-from taking_turns import open_session, ratio, seconds_of_runs
+from taking_turns import ratio, seconds_of_ways
 from written import complaint_of_checker, relative_error
 
 HERE = Path(__file__).resolve().parent
@@ -42,14 +48,20 @@ from onnx_subgraph.errors import OnnxSubgraphError  # noqa: E402
 from onnx_subgraph.language.library import Library, load_patterns  # noqa: E402
 from onnx_subgraph.options import Options  # noqa: E402
 from onnx_subgraph.pipeline import FuseResult, fuse  # noqa: E402
+from onnx_subgraph.timing.runtimes import Runner, Setting, open_runner, try_once  # noqa: E402
+from onnx_subgraph.verification.sessions import Failure  # noqa: E402
 
 SEEDS = (101, 102, 103)
 """Of the feeds that the written model is held against the original with."""
+NEAR, COARSE = 1e-2, 0.5
+"""Of an output's magnitude, so much may what others make of a model be off, and what OpenVINO computes with fewer bits."""
+PATIENCE = 300
+"""Seconds that a peer may take for a model."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One model. written: where the fused one is, or is to be. budget: seconds of timing."""
+    """One model. written: where the fused one is, or is to be. budget: of timing, seconds. peers: their interpreter."""
 
     name: str
     model: Path
@@ -58,6 +70,12 @@ class Task:
     written: Path
     budget: float
     threads: int
+    peers: Path | None = None
+
+    @property
+    def fastest(self) -> Path:
+        """What `fuse` leaves its user with."""
+        return self.written if self.written.exists() else self.model
 
 
 def measure(task: Task) -> Fused:
@@ -150,14 +168,50 @@ def _variant(result: FuseResult) -> Variant:
 
 
 def timed(task: Task) -> Latency:
-    """Time the original, the written model and the original once more in turn."""
-    paths = {"original": task.model, "ours": task.written, "again": task.model}
-    sessions = {name: open_session(path, task.threads) for name, path in paths.items()}
-    feeds = load_script(task.sources / "feeds.py").feeds(task.entry, sessions["original"], SEEDS[0])
-    times = seconds_of_runs(sessions, feeds, task.budget, task.threads)
-    original = times["original"]
-    middle = sorted(original)[len(original) // 2]
-    return Latency(middle * 1e3, ratio(times["ours"], original), ratio(times["again"], original), len(original), task.threads)
+    """Time the original, twice, and all that is made of it, in turn; what fails or computes something else is left out."""
+    setting = Setting(threads=task.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        paths, failures = {OURS: task.fastest}, {}
+        for peer in PEERS if task.peers is not None else ():
+            made = Path(folder) / f"{peer}.onnx"
+            said = _made(peer_command(task.peers, peer, task.model, str(made), False, {}), task)
+            paths, failures = (paths, failures | {peer: said}) if said else (paths | {peer: made}, failures)
+        original = open_runner(task.model, "onnxruntime", setting)
+        assert isinstance(original, Runner) and original.session is not None
+        feeds = load_script(task.sources / "feeds.py").feeds(task.entry, original.session.handle, SEEDS[0])
+        opened = {name: open_runner(path, "onnxruntime", setting) for name, path in paths.items()}
+        opened |= {name: open_runner(task.model, runtime, setting) for name, runtime in OPENVINO.items()}
+        runners = {"original": original, "again": open_runner(task.model, "onnxruntime", setting)}
+        expected = try_once(original, feeds)
+        for name, runner in opened.items():
+            found = runner if isinstance(runner, Failure) else try_once(runner, feeds)
+            problem = (
+                found.reason if isinstance(found, Failure) else _other(found, expected, COARSE if name in OPENVINO else NEAR)
+            )
+            failures, runners = (failures | {name: problem}, runners) if problem else (failures, runners | {name: runner})
+        products = seconds_of_products(task.fastest, feeds, task.threads)
+        times = seconds_of_ways({name: partial(runner.run, feeds) for name, runner in runners.items()}, task.budget, task.threads)
+    milliseconds = {name: float(np.median(times[name])) * 1e3 for name in ("original", OURS)}
+    ratios = {name: ratio(times[name], times["original"]) for name in times if name != "original"}
+    share = min(1.0, products * 1e3 / milliseconds[OURS])
+    return Latency(milliseconds["original"], ratios, failures, share, len(times["original"]), task.threads)
+
+
+def _made(command: Sequence[str], task: Task) -> str:
+    """What the process of a peer says instead of making the model; "" where it makes it."""
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=task.model.parent, check=False)
+    except subprocess.TimeoutExpired:
+        return f"not done after {PATIENCE} s"
+    return "" if ended.returncode == 0 else (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1][:200]
+
+
+def _other(found: Mapping[str, Any], expected: Mapping[str, Any] | Failure, most: float) -> str:
+    """What is wrong with the outputs, roughly: what computes something else is no candidate."""
+    assert not isinstance(expected, Failure), expected
+    some, others = [[one[name] for name in expected if name in found] for one in (found, expected)]
+    error = _error([some], [others]) if len(some) == len(expected) else float("inf")
+    return f"an output is {error:.1g} off" if error > most else ""
 
 
 def _kept(path: Path, read: Callable[[Mapping[str, Any]], Any]) -> Any:
@@ -177,8 +231,8 @@ def _run(given: argparse.Namespace, tasks: Sequence[Task], folder: Path) -> list
             (folder / f"{name}.fused.json").write_text(json.dumps(asdict(outcome.result), indent=1), "utf-8")
         print(told(name, outcome.result, outcome.failure), file=sys.stderr, flush=True)
     times = {task.name: _kept(folder / f"{task.name}.latency.json", Latency.read) for task in tasks}
-    changed = [t for t in tasks if times[t.name] is None and t.written.exists() and kept[t.name] and kept[t.name].patterns]
-    for outcome in workers.run(timed, changed if given.budget else [], limit=given.limit, fresh=True):
+    untimed = [task for task in tasks if times[task.name] is None and kept[task.name]]
+    for outcome in workers.run(timed, untimed if given.budget else [], limit=given.limit, fresh=True):
         name, times[outcome.task.name] = outcome.task.name, outcome.result
         failures |= {} if outcome.result is not None else {name: _without_paths(outcome.failure, given.models_folder)}
         if outcome.result is not None:
@@ -203,6 +257,7 @@ def main() -> None:
     arguments.add_argument("--limit", type=float, default=600, help="seconds for one model")
     arguments.add_argument("--budget", type=float, default=5, help="seconds of timing for one model; 0 times none")
     arguments.add_argument("--threads", type=int, default=1, help="of a session that is timed")
+    arguments.add_argument("--peers", type=Path, metavar="PYTHON", help="the interpreter of an environment with the other tools")
     arguments.add_argument(
         "--rows",
         type=Path,
@@ -217,9 +272,8 @@ def main() -> None:
         folder = (given.rows or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         models, sources = given.models_folder.resolve(), given.sources.resolve()
-        tasks = [
-            Task(n, models / f"{n}.onnx", sources, entries[n], folder / f"{n}.onnx", given.budget, given.threads) for n in names
-        ]
+        settings = (given.budget, given.threads, given.peers)
+        tasks = [Task(n, models / f"{n}.onnx", sources, entries[n], folder / f"{n}.onnx", *settings) for n in names]
         rows = _run(given, tasks, folder)
     given.output.write_text(page(rows, onnxruntime.__version__, len(os.sched_getaffinity(0))), encoding="utf-8")
     print(f"{given.output}: {len(rows)} models, {sum(row.is_at_fault for row in rows)} with a fault")

@@ -17,6 +17,10 @@ SLOWER = 1.02
 LARGEST_ERROR = 1e-4
 """Of an output's largest magnitude, unless onnxruntime's own optimisation of the original moves it as far (`TIMES`)."""
 TIMES = 4
+OURS = "ours"
+PEERS = ("onnxslim", "onnxsim", "onnxscript")
+OPENVINO = {"OpenVINO, float32": "openvino-f32", "OpenVINO": "openvino"}
+"""In float32, and in the precision that it takes by itself: what `onnx_subgraph.timing` calls them."""
 STAGES = ("load", "find", "raise", "rewrite", "verify", "sites", "write")
 PREFACE = """\
 # Real models with trained weights
@@ -35,10 +39,14 @@ over the largest magnitude of that output, in three draws of feeds, with the opt
 is how far onnxruntime's own optimisation of the original is off: quantized models round to wide steps, and in an output that is
 close to zero everywhere, the rounding of a Sigmoid is large."""
 COST = """\
-Seconds of `fuse` by the wall clock; *peak* is the memory of its whole process, in MB. *Time* is that of the written model over
-the original's, both with all of onnxruntime's optimisations, run in turn{threads}: the ratio of the medians,
-with the least and most of five parts of the run. Below 1 is faster. *Again* is the same for a second session of the original
-itself: what this differs from 1 is noise. Models in which nothing was fused are not timed."""
+Seconds of `fuse` by the wall clock; *peak* is the memory of its whole process, in MB."""
+GAIN = """\
+Times over the original's, run in turn{threads}, in onnxruntime with all its optimisations:
+the ratio of the medians, with the least and most of five parts of the run. Below 1 is faster. *Again* is a second session of the
+original itself: what this differs from 1 is noise. *Products* is what convolutions, products with weights and recurrences take of
+our model's time, each in its quickest run: kernels of onnxruntime that no fusion makes faster. *Bound* is the time that would be
+left over the original's if all the rest took none.
+{peers}"""
 NAMES = """\
 The name of a symbolic dimension must not matter. Each model that has one was fused with its dimensions renamed, without
 verification: the first gets the name at the head of the column, the others a number after it. The numbers are the nodes that are
@@ -112,26 +120,49 @@ class Fused:
 
 @dataclass(frozen=True)
 class Latency:
-    """milliseconds: a run of the original. ratio: the written model's time over the original's. runs: of each.
+    """milliseconds: a run of the original. ratios: the times of the others over it, `again` of a second session of it.
 
-    again: the time of a second session of the original over that of the first.
+    failures: what is not timed, and why. share: of our model's time, what products, convolutions and recurrences take.
+    runs: of each.
     """
 
     milliseconds: float
-    ratio: Ratio
-    again: Ratio
+    ratios: Mapping[str, Ratio]
+    failures: Mapping[str, str]
+    share: float
     runs: int
     threads: int
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Latency:
         """From what `dataclasses.asdict` makes of one."""
-        return cls(**{**data, "ratio": Ratio(**data["ratio"]), "again": Ratio(**data["again"])})
+        return cls(**{**data, "ratios": {name: Ratio(**ratio) for name, ratio in data["ratios"].items()}})
+
+    @property
+    def ours(self) -> Ratio:
+        """What `fuse` made."""
+        return self.ratios[OURS]
+
+    @property
+    def bound(self) -> float:
+        """The ratio that is left if nothing but products, convolutions and recurrences took time."""
+        return self.ours.ratio * self.share
+
+    @property
+    def noise(self) -> float:
+        """How much two sessions of the original differ, or `SLOWER`."""
+        again = self.ratios["again"].ratio
+        return max(SLOWER, again, 1 / again)
 
     @property
     def is_slower(self) -> bool:
         """Whether the written model is slower than the original by more than the original is than itself."""
-        return self.ratio.ratio > max(SLOWER, self.again.ratio, 1 / self.again.ratio)
+        return self.ours.ratio > self.noise
+
+    @property
+    def behind(self) -> Sequence[str]:
+        """The peers whose models are faster than ours by more than noise."""
+        return [p for p in PEERS if p in self.ratios and self.ours.ratio > self.ratios[p].ratio * self.noise]
 
 
 @dataclass(frozen=True)
@@ -167,12 +198,19 @@ def page(rows: Sequence[Row], version: str, cores: int) -> str:
     lines = [*_preface(rows, version, cores).splitlines(), "", "## What was fused", "", *FUSED.splitlines(), ""]
     lines += ["| model | from | opset | nodes | sites | verdict | error | own |", "|---|---|---|---|---|---|---:|---:|"]
     lines += [_fused(row, fused) for row, fused in done]
-    lines += ["", "## What it costs and what it gains", "", *_cost(done)]
+    lines += ["", "## What it gains", "", *_gain(rows), "", "## What it costs", "", *_cost(done)]
     lines += ["", "## Names of dimensions", "", *NAMES.format(plain=PLAIN).splitlines(), "", *_names(done)]
     sections: Mapping[str, Iterable[str]] = {
         "Undone": (f"* **{r.name}**: {_undone(undone)}" for r, f in done for undone in f.undone),
         f"Slower than {SLOWER} of the original": (
-            f"* **{r.name}**: {_ratio(r.latency.ratio)}" for r in rows if r.latency is not None and r.latency.is_slower
+            f"* **{r.name}**: {_ratio(r.latency.ours)}" for r in rows if r.latency is not None and r.latency.is_slower
+        ),
+        "Behind another tool": (
+            f"* **{r.name}**: {_ratio(r.latency.ours)}; {peer} {_ratio(r.latency.ratios[peer])}"
+            for r in rows if r.latency is not None for peer in r.latency.behind
+        ),
+        "Not timed": _grouped(
+            (r.name, f"{name}: {why}") for r in rows if r.latency is not None for name, why in r.latency.failures.items()
         ),
         "Matched and left as it was": _skipped(done),
         "Said with the verdict": _grouped((r.name, f.reason) for r, f in done if f.reason),
@@ -193,8 +231,8 @@ def _preface(rows: Sequence[Row], version: str, cores: int) -> str:
     renamed = (
         f"{len(dimensions)} models have symbolic dimensions; in {len(other) or 'none'} other sites are fused for their names."
     )
-    mean = math.exp(sum(math.log(latency.ratio.ratio) for latency in latencies) / max(len(latencies), 1))
-    speed = f"\nThe written models take {mean:.2f} of the time (geometric mean of {len(latencies)}), {slower} over {SLOWER}."
+    mean = _mean(latencies, OURS)
+    speed = f"\nThe written models take {mean} of the time (geometric mean of {len(latencies)}), {slower} over {SLOWER}."
     small = [f for f in done if f.error <= LARGEST_ERROR]
     return PREFACE.format(
         version=version,
@@ -224,21 +262,42 @@ def _fused(row: Row, fused: Fused) -> str:
     return f"| {row.name} | {row.source} | {opset} | {nodes} | {sites} | {verdict} | {error} | {fused.own:.1e} |"
 
 
+def _gain(rows: Sequence[Row]) -> list[str]:
+    timed = [(row, row.latency) for row in rows if row.latency is not None]
+    latencies = [latency for _, latency in timed]
+    threads = max((latency.threads for latency in latencies), default=1)
+    words = " on one thread, in processor time" if threads == 1 else f" on {threads} threads"
+    columns = [name for name in (OURS, "again", *PEERS, *OPENVINO) if any(name in latency.ratios for latency in latencies)]
+    others = [name for name in columns if name not in (OURS, "again")]
+    peers = f"Under {', '.join(others)} is what they make of the original, or how they run it, by default." if others else ""
+    lines = [*GAIN.format(threads=words, peers=peers).strip().splitlines(), ""]
+    lines += [
+        f"| model | original, ms | {' | '.join(columns)} | products | bound |",
+        f"|---|---:|{'---|' * len(columns)}---:|---:|",
+    ]
+    for row, latency in timed:
+        ratios = (_ratio(latency.ratios[name]) if name in latency.ratios else "–" for name in columns)
+        lines.append(
+            f"| {row.name} | {latency.milliseconds:.3g} | {' | '.join(ratios)} | {latency.share:.0%} | {latency.bound:.2f} |"
+        )
+    bound = math.exp(sum(math.log(latency.bound) for latency in latencies if latency.bound) / max(len(latencies), 1))
+    means = " | ".join(f"**{_mean(latencies, name)}**" for name in columns)
+    return [*lines, f"| geometric mean | | {means} | | **{bound:.2f}** |"]
+
+
+def _mean(latencies: Sequence[Latency], name: str) -> str:
+    """The geometric mean of the ratios."""
+    found = [latency.ratios[name].ratio for latency in latencies if name in latency.ratios]
+    return f"{math.exp(sum(map(math.log, found)) / len(found)):.2f}" if found else "–"
+
+
 def _cost(done: Sequence[tuple[Row, Fused]]) -> list[str]:
     stages = [stage for stage in STAGES if any(stage in fused.seconds for _, fused in done)]
-    threads = max((row.latency.threads for row, _ in done if row.latency is not None), default=1)
-    words = " on one thread, in processor time" if threads == 1 else f" on {threads} threads"
-    lines = [*COST.format(threads=words).splitlines(), ""]
-    lines += [
-        f"| model | seconds | {' | '.join(stages)} | peak | original, ms | time | again |",
-        f"|---|{'---:|' * (len(stages) + 3)}---|---|",
-    ]
+    lines = [*COST.splitlines(), ""]
+    lines += [f"| model | seconds | {' | '.join(stages)} | peak |", f"|---|{'---:|' * (len(stages) + 2)}"]
     for row, fused in done:
         seconds = (f"{fused.seconds[stage]:.1f}" if stage in fused.seconds else "" for stage in stages)
-        milliseconds = "" if row.latency is None else f"{row.latency.milliseconds:.3g}"
-        cells = (row.name, f"{sum(fused.seconds.values()):.1f}", *seconds, f"{fused.megabytes:.0f}", milliseconds)
-        ratios = ("", "") if row.latency is None else (_ratio(row.latency.ratio), _ratio(row.latency.again))
-        lines.append(f"| {' | '.join((*cells, *ratios))} |")
+        lines.append(f"| {row.name} | {sum(fused.seconds.values()):.1f} | {' | '.join(seconds)} | {fused.megabytes:.0f} |")
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from onnx_subgraph.timing.turns import BLOCKS, Ratio, ratio, take_turns
 
-__all__ = ["BLOCKS", "QUANTILE", "Ratio", "open_session", "quartiles", "ratio", "seconds_of_runs"]
+__all__ = ["BLOCKS", "QUANTILE", "Ratio", "open_session", "quartiles", "ratio", "seconds_of_runs", "seconds_of_ways"]
 
 QUANTILE = 0.25
 """Of the times of a model: what else the machine does can only lengthen a run."""
@@ -40,7 +40,11 @@ def seconds_of_runs(
 
     budget: seconds, of the wall clock. threads: of each session; with one, a run's seconds are processor time of the process.
     """
-    ways = {name: partial(session.run, None, feeds) for name, session in sessions.items()}
+    return seconds_of_ways({name: partial(session.run, None, feeds) for name, session in sessions.items()}, budget, threads)
+
+
+def seconds_of_ways(ways: Mapping[str, Callable[[], object]], budget: float, threads: int) -> dict[str, list[float]]:
+    """As `seconds_of_runs`, of whatever runs a model."""
     return take_turns(ways, budget, time.process_time if threads == 1 else time.perf_counter)
 
 

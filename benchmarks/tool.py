@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memory import make_model
+from peers import PEERS, peer_command
 from scripts import load_script
 from tool_page import OURS, Row, Run, page, told
 
@@ -34,24 +35,6 @@ MADE = "chain"
 """The model of 2.5 GB: blocks of LayerNormalization and GELU around products."""
 LIMIT = 900.0
 """Seconds that a tool may take."""
-
-PEERS: Mapping[str, str] = {
-    "onnxslim": "import onnxslim; onnxslim.slim(source, target)",
-    "onnxsim": (
-        "import onnx, onnxsim; made, _ = onnxsim.simplify(source); onnx.save(made, target, save_as_external_data=external)"
-    ),
-    "onnxscript": (
-        "import onnx_ir as ir; from onnxscript.rewriter.ort_fusions import optimize_for_ort; "
-        "made = optimize_for_ort(ir.load(source)); made = made[0] if isinstance(made, tuple) else made; "
-        "ir.save(made, target, external_data='made.data' if external else None)"
-    ),
-    "onnxruntime.transformers": (
-        "from onnxruntime.transformers.optimizer import optimize_model; made = optimize_model(source, **known); "
-        "made.save_model_to_file(target, use_external_data_format=external)"
-    ),
-}
-"""What the process of each peer runs. source, target: paths; external: whether the weights are in a file of their own;
-known: what the optimizer of transformers has to be told."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +73,10 @@ def models(options: argparse.Namespace, folder: Path) -> Iterator[Model]:
 def commands(model: Model, peers: Path | None) -> dict[str, list[str]]:
     """The command of each tool, run in an empty folder."""
     external = len(model.files) > 1
-    given = f"source, target, external, known = {str(model.path)!r}, 'made.onnx', {external}, {dict(model.known)!r}; "
     made = str(model.path.with_name("made.onnx")) if external else "made.onnx"  # beside its data, which stays where it is
     ours = [sys.executable, "-m", "onnx_subgraph", "fuse", str(model.path), "-o", made]
-    theirs = {name: [str(peers), "-c", given + code] for name, code in PEERS.items()} if peers is not None else {}
+    given = (model.path, "made.onnx", external, model.known)
+    theirs = {peer: peer_command(peers, peer, *given) for peer in PEERS} if peers is not None else {}
     return {OURS: ours, **theirs}
 
 
