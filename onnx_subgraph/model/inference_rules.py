@@ -15,8 +15,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import onnx_ir as ir
 import sympy
-from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, _symbolic_shapes, registry
+from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
 
+from onnx_subgraph.model import symbolic
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.gaps import PROBLEM
@@ -57,11 +58,8 @@ _MOST_SYMBOLS = 2
 
 @functools.cache
 def install() -> None:
-    """Put the guard around every rule of the library and add ours, once in a process.
-
-    What the library parses is remembered: it parses the size of every value anew in each call, and sympy takes its time.
-    """
-    _symbolic_shapes.parse_symbolic_expression = functools.lru_cache(maxsize=4096)(_symbolic_shapes.parse_symbolic_expression)
+    """Put the guard around every rule of the library and add ours, once in a process."""
+    symbolic.install()
     registry.collect()
     for domain, operator, versions in list(registry.iter_supported()):
         for version in versions:
