@@ -1,11 +1,12 @@
 """Times models as they are, fused for onnxruntime, and fused for our library of kernels, and writes `benchmarks/native.md`.
 
-    python benchmarks/native.py CORPUS [--models 'bert*'] [--budget 20] [--cache DIR] [--rows DIR] [--write]
+    python benchmarks/native.py CORPUS [--models 'bert*'] [--budget 20] [--threads 1 2] [--rows DIR] [--write [FILE]]
 
 All of a model run in turn in one process, in onnxruntime with all its optimisations and the same number of threads: the original,
-the fused one, and the native one with the library and without; OpenVINO besides, where it is installed. The process sees the
-best instruction set of this processor, or an older one, and so does all in it. A ratio is a model's time over the original's, so
-that less is better, with its least and most in five parts of the run.
+the fused one, and the native one with the library and without, and with products that may be rounded to bfloat16; OpenVINO
+besides, where it is installed. The process sees the best instruction set of this processor, or an older one, and so does all in
+it; where the system does not hide instruction sets, only our library is held to older ones. A ratio is a model's time over the
+original's, so that less is better, with its least and most in five parts of the run.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from roofline import Spent, spent
 from taking_turns import QUANTILE, open_session, quartiles, seconds_of_runs
 
 from onnx_subgraph import Options, fuse, kernels, load_patterns
+from onnx_subgraph.kernels.library import ISA
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 PAGE = Path(__file__).with_name("native.md")
@@ -70,9 +72,13 @@ class OpenVino:
 def make(task: Task, folder: Path) -> dict[str, Any]:
     """Make the models of a task, its feeds and its truth in `folder`, and say what is needed to time them."""
     original = runnable(task, folder)
-    made = {target: folder / f"{target}.onnx" for target in ("onnxruntime", "native")}
+    ways = {
+        "onnxruntime": Options(target="onnxruntime", verify=False),
+        "native": Options(target="native", verify=False),
+        "rounded": Options(target="native", numerics="bf16", verify=False),
+    }
     library = load_patterns()
-    results = {target: fuse(original, path, library, Options(target=target, verify=False)) for target, path in made.items()}
+    results = {name: fuse(original, folder / f"{name}.onnx", library, options) for name, options in ways.items()}
     feeds = feeds_of(original, task)
     np.savez(folder / "feeds.npz", **feeds)
     try:
@@ -94,8 +100,9 @@ def measure(made: Mapping[str, Any], threads: int) -> Row:
         "onnxruntime": open_session(folder / "onnxruntime.onnx", threads),
         "by definition": open_session(native, threads),
         "kernels": open_session(native, threads, (kernels.path(),)),
+        "kernels, bf16": open_session(folder / "rounded.onnx", threads, (kernels.path(),)),
     }
-    others = {"OpenVINO, float32": "f32", "OpenVINO": ""} if older_processor.VARIABLE not in os.environ else {}
+    others = {"OpenVINO, float32": "f32", "OpenVINO": ""} if made["best"] else {}
     for name, precision in others.items():
         try:
             sessions[name] = OpenVino(original, threads, precision)
@@ -123,10 +130,9 @@ def _error(found: list[Any], truth: list[np.ndarray]) -> float:
 
 def seen(setting: Setting, made: list[dict[str, Any]], *, profile: bool) -> Iterator[dict[str, Any]]:
     """What a process measures that sees the processor of a setting."""
-    environment = older_processor.environment(setting.isa)
-    if environment is None:
-        print(f"{setting.isa}: this system does not hide instruction sets", file=sys.stderr)
-        return
+    environment = older_processor.environment(setting.isa) if setting.hidden else {**os.environ, ISA: setting.isa}
+    assert environment is not None
+    made = [{**one, "best": setting.isa == kernels.describe().here[-1]} for one in made]
     command = [sys.executable, __file__, "--child", json.dumps({"threads": setting.threads, "made": made, "profile": profile})]
     with subprocess.Popen(command, env=dict(environment), stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -147,8 +153,13 @@ def child(asked: Mapping[str, Any]) -> None:
 
 def settings(threads: list[int]) -> list[Setting]:
     """The processors that are seen, the best first, and the numbers of threads; the least one on one thread only."""
-    isas = kernels.describe().here[::-1]
-    return [Setting(isa, n) for isa in isas for n in threads if isa != "baseline" or n == 1 or len(isas) == 1]
+    isas = [isa for isa in kernels.describe().here[::-1] if isa != "amx" or kernels.describe().used == isa]
+    hidden = {isa: older_processor.environment(isa) is not None for isa in isas}
+    return [Setting(isa, n, hidden[isa]) for isa in isas for n in threads if isa != "baseline" or n == 1 or len(isas) == 1]
+
+
+def _kept(name: str, setting: Setting) -> str:
+    return f"{name}.{setting.isa}.{setting.threads}.json"
 
 
 def main() -> None:
@@ -159,7 +170,8 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of timing for one model and setting")
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, len(os.sched_getaffinity(0))}))
     parser.add_argument("--cache", type=Path, help="a folder of runnable models, filled as needed")
-    parser.add_argument("--write", action="store_true", help="write the page")
+    parser.add_argument("--rows", type=Path, help="a folder that keeps what was measured, which is not measured again")
+    parser.add_argument("--write", type=Path, nargs="?", const=PAGE, metavar="FILE", help="write the page, native.md or another")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     parser.set_defaults(dims=[], shape=[], made=None)
     given = parser.parse_args()
@@ -173,17 +185,26 @@ def main() -> None:
             if given.models != "*" or task.name in MODELS:
                 (home := Path(folder) / task.name).mkdir()
                 made.append(make(task, home))
-        rows: dict[Setting, list[Row]] = {}
+        keep = given.rows or Path(folder)
+        keep.mkdir(parents=True, exist_ok=True)
+        every = settings(sorted({1, *threads, len(os.sched_getaffinity(0))}))
         for setting in settings(threads):
-            for row in seen(setting, made, profile=False):
-                rows.setdefault(setting, []).append(Row.read(row))
+            missing = [one for one in made if not (keep / _kept(one["name"], setting)).exists()]
+            for row in seen(setting, missing, profile=False):
+                (keep / _kept(row["name"], setting)).write_text(json.dumps(row), encoding="utf-8")
                 print(setting, json.dumps(row), flush=True)
-        best = Setting(kernels.describe().here[-1], 1)
+        found = {setting: [keep / _kept(one["name"], setting) for one in made] for setting in every}
+        rows = {
+            setting: [Row.read(json.loads(path.read_text(encoding="utf-8"))) for path in paths if path.exists()]
+            for setting, paths in found.items()
+            if any(path.exists() for path in paths)
+        }
+        best = settings([1])[0]
         told = [one for one in made if one["name"] in BY_OPERATOR]
         by_operator = {one["name"]: [Spent(**row) for row in one["spent"]] for one in seen(best, told, profile=True)}
     print(text := page(rows, by_operator, onnxruntime.__version__))
     if given.write:
-        PAGE.write_text(text, encoding="utf-8")
+        given.write.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

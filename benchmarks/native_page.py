@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import platform
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,20 +12,26 @@ from roofline import Spent
 from taking_turns import Ratio
 
 from kernels import copying, peaks
+from onnx_subgraph.timing.tuning import machine
 
 LEAST_SHARE = 0.005
 """Of a model's time, below which an operator is not told."""
 PREFACE = """\
 # Models with our kernels
 
-Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} ({machine}). Each number is a model's time over
-the original's: of lower quartiles, with the least and most in five parts of the run; both run in turn in one process, in
-onnxruntime with all its optimisations. *onnxruntime* is `fuse`, *by definition* `fuse --target native`, *kernels* that with the
-library. *OpenVINO* reads the original, held to float32 or as it comes. One thread is processor time, more are time by the clock.
-
-For an instruction set that is not the best of this processor, the newer ones are hidden from the whole process
-(`older_processor.c`), so that onnxruntime and our library both choose what they have for it. Other work ran on the machine.
+Made by `python benchmarks/native.py CORPUS --write` with onnxruntime {version} on {cores} cores of an
+{machine}. Each number is a model's time over the original's: of lower quartiles, with the least and most in five parts
+of the run; both run in turn in one process, in onnxruntime with all its optimisations. *onnxruntime* is `fuse`, *by definition*
+`fuse --target native`, *kernels* that with the library, *bf16* with `--numerics bf16`. *OpenVINO* reads the original, held to
+float32 or as it comes. One thread is processor time, more are time by the clock.{older}
 """
+HIDDEN = """\
+For an instruction set that is not the best of this processor, the newer ones are hidden from the whole process
+(`older_processor.c`), so that onnxruntime and our library both choose what they have for it."""
+CAPPED = """\
+For an instruction set that is not the best of this processor, our library is held to it (`ONNX_SUBGRAPH_ISA`), and onnxruntime
+is not: this system does not hide instruction sets from a process."""
+NO_AMX = "AMX is not here: what it gives is not measured."
 ERRORS = """
 ## Errors
 
@@ -43,10 +49,14 @@ is given beside what products and sums reach in registers ({peak:.0f} GFLOP/s), 
 
 @dataclass(frozen=True)
 class Setting:
-    """The best instruction set that a process sees, and the threads of its sessions."""
+    """The best instruction set that a process sees, and the threads of its sessions.
+
+    hidden: newer ones are hidden from all in the process, and not only left alone by our library.
+    """
 
     isa: str
     threads: int
+    hidden: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,9 +78,13 @@ class Row:
 def page(rows: Mapping[Setting, Sequence[Row]], by_operator: Mapping[str, Sequence[Spent]], version: str) -> str:
     """The whole page."""
     first = next(iter(rows))
-    lines = [PREFACE.format(version=version, machine=platform.machine())]
+    older = HIDDEN if all(setting.hidden for setting in rows) else CAPPED
+    said = "\n\n".join(["", older] if len({s.isa for s in rows}) > 1 else [""]) + ("" if first.isa == "amx" else f"\n\n{NO_AMX}")
+    processor = machine("CPUExecutionProvider")["processor"]
+    lines = [PREFACE.format(version=version, machine=processor, cores=os.cpu_count(), older=said)]
     for setting, each in rows.items():
-        lines += [f"## {setting.isa}, {setting.threads} thread{'s' * (setting.threads > 1)}\n", *_times(each), ""]
+        capped = "" if setting.hidden else "our library held to "
+        lines += [f"## {capped}{setting.isa}, {setting.threads} thread{'s' * (setting.threads > 1)}\n", *_times(each), ""]
     lines += ["## Kernels\n", "| model | operators of ours |", "|---|---|"]
     for row in rows[first]:
         used = ", ".join(f"{op.removeprefix('onnx_subgraph.')} {n}" for op, n in row.operators.items())

@@ -186,7 +186,7 @@ def timed(task: Task) -> Latency:
         for name, runner in opened.items():
             found = runner if isinstance(runner, Failure) else try_once(runner, feeds)
             problem = (
-                found.reason if isinstance(found, Failure) else _other(found, expected, COARSE if name in OPENVINO else NEAR)
+                found.message if isinstance(found, Failure) else _other(found, expected, COARSE if name in OPENVINO else NEAR)
             )
             failures, runners = (failures | {name: problem}, runners) if problem else (failures, runners | {name: runner})
         products = seconds_of_products(task.fastest, feeds, task.threads)

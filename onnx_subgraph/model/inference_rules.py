@@ -79,6 +79,11 @@ def install() -> None:
     fused = registry.get("com.microsoft", "FusedMatMul", 1)
     if fused is not None:
         registry.register("com.microsoft", "FusedMatMul", 1)(functools.partial(_extended, _after_fused_matmul, fused))
+    product = registry.get("", "MatMulInteger", 10)
+    if product is not None:
+        scaled = functools.partial(_guarded, functools.partial(_extended, _after_scaled_product, product))
+        for operator in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
+            registry.register("com.microsoft", operator, 1)(scaled)
 
 
 _EARLY = {"Slice": ("starts", "ends", "axes"), "TopK": ("k",)}
@@ -136,6 +141,13 @@ def _after_fused_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
     batch = broadcast(context, [a[:-2], b[:-2]])
     if batch is not None:
         result.shape = ir.Shape([*batch, a[-2], b[-1]])
+
+
+def _after_scaled_product(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """MatMulInteger, scaled to floats: the third input is a scale."""
+    scale = node.inputs[2]
+    if scale is not None and scale.dtype is not None:
+        node.outputs[0].dtype = scale.dtype
 
 
 def _extended(after: Rule, rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:

@@ -201,6 +201,17 @@ class FusedMatMul(OpRun):
         return ((1.0 if alpha is None else alpha) * (left @ right),)
 
 
+class MatMulIntegerToFloat(OpRun):
+    """The product of what quantized numbers stand for, (q - zero) · scale, and a bias."""
+
+    op_domain = "com.microsoft"
+
+    def _run(self, a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = 0, b_zero: Any = 0, bias: Any = 0) -> Any:
+        zeros = [0 if zero is None else np.asarray(zero, np.int64) for zero in (a_zero, b_zero)]
+        product = (a.astype(np.int64) - zeros[0]) @ (b.astype(np.int64) - zeros[1])
+        return (product * (a_scale * b_scale) + (0 if bias is None else bias),)
+
+
 class FusedGemm(OpRun):
     """An activation of alpha · A' @ B' + beta · C."""
 
@@ -314,5 +325,5 @@ class MultiHeadAttention(OpRun):
 DEFINITIONS = (
     *(BatchNormalization, LpNormalization, GatherElements, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
     *(SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization),
-    *(FusedMatMul, FusedGemm, Conv, FusedConv, MultiHeadAttention),
+    *(FusedMatMul, MatMulIntegerToFloat, FusedGemm, Conv, FusedConv, MultiHeadAttention),
 )
