@@ -24,7 +24,7 @@ def install() -> None:
     broadcast_dim = _broadcast._broadcast_dim
     _broadcast._broadcast_dim = lambda a, b: a if a == b else broadcast_dim(a, b)
     _symbolic_shapes.parse_symbolic_expression = _parsed
-    _engine._constraints = _Constraints
+    _engine._constraints = _Constraints()
 
 
 @lru_cache(maxsize=4096)
@@ -34,7 +34,10 @@ def _parsed(text: str) -> sympy.Expr | None:
 
 
 class _Constraints:
-    """The library's module of that name, as far as its engine calls it."""
+    """The library's module of that name, with what its engine asks of every model."""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(_constraints, name)
 
     @staticmethod
     def collect_symbol_names(graph: ir.Graph) -> set[str]:
