@@ -114,9 +114,7 @@ def _too_deep(tree: ast.AST, text: str) -> ast.expr | None:
     """The first part of a tree that lies too deep. A level takes a character of a statement, but for `_STATEMENT`."""
     lengths = [len(line) for line in text.split("\n")]
     parts = tree.body if isinstance(tree, ast.Module) else [tree.body] if isinstance(tree, ast.Expression) else []
-    level: list[ast.AST] = [
-        part for part in parts if sum(lengths[part.lineno - 1 : part.end_lineno]) + _STATEMENT >= MAX_NESTING
-    ]
+    level: list[ast.AST] = [part for part in parts if sum(lengths[part.lineno - 1 : part.end_lineno]) + _STATEMENT >= MAX_NESTING]
     for _ in range(MAX_NESTING - 1):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
