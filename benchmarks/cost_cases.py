@@ -264,6 +264,12 @@ SLOPES = (
 
 SIGNAL = (
     Case(
+        ("power-of-pairs",),
+        "($T[$b,$s,$H,2] x) => ($T[$b,$s,$H] y) { y = ReduceSumSquare <axes = [3], keepdims = 0> (x) }",
+        grid((16, 100, 1000), H=(129, 257)),
+        dtypes=("float",),
+    ),
+    Case(
         ("stft-convolution",),
         "($T[$b,$s] x, $T[$N] W) => ($T[$b,f,g,2] y) <int64 step = {$H}> { y = STFT(x, step, W) }",
         tuple(
