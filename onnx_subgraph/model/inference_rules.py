@@ -483,6 +483,18 @@ def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
     node.outputs[0].shape = None if result is None else ir.Shape(result)
 
 
+def _after_stft(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """As many frames as fit whole: floor((length - size) / step) + 1 of so many numbers, by the standard's text."""
+    signal, step, window, size, result = *[*node.inputs, None, None][:4], node.outputs[0]
+    length = None if signal is None or signal.shape is None or len(signal.shape) < 2 else _expression(signal.shape[1])
+    steps, sizes = (None if value is None else context.get_symbolic_value(value) for value in (step, size))
+    frame = sizes[0] if sizes else window.shape[0] if window is not None and window.shape is not None else None
+    if length is None or result.shape is None or not steps or not isinstance(steps[0], int) or not isinstance(frame, int):
+        return
+    frames = _dim(sympy.floor((length - frame) / sympy.Integer(steps[0])) + 1)
+    result.shape = ir.Shape([result.shape[0], frames, *result.shape.dims[2:]])
+
+
 _AFTER: dict[str, Rule] = {
     **dict.fromkeys(_BROADCASTING, _after_broadcasting),
     "Div": _after_div,
@@ -491,5 +503,6 @@ _AFTER: dict[str, Rule] = {
     "ConstantOfShape": _after_constant_of_shape,
     "Expand": _after_expand,
     "MatMul": _after_matmul,
+    "STFT": _after_stft,
     "Slice": _after_slice,
 }

@@ -212,6 +212,21 @@ class MatMulIntegerToFloat(OpRun):
         return (product * (a_scale * b_scale) + (0 if bias is None else bias),)
 
 
+class STFT(OpRun):
+    """The Fourier transform of the frames of real signals [batch, length] or, as the evaluator wants them, [batch, length, 1]."""
+
+    op_domain = ""
+
+    def _run(self, signal: Any, step: Any, window: Any = None, length: Any = None, onesided: int = 1) -> Any:
+        if signal.ndim == 3 and signal.shape[2] != 1:
+            raise NotImplementedError("STFT of complex signals")
+        size = int(length) if length is not None else len(window)
+        frames = np.lib.stride_tricks.sliding_window_view(signal.reshape(signal.shape[:2]), size, axis=1)[:, :: int(step)]
+        frames = frames if window is None else frames * window
+        found = np.fft.rfft(frames) if onesided else np.fft.fft(frames)
+        return (np.stack([found.real, found.imag], axis=-1).astype(signal.dtype),)
+
+
 class FusedGemm(OpRun):
     """An activation of alpha · A' @ B' + beta · C."""
 
@@ -325,5 +340,5 @@ class MultiHeadAttention(OpRun):
 DEFINITIONS = (
     *(BatchNormalization, LpNormalization, GatherElements, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
     *(SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization),
-    *(FusedMatMul, MatMulIntegerToFloat, FusedGemm, Conv, FusedConv, MultiHeadAttention),
+    *(FusedMatMul, MatMulIntegerToFloat, STFT, FusedGemm, Conv, FusedConv, MultiHeadAttention),
 )
