@@ -121,13 +121,15 @@ static void rotary(const Rotary *r, int64_t row, int64_t row_end) {
     const int64_t half = r->size / 2;
     int64_t batch = row / r->rows_of_batch, left = r->rows_of_batch - row % r->rows_of_batch; /* left: rows of this one of the batch */
     int64_t position = row / r->repeat % r->length, again = r->repeat - row % r->repeat;      /* again: rows of this position */
-    for (; row < row_end; row++) {
+    const float *x = r->x;
+    float *y = r->y;
+    for (; row < row_end; row++, x += r->size, y += r->size) {
         const int64_t at = batch * r->batch_step + position * half;
-        const float *x = r->x + row * r->size, *cosines = r->cos + at, *sines = r->sin + at;
+        const float *cosines = r->cos + at, *sines = r->sin + at;
         if (--again == 0) again = r->repeat, position = position + 1 == r->length ? 0 : position + 1;
         if (--left == 0) left = r->rows_of_batch, batch++;
-        if (r->interleaved) turn_neighbours(x, cosines, sines, r->y + row * r->size, half);
-        else turn_halves(x, cosines, sines, r->y + row * r->size, half);
+        if (r->interleaved) turn_neighbours(x, cosines, sines, y, half);
+        else turn_halves(x, cosines, sines, y, half);
     }
 }
 
