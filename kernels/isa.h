@@ -33,10 +33,13 @@ typedef struct {
 } Linear;
 
 /* y = normalized(x + other) * scale + shift of each row; sum = x + other. other, scale, shift and sum may be NULL.
-   x, other, y, sum: [rows, columns]; scale, shift: [columns]. */
+   x, y: [rows, columns]; other, sum: as these, where they are float32; scale, shift: [columns]. */
 typedef struct {
-    const float *x, *other, *scale, *shift;
-    float *y, *sum;
+    Storage storage; /* of x and y */
+    const void *x;
+    const float *other, *scale, *shift;
+    void *y;
+    float *sum;
     int64_t columns;
     float epsilon;
     bool centred; /* the mean is taken off first (LayerNorm), or not (RMSNorm) */
@@ -45,8 +48,10 @@ typedef struct {
 /* Each row of x turned by the angles of its position. x and y begin with the first row of a call. Rows are [batch, heads, length] or, where `repeat` is the number of heads and not 1,
    [batch, length, heads]; x, y: [rows, size]; cos, sin: [length, size / 2] for each of the batch, or the same for all. */
 typedef struct {
-    const float *x, *cos, *sin;
-    float *y;
+    Storage storage; /* of x and y, which are float32 where neighbours are a pair */
+    const void *x;
+    const float *cos, *sin;
+    void *y;
     int64_t rows_of_batch, repeat, length, size, batch_step; /* batch_step: from the cosines of one of the batch to the next, or 0 */
     bool interleaved;                                        /* neighbours are a pair; else an element and the one half a row further */
 } Rotary;

@@ -20,19 +20,21 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t rows_of(int64_t elements, int64_t columns) { return columns >= elements ? 1 : elements / (columns > 0 ? columns : 1); }
 
-/* Some rows as floats; other and sum are NULL where the operator has none, or nobody reads it. */
+/* Some rows; other and sum are NULL where the operator has none, or nobody reads it. */
 typedef struct {
-    const float *x, *other;
-    float *y, *sum;
+    const void *x, *other;
+    void *y, *sum;
 } Lines;
 
-/* Work along rows, which is what an operator begins with that does some: `run` is handed rows from `row` on, in memory of theirs where they are
-   float32, and else in copies. */
+/* Work along rows, which is what an operator begins with that does some: `run` is handed rows from `row` on, as they are where they are float32 or
+   its kernel widens what it reads, and else as float32 in memory that stays in L1. */
 typedef struct Rows {
     const Kernel *kernel;
     const void *x, *other;
     void *y, *sum;
     int64_t columns, count;
+    bool widens; /* the kernel does */
+    bool apart;  /* y may not be where x is */
     void (*run)(const struct Rows *rows, int64_t row, int64_t count, Lines lines);
     atomic_bool no_memory;
 } Rows;
@@ -45,16 +47,16 @@ static void run_widened(Rows *rows, int64_t row, int64_t end) {
     const Storage storage = rows->kernel->storage;
     const Isa *isa = rows->kernel->isa;
     const int64_t most = least(rows_of(WIDENED, rows->columns), end - row), place = (most * rows->columns + 15) / 16 * 16;
-    float *x = aligned(3 * bytes_of(AS_FLOAT32, place));
+    float *x = aligned(2 * bytes_of(AS_FLOAT32, place)), *second = x + place;
     if (!x) {
         atomic_store(&rows->no_memory, true);
         return;
     }
-    const Lines lines = {x, rows->other ? x + 2 * place : NULL, x + place, rows->other ? x : NULL};
+    const Lines lines = {x, rows->other ? second : NULL, rows->other || rows->apart ? second : x, rows->other ? x : NULL};
     for (; row < end; row += most) {
         const int64_t count = least(most, end - row), elements = count * rows->columns;
         isa->widen(storage, row_at(rows, rows->x, row), x, elements);
-        if (rows->other) isa->widen(storage, row_at(rows, rows->other, row), x + 2 * place, elements);
+        if (rows->other) isa->widen(storage, row_at(rows, rows->other, row), second, elements);
         rows->run(rows, row, count, lines);
         isa->narrow(storage, lines.y, row_at(rows, rows->y, row), elements);
         if (rows->sum) isa->narrow(storage, lines.sum, row_at(rows, rows->sum, row), elements);
@@ -65,7 +67,7 @@ static void run_widened(Rows *rows, int64_t row, int64_t end) {
 static void rows_part(void *data, size_t index) {
     Rows *rows = data;
     const int64_t each = rows_of(PART, rows->columns), row = (int64_t)index * each, end = least(row + each, rows->count);
-    if (rows->kernel->storage != AS_FLOAT32) run_widened(rows, row, end);
+    if (rows->kernel->storage != AS_FLOAT32 && !rows->widens) run_widened(rows, row, end);
     else rows->run(rows, row, end - row, (Lines){row_at(rows, rows->x, row), row_at(rows, rows->other, row), row_at(rows, rows->y, row),
                                                  row_at(rows, rows->sum, row)});
 }
@@ -196,6 +198,8 @@ static OrtStatus *compute_norm(const Kernel *kernel, OrtKernelContext *context) 
     Floats scales, shifts = {0};
     OrtStatus *status = floats_of(kernel, scale, &scales);
     if (!status) status = floats_of(kernel, shift, &shifts);
+    self_rows.rows.widens = !other->data && shifts_rows;
+    self_rows.norm.storage = self_rows.rows.widens ? kernel->storage : AS_FLOAT32;
     self_rows.norm.scale = scales.data;
     *(shifts_rows ? &self_rows.norm.shift : &self_rows.shift.data) = shifts.data;
     if (!status) status = run_rows(&self_rows.rows, context, 8.0);
@@ -330,8 +334,10 @@ static OrtStatus *compute_rotary(const Kernel *kernel, OrtKernelContext *context
     if (!same_shape(sines, cosines->sizes, 3)) return failed(kernel, "sin is %s, and cos %s", shape_of(sines), shape_of(cosines));
 
     RotaryRows turned = {
-        .rows = {.kernel = kernel, .x = x->data, .columns = size, .count = batch * heads * length, .run = rotary_some},
+        .rows = {.kernel = kernel, .x = x->data, .columns = size, .count = batch * heads * length, .widens = !self->interleaved,
+                 .apart = true, .run = rotary_some},
         .rotary = {
+            .storage = self->interleaved ? AS_FLOAT32 : kernel->storage,
             .rows_of_batch = heads * length, .repeat = apart ? 1 : heads, .length = length, .size = size,
             .batch_step = angles[0] == 1 ? 0 : length * (size / 2), .interleaved = self->interleaved,
         },
