@@ -247,17 +247,35 @@ static void copy_rows(const RowBlock *b) {
     }
 }
 
-/* All rows, in one part of one panel. next: the part of a panel that follows; every tile fetches its share of it. */
+/* Part of a panel of 16 bits as floats. */
+static void widen_weights(Storage held, const char *panel, int64_t depth, float *to) {
+    for (int64_t k = 0; k < depth; k++, to += PANEL) {
+        V left, right;
+        if (held == AS_FLOAT16) read_weights(AS_FLOAT16, panel, k, &left, &right);
+        else read_weights(AS_BFLOAT16, panel, k, &left, &right);
+        store(to, left), store(to + WIDTH, right);
+    }
+}
+
+/* All rows, in one part of one panel. next: the part of a panel that follows; every tile fetches its share of it. Weights of 16 bits that several
+   tiles read are widened once. */
 static void pass(const RowBlock *b, int64_t part, int64_t p, const char *next) {
     const Linear *l = b->linear;
     const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
     const int64_t ahead = (line_of(b->held) + b->tiles - 1) / b->tiles;
+    const bool widens = b->held != AS_FLOAT32 && b->tiles > 1;
+    const Storage held = widens ? AS_FLOAT32 : b->held;
     const char *from = weights(l, b->held, p, k);
+    float wide[DEPTH * PANEL] __attribute__((aligned(64)));
+    if (widens) {
+        widen_weights(b->held, from, depth, wide);
+        from = (const char *)wide;
+    }
     for (int64_t t = 0; t < b->tiles; t++) {
         const int64_t i = row_of(b, t);
         const int count = (int)(row_of(b, t + 1) - i);
         float *sums = b->sums + t * TILE_SUMS;
-        tile_ahead(b->held, count, copy_of(b, part, t), from, depth, next + t * ahead * depth, ahead, sums, PANEL, part > b->begin);
+        tile_ahead(held, count, copy_of(b, part, t), from, depth, next + t * ahead * depth, ahead, sums, PANEL, part > b->begin);
         if (part + 1 == b->end) finish_rows(l, b->row + i, count, p * PANEL, earlier_of(b, i, p), sums);
     }
 }
