@@ -14,6 +14,25 @@ typedef uint16_t UnalignedH __attribute__((vector_size(2 * WIDTH), aligned(2), m
 
 INLINE int64_t size_of(Storage storage) { return storage == AS_FLOAT32 ? 4 : 2; }
 
+/* The words of a vector as wide as one of floats. Compilers take half a vector of SSE2 apart, unless they are told how. */
+#if defined(__SSE2__) && WIDTH == 4
+INLINE U words_of(H bits) {
+    __m128i both = _mm_setzero_si128();
+    memcpy(&both, &bits, sizeof bits);
+    return (U)_mm_unpacklo_epi16(both, _mm_setzero_si128());
+}
+
+INLINE H bits_of(U words) {
+    const __m128i both = _mm_srai_epi32(_mm_slli_epi32((__m128i)words, 16), 16), packed = _mm_packs_epi32(both, both);
+    H bits;
+    memcpy(&bits, &packed, sizeof bits);
+    return bits;
+}
+#else
+INLINE U words_of(H bits) { return __builtin_convertvector(bits, U); }
+INLINE H bits_of(U words) { return __builtin_convertvector(words, H); }
+#endif
+
 INLINE U chosen(U mask, U a, U b) { return (a & mask) | (b & ~mask); }
 
 #if defined(__F16C__) && WIDTH == 16
@@ -25,8 +44,8 @@ INLINE H to_float16(V v) { return (H)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_IN
 #else
 /* The exponent moves from a bias of 15 to one of 127. A number below 2⁻¹⁴ has none, and is its digits times 2⁻²⁴. */
 INLINE V of_float16(H bits) {
-    const U h = __builtin_convertvector(bits, U), digits = (h & 0x7fff) << 13, sign = (h & 0x8000) << 16;
-    const U exponent = digits & 0x0f800000;
+    const U h = words_of(bits), digits = (h & 0x7fff) << 13, sign = (h & 0x8000) << 16;
+    const I exponent = (I)(digits & 0x0f800000);
     const U small = (U)((V)(digits + (113u << 23)) - (V)((U){0} + (113u << 23)));
     const U large = digits + (224u << 23), plain = digits + (112u << 23);
     const U most = (U)(exponent == 0x0f800000), least = (U)(exponent == 0);
@@ -40,16 +59,16 @@ INLINE H to_float16(V v) {
     const U small = (U)((V)bits + all(0.5f)) - (126u << 23);
     const U special = ((U)(bits > (255 << 23)) & 0x200) + 0x7c00;
     const U large = (U)(bits >= (143 << 23)), least = (U)(bits < (113 << 23));
-    return __builtin_convertvector(chosen(large, special, chosen(least, small, plain)) | ((U)v & 0x80000000) >> 16, H);
+    return bits_of(chosen(large, special, chosen(least, small, plain)) | ((U)v & 0x80000000) >> 16);
 }
 #endif
 
-INLINE V of_bfloat16(H bits) { return (V)(__builtin_convertvector(bits, U) << 16); }
+INLINE V of_bfloat16(H bits) { return (V)(words_of(bits) << 16); }
 
 INLINE H to_bfloat16(V v) {
     const U bits = (U)v, nearest = bits + 0x7fff + (bits >> 16 & 1);
     const U is_nan = (U)(((I)v & 0x7fffffff) > (255 << 23));
-    return __builtin_convertvector(chosen(is_nan, bits | 0x400000, nearest) >> 16, H);
+    return bits_of(chosen(is_nan, bits | 0x400000, nearest) >> 16);
 }
 
 INLINE V widened(Storage storage, H bits) { return storage == AS_FLOAT16 ? of_float16(bits) : of_bfloat16(bits); }
