@@ -172,7 +172,7 @@ def rounded() -> Iterator[Case]:
 
 
 def float16(cases: Callable[[], Iterator[Case]]) -> Iterator[Case]:
-    """The same of tensors of float16, for the nodes that an exporter writes in float16; what onnxruntime makes of these is its own."""
+    """The same of tensors of float16; what onnxruntime makes of such nodes is its own."""
 
     def narrow(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {n: a.astype(np.float16) if a.dtype == np.float32 else a for n, a in arrays.items()}

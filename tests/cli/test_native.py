@@ -168,12 +168,13 @@ def test_float16_stays_float16_with_and_without_the_library(library: Path, tmp_p
 MASKED = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N, 2, 5, 8] q, float[N, 2, 7, 8] k, float[N, 2, 7, 4] v, bool[N, 1, 5, 7] m) => (float[N, 2, 5, 4] y)
 <float scale = {0.5}, float low = {-65504}> {
-    t = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul(q, t) c = Mul(s, scale) f = Where(m, c, low) p = Softmax(f) y = MatMul(p, v)
+    t = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul(q, t) c = Mul(s, scale)
+    f = Where(m, c, low) p = Softmax(f) y = MatMul(p, v)
 }"""
 
 
 def test_a_kernel_is_not_taken_for_operands_of_two_types(library: Path, tmp_path: Path, run: Run) -> None:
-    """The lowest number of float16 as a mask has to be a lower one of float32: a row that is masked whole is the mean of the values."""
+    """The lowest number of float16 is raised to a lower one of float32, so that a row that is masked whole is a mean."""
     model, fused = tmp_path / "masked.onnx", tmp_path / "fused.onnx"
     found = {}
     for name, made in {"float32": onnx.parser.parse_model(MASKED), "float16": halved(MASKED)}.items():

@@ -149,7 +149,8 @@ def test_linear_is_that_of_float32_rounded(library: Path, isa: str, storage: str
         st.integers(0, 9),
     )
     def holds(rows: int, depth: int, columns: int, act: str, parts: str, seed: int) -> None:
-        shapes = {"x": (rows, depth), "w": (depth, columns), "b": (columns,), "gate": (rows, columns), "residual": (rows, columns)}
+        like_y = {"gate": (rows, columns), "residual": (rows, columns)}
+        shapes = {"x": (rows, depth), "w": (depth, columns), "b": (columns,), **like_y}
         given = {n: s for n, s in shapes.items() if n in ["x", "w", *parts.split()]}
         arrays = {n: rounded(drawn(seed + i, *s), storage) for i, (n, s) in enumerate(given.items())}
         names = ", ".join(n if n in given else '""' for n in shapes)
