@@ -188,34 +188,36 @@ INLINE float weigh_row(const Block *b, int64_t row, int64_t count, float most, f
 /* `score` for one row, straight from the keys: to pack them takes longer than to use them once. */
 static void score_one(const Block *b, int64_t count, float *scores) {
     const int64_t size = b->a->size;
-    const float *query = b->query.data;
+    const float *query = b->query.data, scale = b->a->scale;
+    const Lines keys = b->key;
     for (int64_t key = 0; key < count; key++) {
-        const float *one = b->key.data + key * b->key.step;
+        const float *one = keys.data + key * keys.step;
         V sum = all(0.0f);
         int64_t d = 0;
         for (; d + WIDTH <= size; d += WIDTH) sum += load(query + d) * load(one + d);
         if (d < size) sum += load_part(query + d, size - d) * load_part(one + d, size - d);
-        scores[key] = sum_of(sum) * b->a->scale;
+        scores[key] = sum_of(sum) * scale;
     }
 }
 
 /* One block of keys for one row. */
 static void attend_one(const Block *b, int64_t first, int64_t count) {
     float scores[STRIDE] __attribute__((aligned(64)));
-    const int64_t size = b->a->value_size, step = b->value.step;
+    const int64_t size = b->a->value_size;
+    const Lines values = b->value;
     memset(scores, 0, sizeof scores); /* what is behind the last score is read, and then masked */
     score_one(b, count, scores);
     const float factor = weigh_row(b, 0, count, mask_row(b, 0, first, count, scores), scores);
     for (int64_t d = 0; d < size; d += 4 * WIDTH) {
-        const float *value = b->value.data + d;
+        const float *value = values.data + d;
         V sums[4];
         for (int i = 0; i < 4; i++) sums[i] = d + i * WIDTH < b->width ? load(b->sums + d + i * WIDTH) * all(factor) : all(0.0f);
         if (d + 4 * WIDTH <= size)
-            for (int64_t key = 0; key < count; key++, value += step)
+            for (int64_t key = 0; key < count; key++, value += values.step)
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; i++) sums[i] += all(scores[key]) * load(value + i * WIDTH);
         else
-            for (int64_t key = 0; key < count; key++, value += step)
+            for (int64_t key = 0; key < count; key++, value += values.step)
                 for (int i = 0; i < 4 && d + i * WIDTH < size; i++) {
                     const int64_t left = size - d - i * WIDTH;
                     sums[i] += all(scores[key]) * (left >= WIDTH ? load(value + i * WIDTH) : load_part(value + i * WIDTH, left));
@@ -312,7 +314,8 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
     const bool narrows = a->storage != AS_FLOAT32;
     b.y = narrows ? wide_value + KEYS * a->value_size : (float *)a->y + y;
     b.y_step = narrows ? a->value_size : a->y_step[2];
-    b.query = lines_of(a->storage, a->query, head_at(a->query_step, batch, head) + row * a->query_step[2], a->query_step[2], rows, a->size, wide_query);
+    const int64_t query = head_at(a->query_step, batch, head) + row * a->query_step[2];
+    b.query = lines_of(a->storage, a->query, query, a->query_step[2], rows, a->size, wide_query);
     if (!b.single) memset(b.sums, 0, (size_t)(rows * width) * sizeof(float));
     for (int64_t i = 0; i < rows; i++) b.largest[i] = -INFINITY, b.totals[i] = 0.0f;
     for (int64_t first = 0; first < a->keys; first += KEYS) {

@@ -45,8 +45,9 @@ typedef struct {
     bool centred; /* the mean is taken off first (LayerNorm), or not (RMSNorm) */
 } Norm;
 
-/* Each row of x turned by the angles of its position. x and y begin with the first row of a call. Rows are [batch, heads, length] or, where `repeat` is the number of heads and not 1,
-   [batch, length, heads]; x, y: [rows, size]; cos, sin: [length, size / 2] for each of the batch, or the same for all. */
+/* Each row of x turned by the angles of its position. x and y begin with the first row of a call. Rows are [batch, heads, length] or, where `repeat` is
+   the number of heads and not 1, [batch, length, heads]; x, y: [rows, size]; cos, sin: [length, size / 2] for each of the batch, or the same for
+   all. */
 typedef struct {
     Storage storage; /* of x and y, which are float32 where neighbours are a pair */
     const void *x;

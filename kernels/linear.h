@@ -100,36 +100,41 @@ typedef struct {
 } Earlier;
 
 /* All that follows a product, for `count` columns of one row, a vector of them whole or in part. */
-INLINE void finish_vector(Activation activation, const Linear *l, int64_t at, int64_t column, int64_t count, const Earlier *e, float *earlier, V v) {
+INLINE void finish_vector(Activation activation, Storage storage, const Linear *l, int64_t at, int64_t column, int64_t count, const Earlier *e,
+                          float *earlier, V v) {
     if (!e->first) v += load_as(AS_FLOAT32, earlier, 0, count);
     if (!e->last) {
         store_as(AS_FLOAT32, earlier, 0, v, count);
         return;
     }
-    if (l->bias) v += load_as(l->storage, l->bias, column, count);
+    if (l->bias) v += load_as(storage, l->bias, column, count);
     v = activated(activation, v, all(l->alpha));
-    if (l->gate) v *= load_as(l->storage, l->gate, at, count);
-    if (l->residual) v += load_as(l->storage, l->residual, at, count);
-    store_as(l->storage, l->y, at, v, count);
+    if (l->gate) v *= load_as(storage, l->gate, at, count);
+    if (l->residual) v += load_as(storage, l->residual, at, count);
+    store_as(storage, l->y, at, v, count);
 }
 
-INLINE void finish(Activation activation, const Linear *l, int64_t row, int count, int64_t column, const Earlier *e, const float *sums) {
+INLINE void finish(Activation activation, Storage storage, const Linear *l, int64_t row, int count, int64_t column, const Earlier *e,
+                   const float *sums) {
     const int64_t left = l->columns - column;
     for (int i = 0; i < count; i++, sums += PANEL) {
         const int64_t at = (row + i) * l->columns + column;
         float *earlier = e->sums + i * e->step;
         if (left >= PANEL) {
-            finish_vector(activation, l, at, column, WIDTH, e, earlier, load(sums));
-            finish_vector(activation, l, at + WIDTH, column + WIDTH, WIDTH, e, earlier + WIDTH, load(sums + WIDTH));
+            finish_vector(activation, storage, l, at, column, WIDTH, e, earlier, load(sums));
+            finish_vector(activation, storage, l, at + WIDTH, column + WIDTH, WIDTH, e, earlier + WIDTH, load(sums + WIDTH));
         } else {
-            finish_vector(activation, l, at, column, left, e, earlier, load(sums));
-            if (left > WIDTH) finish_vector(activation, l, at + WIDTH, column + WIDTH, left - WIDTH, e, earlier + WIDTH, load(sums + WIDTH));
+            finish_vector(activation, storage, l, at, column, left, e, earlier, load(sums));
+            if (left > WIDTH)
+                finish_vector(activation, storage, l, at + WIDTH, column + WIDTH, left - WIDTH, e, earlier + WIDTH, load(sums + WIDTH));
         }
     }
 }
 
 static void finish_rows(const Linear *l, int64_t row, int count, int64_t column, Earlier e, const float *sums) {
-    FOR_ACTIVATION(e.last ? l->activation : IDENTITY, finish, l, row, count, column, &e, sums)
+    const Activation activation = e.last ? l->activation : IDENTITY;
+    if (l->storage == AS_FLOAT32) FOR_ACTIVATION(activation, finish, AS_FLOAT32, l, row, count, column, &e, sums)
+    else FOR_ACTIVATION(activation, finish, l->storage, l, row, count, column, &e, sums)
 }
 
 /* Adds one of the depth to the sums of few_of. step: from one row of x to the next. */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    PART = 16384, /* elements of one part of the work: 64 KiB are read, and what they give stays in L2 */
+    PART = 16384,   /* elements of one part of the work: 64 KiB are read, and what they give stays in L2 */
     WIDENED = 2048, /* elements of 16 bits that are made floats at a time, which stay in L1 */
 };
 

@@ -17,20 +17,19 @@ static void activate(Activation activation, float alpha, const float *x, float *
     FOR_ACTIVATION(activation, activate_all, alpha, x, y, count)
 }
 
-/* The sum of the elements of x from `at` on, or that of the squares of what is left of them without `mean`. Four sums at once, which hides the
-   latency of one. */
-INLINE float row_sum(Storage storage, const void *x, int64_t at, int64_t count, const bool squares, float mean) {
+/* The sum of x, or that of the squares of what is left of x without `mean`. Four sums at once, which hides the latency of one. */
+INLINE float row_sum(Storage storage, const void *x, int64_t count, const bool squares, float mean) {
     V sums[4] = {all(0.0f), all(0.0f), all(0.0f), all(0.0f)};
     const V middle = all(mean);
     int64_t i = 0;
 #define TERM(v) (squares ? ((v) - middle) * ((v) - middle) : (v))
     for (; i + 4 * WIDTH <= count; i += 4 * WIDTH)
 #pragma GCC unroll 4
-        for (int s = 0; s < 4; s++) sums[s] += TERM(load_as(storage, x, at + i + s * WIDTH, WIDTH));
-    for (; i + WIDTH <= count; i += WIDTH) sums[0] += TERM(load_as(storage, x, at + i, WIDTH));
+        for (int s = 0; s < 4; s++) sums[s] += TERM(load_as(storage, x, i + s * WIDTH, WIDTH));
+    for (; i + WIDTH <= count; i += WIDTH) sums[0] += TERM(load_as(storage, x, i, WIDTH));
     float rest = 0.0f;
     for (; i < count; i++) {
-        const float v = load_one(storage, x, at + i);
+        const float v = load_one(storage, x, i);
         rest += squares ? (v - mean) * (v - mean) : v;
     }
 #undef TERM
@@ -43,33 +42,48 @@ INLINE void add(const float *a, const float *b, float *y, int64_t count) {
     if (i < count) store_part(y + i, load_part(a + i, count - i) + load_part(b + i, count - i), count - i);
 }
 
-INLINE void norm_row(Storage storage, const Norm *n, const void *x, int64_t at) {
-    const float count = (float)n->columns;
-    const float mean = n->centred ? row_sum(storage, x, at, n->columns, false, 0.0f) / count : 0.0f;
-    const float factor = 1.0f / sqrtf(row_sum(storage, x, at, n->columns, true, mean) / count + n->epsilon);
-    for (int64_t i = 0; i < n->columns; i += WIDTH) {
-        const int64_t left = n->columns - i;
-        V v = (load_as(storage, x, at + i, left) - all(mean)) * all(factor);
-        if (n->scale) v *= load_as(AS_FLOAT32, n->scale, i, left);
-        if (n->shift) v += load_as(AS_FLOAT32, n->shift, i, left);
-        store_as(storage, n->y, at + i, v, left);
-    }
+INLINE V scaled_by(V v, const float *scale, const float *shift, int64_t i, int64_t count) {
+    if (scale) v *= load_as(AS_FLOAT32, scale, i, count);
+    if (shift) v += load_as(AS_FLOAT32, shift, i, count);
+    return v;
 }
+
+INLINE void norm_row(Storage storage, const Norm *n, const void *x, void *y) {
+    const int64_t columns = n->columns;
+    const float count = (float)columns, *scale = n->scale, *shift = n->shift;
+    const float mean = n->centred ? row_sum(storage, x, columns, false, 0.0f) / count : 0.0f;
+    const float factor = 1.0f / sqrtf(row_sum(storage, x, columns, true, mean) / count + n->epsilon);
+    int64_t i = 0;
+#define VECTOR(count) \
+    store_as(storage, y, i, scaled_by((load_as(storage, x, i, count) - all(mean)) * all(factor), scale, shift, i, count), count)
+    for (; i + WIDTH <= columns; i += WIDTH) VECTOR(WIDTH);
+    if (i < columns) VECTOR(columns - i);
+#undef VECTOR
+}
+
+static void norm_float32(const Norm *n, const float *x, float *y) { norm_row(AS_FLOAT32, n, x, y); }
+static void norm_float16(const Norm *n, const uint16_t *x, uint16_t *y) { norm_row(AS_FLOAT16, n, x, y); }
+static void norm_bfloat16(const Norm *n, const uint16_t *x, uint16_t *y) { norm_row(AS_BFLOAT16, n, x, y); }
 
 static void norm(const Norm *n, int64_t row, int64_t row_end) {
     for (; row < row_end; row++) {
         const int64_t at = row * n->columns;
-        if (n->other) {
-            float *sum = n->sum ? n->sum : n->y;
-            add((const float *)n->x + at, n->other + at, sum + at, n->columns);
-            norm_row(AS_FLOAT32, n, sum, at);
-        } else if (n->storage == AS_FLOAT16) {
-            norm_row(AS_FLOAT16, n, n->x, at);
-        } else if (n->storage == AS_BFLOAT16) {
-            norm_row(AS_BFLOAT16, n, n->x, at);
-        } else {
-            norm_row(AS_FLOAT32, n, n->x, at);
+        if (n->storage == AS_FLOAT16) {
+            norm_float16(n, (const uint16_t *)n->x + at, (uint16_t *)n->y + at);
+            continue;
         }
+        if (n->storage == AS_BFLOAT16) {
+            norm_bfloat16(n, (const uint16_t *)n->x + at, (uint16_t *)n->y + at);
+            continue;
+        }
+        const float *x = (const float *)n->x + at;
+        float *y = (float *)n->y + at;
+        if (n->other) {
+            float *sum = n->sum ? n->sum + at : y;
+            add(x, n->other + at, sum, n->columns);
+            x = sum;
+        }
+        norm_float32(n, x, y);
     }
 }
 

@@ -33,8 +33,8 @@ enum {
 /* Bytes of a panel for each of its depth. */
 INLINE int64_t line_of(Storage held) { return PANEL * (int64_t)(held == AS_FLOAT32 ? sizeof(float) : sizeof(uint16_t)); }
 
-/* Both vectors of line k of a panel, whose weights are held as they are said to be. With AVX512_BF16 a word of bfloat16 holds two of them that follow each other in a column, the first
-   one below; else one of a column of the left vector and, above it, of the right one. */
+/* Both vectors of line k of a panel, whose weights are held as they are said to be. With AVX512_BF16 a word of bfloat16 holds two of them that follow
+   each other in a column, the first one below; else one of a column of the left vector and, above it, of the right one. */
 INLINE void read_weights(Storage held, const char *panel, int64_t k, V *left, V *right) {
 #if defined(__AVX512BF16__)
     const char *from = panel + (held == AS_BFLOAT16 ? k & ~(int64_t)1 : k) * line_of(held);
