@@ -17,8 +17,9 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from onnx_subgraph import kernels
 
 PAGE = Path(__file__).with_name("kernels.md")
 OPSETS = '<ir_version: 10, opset_import: ["" : 23, "com.microsoft" : 1, "onnx_subgraph" : 1]>'
+WORDS = {np.dtype(np.float32): "float", np.dtype(np.float16): "float16"}
 RNG = np.random.default_rng(0)
 
 
@@ -37,8 +39,8 @@ RNG = np.random.default_rng(0)
 class Case:
     """One row.
 
-    ours, theirs: the lines of a graph that computes y. inputs, constants: arrays. operations, nbytes: its work, one of both.
-    tolerance: of results, as a share of the largest.
+    ours, theirs: the lines of a graph that computes y. inputs, constants: arrays, all floats of one type. operations, nbytes: its
+    work, one of both. tolerance: of results, as a share of the largest.
     """
 
     kernel: str
@@ -53,8 +55,9 @@ class Case:
 
     def model(self, lines: str) -> onnx.ModelProto:
         """The model of one of both graphs."""
-        given = ", ".join(f"float[{', '.join(map(str, array.shape))}] {name}" for name, array in self.inputs.items())
-        model = onnx.parser.parse_model(f"{OPSETS} g ({given}) => (float y) {{ {lines} }}")
+        word = WORDS[next(iter(self.inputs.values())).dtype]
+        given = ", ".join(f"{word}[{', '.join(map(str, array.shape))}] {name}" for name, array in self.inputs.items())
+        model = onnx.parser.parse_model(f"{OPSETS} g ({given}) => ({word} y) {{ {lines} }}")
         model.graph.output[0].type.tensor_type.ClearField("shape")
         model.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in self.constants.items())
         return model
@@ -168,7 +171,26 @@ def rounded() -> Iterator[Case]:
         yield Case("x @ w + b", size, ours, theirs, inputs, constants, operations, tolerance=1e-2)
 
 
-CASES = {"Linear": linear, "Linear, bf16": rounded, "Rows": rows, "Attention": attention}
+def float16(cases: Callable[[], Iterator[Case]]) -> Iterator[Case]:
+    """The same of tensors of float16; what onnxruntime makes of such nodes is its own."""
+
+    def narrow(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {n: a.astype(np.float16) if a.dtype == np.float32 else a for n, a in arrays.items()}
+
+    for case in cases():
+        arrays = {"inputs": narrow(case.inputs), "constants": narrow(case.constants)}
+        yield replace(case, nbytes=case.nbytes / 2, tolerance=4e-3, **arrays)
+
+
+CASES: dict[str, Callable[[], Iterator[Case]]] = {
+    "Linear": linear,
+    "Linear, bf16": rounded,
+    "Rows": rows,
+    "Attention": attention,
+    "Float16, Linear": partial(float16, linear),
+    "Float16, rows": partial(float16, rows),
+    "Float16, attention": partial(float16, attention),
+}
 
 
 def open_session(model: onnx.ModelProto, folder: Path, threads: int, isa: str | None = None) -> onnxruntime.InferenceSession:

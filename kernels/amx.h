@@ -53,21 +53,21 @@ INLINE U piece_of(V *left) {
     return near;
 }
 
-INLINE V load_some(const float *from, int64_t count) {
-    return count >= WIDTH ? load(from) : count > 0 ? load_part(from, count) : all(0.0f);
+INLINE V load_some(Storage storage, const void *from, int64_t at, int64_t count) {
+    return count > 0 ? load_as(storage, from, at, count) : all(0.0f);
 }
 
 INLINE char *rows_of(const RowBlock *b, int64_t part, int64_t tile, int pieces) {
     return (char *)b->copies + ((part - b->begin) * (b->tiles * 2) + tile) * AMX_STEPS * pieces * AMX_BYTES;
 }
 
-/* One row of x, `depth` of it, as row `i` of its tiles: tile[step][piece][i][depth]. Whether bfloat16 holds all of it. */
-INLINE bool split_row(const float *x, int64_t depth, int64_t i, int pieces, char *tiles) {
+/* A row of x, `depth` of it from `first` on, as row `i` of its tiles: tile[step][piece][i][depth]. Whether bfloat16 holds all of it. */
+INLINE bool split_row(Storage storage, const void *x, int64_t first, int64_t depth, int64_t i, int pieces, char *tiles) {
     bool holds = true;
     for (int64_t k = 0; k < depth; k += AMX_DEPTH)
         for (int half = 0; half < 2; half++) {
             const int64_t at = k + half * WIDTH;
-            V left = load_some(x + at, depth - at);
+            V left = load_some(storage, x, first + at, depth - at);
             holds &= _mm512_cmp_ps_mask(absolute(left), all(0x1.fep127f), _CMP_LE_OQ) == 0xffff;
             for (int piece = 0; piece < pieces; piece++) {
                 char *to = tiles + (k / AMX_DEPTH * pieces + piece) * AMX_BYTES + i * 64 + half * 32;
@@ -82,19 +82,19 @@ static bool split_rows(const RowBlock *b, int pieces) {
     for (int64_t part = b->begin; part < b->end; part++) {
         const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
         for (int64_t i = 0; i < b->rows; i++)
-            holds &= split_row(b->linear->x + (b->row + i) * b->linear->depth + k, depth, i % AMX_ROWS, pieces,
+            holds &= split_row(b->linear->storage, b->linear->x, (b->row + i) * b->linear->depth + k, depth, i % AMX_ROWS, pieces,
                                rows_of(b, part, i / AMX_ROWS, pieces));
     }
     return holds;
 }
 
 /* A part of a panel as tiles: tile[step][piece][side][pair of depths][column][which of the pair]. next: is fetched meanwhile. */
-static void split_weights(bool half, const char *panel, int64_t depth, int pieces, const char *next, char *tiles) {
+static void split_weights(Storage held, const char *panel, int64_t depth, int pieces, const char *next, char *tiles) {
     for (int64_t k = 0; k < (depth + AMX_DEPTH - 1) / AMX_DEPTH * AMX_DEPTH; k += 2) {
         V even[2] = {all(0.0f), all(0.0f)}, odd[2] = {all(0.0f), all(0.0f)};
-        if (k < depth) read_weights(half, panel, k, even, even + 1);
-        if (k + 1 < depth) read_weights(half, panel, k + 1, odd, odd + 1);
-        for (int64_t ahead = 0; ahead < 2 * line_of(half); ahead += 64) __builtin_prefetch(next + k * line_of(half) + ahead, 0, 2);
+        if (k < depth) read_weights(held, panel, k, even, even + 1);
+        if (k + 1 < depth) read_weights(held, panel, k + 1, odd, odd + 1);
+        for (int64_t ahead = 0; ahead < 2 * line_of(held); ahead += 64) __builtin_prefetch(next + k * line_of(held) + ahead, 0, 2);
         for (int piece = 0; piece < pieces; piece++)
             for (int side = 0; side < 2; side++) {
                 const U pair = piece_of(even + side) >> 16 | piece_of(odd + side);
@@ -153,8 +153,7 @@ INLINE void multiply(const int pieces, const bool both, const char *rows, const 
 INLINE void pass_tiles(const RowBlock *b, const int pieces, int64_t part, int64_t p, const char *next, char *split) {
     const Linear *l = b->linear;
     const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k, steps = (depth + AMX_DEPTH - 1) / AMX_DEPTH;
-    const bool first = b->begin == 0, last = depth_of(b, b->end) == l->depth;
-    split_weights(b->half, weights(l, b->half, p, k), depth, pieces, next, split);
+    split_weights(b->held, weights(l, b->held, p, k), depth, pieces, next, split);
     TILES_SEE_MEMORY();
     for (int64_t i = 0; i < b->rows; i += 2 * AMX_ROWS) {
         const int count = (int)least(b->rows - i, 2 * AMX_ROWS);
@@ -163,7 +162,7 @@ INLINE void pass_tiles(const RowBlock *b, const int pieces, int64_t part, int64_
         if (count > AMX_ROWS) multiply(pieces, true, rows, others, split, steps, part == b->begin, sums);
         else multiply(pieces, false, rows, others, split, steps, part == b->begin, sums);
         TILES_SEE_MEMORY();
-        if (part + 1 == b->end) finish_rows(l, b->row + i, count, p * PANEL, first, last, sums);
+        if (part + 1 == b->end) finish_rows(l, b->row + i, count, p * PANEL, earlier_of(b, i, p), sums);
     }
 }
 

@@ -14,15 +14,24 @@ enum { KEYS = DEPTH }; /* of a block: the weights of a row over it are the depth
 
 INLINE int64_t up_to(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
+/* Rows of floats, from the first one of a call on, or the first key of a block; step: from one to the next. They stand in the tensor if that is
+   float32, and else in scratch memory. */
+typedef struct {
+    const float *data;
+    int64_t step;
+} Lines;
+
 /* What one call works on. The sums and the largest scores of all rows stay between blocks; a single block needs no sums. */
 typedef struct {
     const Attention *a;
-    const float *query, *key, *value, *mask; /* of this batch and head; mask: of the first row */
-    float *y;                                /* of the first row */
-    float *keys, *values;                    /* the block in panels */
-    float *sums;                             /* [rows, width]: of weights · values so far */
-    float *largest, *totals;                 /* [rows]: the largest score so far, the sum of the weights relative to it */
-    int64_t row, width, most_keys;           /* the first row; value_size in whole panels; the most keys of a block */
+    Lines query, key, value;       /* of this batch and head */
+    int64_t mask;                  /* where the mask of the first row begins */
+    float *y;                      /* of the first row */
+    int64_t y_step;
+    float *keys, *values;          /* the block in panels */
+    float *sums;                   /* [rows, width]: of weights · values so far */
+    float *largest, *totals;       /* [rows]: the largest score so far, the sum of the weights relative to it */
+    int64_t width, most_keys;      /* value_size in whole panels; the most keys of a block */
     bool single;
 } Block;
 
@@ -30,7 +39,15 @@ INLINE int64_t keys_of_block(const Attention *a) { return a->keys < KEYS ? up_to
 
 static int64_t attention_scratch(const Attention *a) {
     const int64_t width = up_to(a->value_size, PANEL), rows = a->length < ATTENTION_ROWS ? a->length : ATTENTION_ROWS;
-    return keys_of_block(a) * (a->size + width) + rows * (width + 2) + 64;
+    const int64_t wide = a->storage == AS_FLOAT32 ? 0 : (rows + KEYS) * (a->size + a->value_size);
+    return keys_of_block(a) * (a->size + width) + rows * (width + 2) + 64 + wide;
+}
+
+/* `count` rows of `size` elements, from the element `at` of a tensor on; `wide` is where they stand as floats if they are none. */
+static Lines lines_of(Storage storage, const void *tensor, int64_t at, int64_t step, int64_t count, int64_t size, float *wide) {
+    if (storage == AS_FLOAT32) return (Lines){(const float *)tensor + at, step};
+    for (int64_t i = 0; i < count; i++) widen(storage, (const uint16_t *)tensor + at + i * step, wide + i * size, size);
+    return (Lines){wide, size};
 }
 
 /* Four keys, four elements of each, turned round. */
@@ -45,12 +62,12 @@ INLINE void turn_four(const float *from, int64_t step, float *to) {
 #endif
 }
 
-/* The keys from `first` on as panels of columns: keys[panel][element][key]. Zeros stand for keys beyond the last. */
-static void pack_keys(const Block *b, int64_t first, int64_t count) {
-    const int64_t size = b->a->size, step = b->a->key_step[2];
+/* The keys as panels of columns: keys[panel][element][key]. Zeros stand for keys beyond the last. */
+static void pack_keys(const Block *b, int64_t count) {
+    const int64_t size = b->a->size, step = b->key.step;
     for (int64_t start = 0; start < count; start += PANEL) {
         float *panel = b->keys + start * size;
-        const float *from = b->key + (first + start) * step;
+        const float *from = b->key.data + start * step;
         const int64_t here = count - start < PANEL ? count - start : PANEL;
         if (here < PANEL) memset(panel, 0, (size_t)(size * PANEL) * sizeof(float));
         for (int64_t i = 0; i < here; i += 4) {
@@ -63,13 +80,13 @@ static void pack_keys(const Block *b, int64_t first, int64_t count) {
     }
 }
 
-/* The values from `first` on as panels: values[panel][key][element]. */
-static void pack_values(const Block *b, int64_t first, int64_t count) {
+/* The values as panels: values[panel][key][element]. */
+static void pack_values(const Block *b, int64_t count) {
     for (int64_t start = 0; start < b->width; start += PANEL) {
         float *panel = b->values + start * b->most_keys;
         const int64_t left = b->a->value_size - start, here = left < PANEL ? left : PANEL;
         for (int64_t k = 0; k < count; k++, panel += PANEL) {
-            const float *value = b->value + (first + k) * b->a->value_step[2] + start;
+            const float *value = b->value.data + k * b->value.step + start;
             if (here == PANEL) {
                 store(panel, load(value)), store(panel + WIDTH, load(value + WIDTH));
                 continue;
@@ -94,7 +111,7 @@ static void score(const Block *b, int64_t row, int rows, int64_t count, float *s
     int64_t k = 0;
     do {
         const int64_t depth = size - k < DEPTH ? size - k : DEPTH;
-        for (int i = 0; i < rows; i++) scale_row(b->query + (row + i) * b->a->query_step[2] + k, depth, b->a->scale, parts + i * STRIDE);
+        for (int i = 0; i < rows; i++) scale_row(b->query.data + (row + i) * b->query.step + k, depth, b->a->scale, parts + i * STRIDE);
         for (int64_t start = 0; start < count; start += PANEL) {
             const float *panel = b->keys + start * size + k * PANEL;
             if (k == 0) {
@@ -123,17 +140,17 @@ INLINE V first_of(V v, int32_t count, V rest) {
 /* Caps and masks the scores of one row; those of keys that are not there are -infinite. Gives the largest. */
 INLINE float mask_row(const Block *b, int64_t row, int64_t first, int64_t count, float *scores) {
     const Attention *a = b->a;
-    const float *mask = a->mask ? b->mask + row * a->mask_step[2] + first * a->mask_step[3] : NULL;
+    const int64_t mask = b->mask + row * a->mask_step[2] + first * a->mask_step[3];
+    const V same = a->mask && a->mask_step[3] == 0 ? all(load_one(a->storage, a->mask, mask)) : all(0.0f);
     V most = all(-INFINITY);
     int64_t i = 0;
-    if (!mask && a->cap <= 0)
+    if (!a->mask && a->cap <= 0)
         for (; i + WIDTH <= count; i += WIDTH) most = larger(most, load(scores + i));
     for (; i < count; i += WIDTH) {
         const int64_t left = count - i;
         V v = load(scores + i);
         if (a->cap > 0) v = all(a->cap) * tangent(v / all(a->cap));
-        if (mask && a->mask_step[3] == 0) v += all(*mask);
-        else if (mask) v += left >= WIDTH ? load(mask + i) : load_part(mask + i, left);
+        if (a->mask) v += a->mask_step[3] ? load_as(a->storage, a->mask, mask + i, left) : same;
         if (left < WIDTH) v = first_of(v, (int32_t)left, all(-INFINITY));
         store(scores + i, v);
         most = larger(most, v);
@@ -169,36 +186,38 @@ INLINE float weigh_row(const Block *b, int64_t row, int64_t count, float most, f
 }
 
 /* `score` for one row, straight from the keys: to pack them takes longer than to use them once. */
-static void score_one(const Block *b, int64_t row, int64_t first, int64_t count, float *scores) {
+static void score_one(const Block *b, int64_t count, float *scores) {
     const int64_t size = b->a->size;
-    const float *query = b->query + row * b->a->query_step[2];
+    const float *query = b->query.data, scale = b->a->scale;
+    const Lines keys = b->key;
     for (int64_t key = 0; key < count; key++) {
-        const float *one = b->key + (first + key) * b->a->key_step[2];
+        const float *one = keys.data + key * keys.step;
         V sum = all(0.0f);
         int64_t d = 0;
         for (; d + WIDTH <= size; d += WIDTH) sum += load(query + d) * load(one + d);
         if (d < size) sum += load_part(query + d, size - d) * load_part(one + d, size - d);
-        scores[key] = sum_of(sum) * b->a->scale;
+        scores[key] = sum_of(sum) * scale;
     }
 }
 
 /* One block of keys for one row. */
 static void attend_one(const Block *b, int64_t first, int64_t count) {
     float scores[STRIDE] __attribute__((aligned(64)));
-    const int64_t size = b->a->value_size, step = b->a->value_step[2];
+    const int64_t size = b->a->value_size;
+    const Lines values = b->value;
     memset(scores, 0, sizeof scores); /* what is behind the last score is read, and then masked */
-    score_one(b, b->row, first, count, scores);
-    const float factor = weigh_row(b, 0, count, mask_row(b, b->row, first, count, scores), scores);
+    score_one(b, count, scores);
+    const float factor = weigh_row(b, 0, count, mask_row(b, 0, first, count, scores), scores);
     for (int64_t d = 0; d < size; d += 4 * WIDTH) {
-        const float *value = b->value + first * step + d;
+        const float *value = values.data + d;
         V sums[4];
         for (int i = 0; i < 4; i++) sums[i] = d + i * WIDTH < b->width ? load(b->sums + d + i * WIDTH) * all(factor) : all(0.0f);
         if (d + 4 * WIDTH <= size)
-            for (int64_t key = 0; key < count; key++, value += step)
+            for (int64_t key = 0; key < count; key++, value += values.step)
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; i++) sums[i] += all(scores[key]) * load(value + i * WIDTH);
         else
-            for (int64_t key = 0; key < count; key++, value += step)
+            for (int64_t key = 0; key < count; key++, value += values.step)
                 for (int i = 0; i < 4 && d + i * WIDTH < size; i++) {
                     const int64_t left = size - d - i * WIDTH;
                     sums[i] += all(scores[key]) * (left >= WIDTH ? load(value + i * WIDTH) : load_part(value + i * WIDTH, left));
@@ -217,9 +236,9 @@ static void attend_all(const Block *b, int64_t row, int rows) {
     float scores[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
     const Attention *a = b->a;
-    score(b, b->row + row, rows, a->keys, scores);
+    score(b, row, rows, a->keys, scores);
     float most[TILE_ROWS], totals[TILE_ROWS];
-    for (int i = 0; i < rows; i++) most[i] = mask_row(b, b->row + row + i, 0, a->keys, scores + i * STRIDE);
+    for (int i = 0; i < rows; i++) most[i] = mask_row(b, row + i, 0, a->keys, scores + i * STRIDE);
     for (int i = 0; i < rows; i++) totals[i] = sum_of(weigh(a->keys, most[i] == -INFINITY ? 0.0f : most[i], scores + i * STRIDE));
     for (int64_t start = 0; start < b->width; start += PANEL) {
         const float *panel = b->values + start * b->most_keys;
@@ -228,7 +247,7 @@ static void attend_all(const Block *b, int64_t row, int rows) {
             const V factor = all(last_factor(a, totals[i]));
             for (int64_t half = 0; half < PANEL && start + half < a->value_size; half += WIDTH) {
                 const int64_t left = a->value_size - start - half;
-                float *y = b->y + (row + i) * a->y_step[2] + start + half;
+                float *y = b->y + (row + i) * b->y_step + start + half;
                 const V v = is_empty(a, totals[i]) ? all(0.0f) : load(sums + i * PANEL + half) * factor;
                 if (left >= WIDTH) store(y, v);
                 else store_part(y, v, left);
@@ -242,8 +261,8 @@ static void attend(const Block *b, int64_t row, int rows, int64_t first, int64_t
     float scores[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
     float most[TILE_ROWS], factors[TILE_ROWS];
-    score(b, b->row + row, rows, count, scores);
-    for (int i = 0; i < rows; i++) most[i] = mask_row(b, b->row + row + i, first, count, scores + i * STRIDE);
+    score(b, row, rows, count, scores);
+    for (int i = 0; i < rows; i++) most[i] = mask_row(b, row + i, first, count, scores + i * STRIDE);
     for (int i = 0; i < rows; i++) factors[i] = weigh_row(b, row + i, count, most[i], scores + i * STRIDE);
     for (int64_t start = 0; start < b->width; start += PANEL) {
         const float *panel = b->values + start * b->most_keys;
@@ -260,7 +279,7 @@ static void attend(const Block *b, int64_t row, int rows, int64_t first, int64_t
 static void write_rows(const Block *b, int64_t rows) {
     const Attention *a = b->a;
     float *y = b->y;
-    for (int64_t row = 0; row < rows; row++, y += a->y_step[2]) {
+    for (int64_t row = 0; row < rows; row++, y += b->y_step) {
         const bool empty = is_empty(a, b->totals[row]);
         const V factor = all(last_factor(a, b->totals[row]));
         for (int64_t i = 0; i < a->value_size; i += WIDTH) {
@@ -272,17 +291,17 @@ static void write_rows(const Block *b, int64_t rows) {
     }
 }
 
+/* Where a head of one of the batch begins, in elements. */
+INLINE int64_t head_at(const int64_t *step, int64_t batch, int64_t head) { return batch * step[0] + head * step[1]; }
+
 static void attention(const Attention *a, int64_t batch, int64_t head, int64_t row, int64_t row_end, float *scratch) {
     const int64_t group = head / a->repeats, rows = row_end - row, width = up_to(a->value_size, PANEL);
+    const int64_t key = head_at(a->key_step, batch, group), value = head_at(a->value_step, batch, group);
+    const int64_t y = head_at(a->y_step, batch, head) + row * a->y_step[2];
     Block b = {
         .a = a,
-        .query = a->query + batch * a->query_step[0] + head * a->query_step[1],
-        .key = a->key + batch * a->key_step[0] + group * a->key_step[1],
-        .value = a->value + batch * a->value_step[0] + group * a->value_step[1],
-        .mask = a->mask ? a->mask + batch * a->mask_step[0] + head * a->mask_step[1] : NULL,
-        .y = a->y + batch * a->y_step[0] + head * a->y_step[1] + row * a->y_step[2],
+        .mask = batch * a->mask_step[0] + head * a->mask_step[1] + row * a->mask_step[2],
         .keys = scratch,
-        .row = row,
         .width = width,
         .most_keys = keys_of_block(a),
         .single = rows > 1 && a->keys > 0 && a->keys <= KEYS,
@@ -291,16 +310,24 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
     b.sums = b.values + b.most_keys * width;
     b.largest = b.sums + rows * width;
     b.totals = b.largest + rows;
+    float *wide_query = b.totals + rows, *wide_key = wide_query + rows * a->size, *wide_value = wide_key + KEYS * a->size;
+    const bool narrows = a->storage != AS_FLOAT32;
+    b.y = narrows ? wide_value + KEYS * a->value_size : (float *)a->y + y;
+    b.y_step = narrows ? a->value_size : a->y_step[2];
+    const int64_t query = head_at(a->query_step, batch, head) + row * a->query_step[2];
+    b.query = lines_of(a->storage, a->query, query, a->query_step[2], rows, a->size, wide_query);
     if (!b.single) memset(b.sums, 0, (size_t)(rows * width) * sizeof(float));
     for (int64_t i = 0; i < rows; i++) b.largest[i] = -INFINITY, b.totals[i] = 0.0f;
     for (int64_t first = 0; first < a->keys; first += KEYS) {
         const int64_t count = a->keys - first < KEYS ? a->keys - first : KEYS;
+        b.key = lines_of(a->storage, a->key, key + first * a->key_step[2], a->key_step[2], count, a->size, wide_key);
+        b.value = lines_of(a->storage, a->value, value + first * a->value_step[2], a->value_step[2], count, a->value_size, wide_value);
         if (rows == 1) {
             attend_one(&b, first, count);
             continue;
         }
-        pack_keys(&b, first, count);
-        pack_values(&b, first, count);
+        pack_keys(&b, count);
+        pack_values(&b, count);
         for (int64_t done = 0; done < rows;) {
             const int some = tile_rows(rows - done);
             if (b.single) attend_all(&b, done, some);
@@ -309,6 +336,8 @@ static void attention(const Attention *a, int64_t batch, int64_t head, int64_t r
         }
     }
     if (!b.single) write_rows(&b, rows);
+    for (int64_t i = 0; i < rows && narrows; i++)
+        narrow(a->storage, b.y + i * a->value_size, (uint16_t *)a->y + y + i * a->y_step[2], a->value_size);
 }
 
 #endif

@@ -32,12 +32,12 @@ static bool amx_is_granted(void) {
 /* The processor is asked itself, because __builtin_cpu_supports is empty in libraries that some compilers link. Bits are those of Intel's
    manual, volume 2A, CPUID, leaves 1 and 7; registers that the system saves are in XCR0. */
 bool isa_is_here(int index) {
-    enum { FMA = 1u << 12, OSXSAVE = 1u << 27, AVX2 = 1u << 5, F = 1u << 16, DQ = 1u << 17, BW = 1u << 30, BF16_BIT = 1u << 5 };
+    enum { FMA = 1u << 12, F16C = 1u << 29, OSXSAVE = 1u << 27, AVX2 = 1u << 5, F = 1u << 16, DQ = 1u << 17, BW = 1u << 30, BF16_BIT = 1u << 5 };
     enum { BASELINE_INDEX, AVX2_INDEX, AVX512_INDEX, AVX512_BF16_INDEX };
     const uint32_t vl = 1u << 31, avx512 = F | DQ | BW | vl;
     uint32_t a, b, c, d, low, high;
     if (index == BASELINE_INDEX) return true;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & (FMA | OSXSAVE)) != (FMA | OSXSAVE)) return false;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & (FMA | F16C | OSXSAVE)) != (FMA | F16C | OSXSAVE)) return false;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     const bool avx2 = (low & 0x06) == 0x06 && (b & AVX2);

@@ -27,7 +27,13 @@ static double peak(int64_t rounds, float *result) {
 
 const Isa NAMED(ISA) = {
     .name = QUOTED(ISA),
-    .products = {[FLOAT32] = &product_float32, [BF16X3] = &product_bf16x3, [BF16] = &product_bf16},
+    .products = {
+        [AS_FLOAT32] = {[FLOAT32] = &product_float32, [BF16X3] = &product_bf16x3, [BF16] = &product_bf16},
+        [AS_FLOAT16] = {[FLOAT32] = &product_float16, [BF16X3] = &product_float16, [BF16] = &product_bf16},
+        [AS_BFLOAT16] = {[FLOAT32] = &product_bf16, [BF16X3] = &product_bf16, [BF16] = &product_bf16}, /* which rounds nothing then */
+    },
+    .widen = widen,
+    .narrow = narrow,
     .peak = peak,
     .activate = activate,
     .norm = norm,

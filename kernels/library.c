@@ -34,17 +34,22 @@ static const Kind *const FROM_AVX2[] = {&LINEAR, &ATTENTION, &SOFTMAX, &FAST_GEL
 
 _Static_assert(sizeof kinds / sizeof *kinds <= MOST_KINDS + 1, "MOST_KINDS is too small");
 
-/* An operator, compiled for one instruction set, as onnxruntime sees it. */
+/* An operator, compiled for one instruction set and for one type of its tensors, as onnxruntime sees it. */
 typedef struct {
     OrtCustomOp op; /* first: onnxruntime gives back a pointer to it */
     const Isa *isa;
     const Kind *kind;
+    Storage storage;
 } Operator;
 
 static const Kind *kind_of(const OrtCustomOp *op) { return ((const Operator *)op)->kind; }
 static const char *name(const OrtCustomOp *op) { return kind_of(op)->name; }
 static const char *provider(const OrtCustomOp *op) { (void)op; return NULL; } /* the CPU's */
-static int type(const OrtCustomOp *op, size_t index) { (void)op, (void)index; return ELEMENT_FLOAT; }
+static int type(const OrtCustomOp *op, size_t index) {
+    static const int types[STORAGES] = {ELEMENT_FLOAT, ELEMENT_FLOAT16, ELEMENT_BFLOAT16};
+    (void)index;
+    return types[((const Operator *)op)->storage];
+}
 static size_t input_count(const OrtCustomOp *op) { return (size_t)kind_of(op)->most; }
 static size_t output_count(const OrtCustomOp *op) { return (size_t)kind_of(op)->outputs; }
 static int input_need(const OrtCustomOp *op, size_t index) { return index < (size_t)kind_of(op)->required ? INPUT_REQUIRED : INPUT_OPTIONAL; }
@@ -66,7 +71,7 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
     Kernel *kernel = calloc(1, kind->bytes);
     *out = NULL;
     if (!kernel) return api->CreateStatus(ORT_FAIL, "no memory for a kernel");
-    *kernel = (Kernel){api, ((const Operator *)op)->isa, kind};
+    *kernel = (Kernel){api, ((const Operator *)op)->isa, kind, ((const Operator *)op)->storage};
     OrtStatus *status = kind->create(kernel, info);
     if (status) {
         destroy(kernel);
@@ -78,7 +83,7 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
 
 static OrtStatus *compute(void *kernel, OrtKernelContext *context) { return ((Kernel *)kernel)->kind->compute(kernel, context); }
 
-static Operator operator_of(const Isa *isa, const Kind *kind) {
+static Operator operator_of(const Isa *isa, const Kind *kind, Storage storage) {
     return (Operator){
         .op = {
             .version = ORT_API_VERSION,
@@ -103,6 +108,7 @@ static Operator operator_of(const Isa *isa, const Kind *kind) {
         },
         .isa = isa,
         .kind = kind,
+        .storage = storage,
     };
 }
 
@@ -181,7 +187,7 @@ EXPORT double onnx_subgraph_peak(const char *isa, int64_t rounds, float *result)
 typedef struct {
     const OrtApi *api;
     OrtCustomOpDomain *domain;
-    Operator operators[MOST_KINDS];
+    Operator operators[MOST_KINDS][STORAGES];
 } Registered;
 
 static atomic_flag busy = ATOMIC_FLAG_INIT;
@@ -190,8 +196,10 @@ static OrtStatus *make_domain(const OrtApi *api, const Isa *isa, bool all, Regis
     TRY(api->CreateCustomOpDomain(DOMAIN_NAME, &out->domain));
     for (int i = 0; kinds[i]; i++) {
         if (!is_registered(kinds[i], isa, all)) continue;
-        out->operators[i] = operator_of(isa, kinds[i]);
-        TRY(api->CustomOpDomain_Add(out->domain, &out->operators[i].op));
+        for (int s = 0; s < STORAGES; s++) {
+            out->operators[i][s] = operator_of(isa, kinds[i], (Storage)s);
+            TRY(api->CustomOpDomain_Add(out->domain, &out->operators[i][s].op));
+        }
     }
     out->api = api;
     return NULL;

@@ -1,7 +1,8 @@
 /* act(x w + bias) * gate + residual. Part of kernels.c.
 
    The depth is cut into parts that one tile sums up, the same ones whatever the rows; their sums are added in order. Weights are packed in
-   panels, depth after depth, as float32 or, where the user allows it, as bfloat16: half the memory to read. Products are float32. */
+   panels, depth after depth, as float32 or in half the memory: as float16 where they are float16, as bfloat16 where they are that, or where the
+   user allows it. Products are float32. */
 
 #ifndef ONNX_SUBGRAPH_LINEAR_H
 #define ONNX_SUBGRAPH_LINEAR_H
@@ -13,6 +14,7 @@ enum {
     TILE_SIZE = TILE_ROWS * STRIDE,
     TILE_SUMS = TILE_ROWS * PANEL,
     BLOCK_PARTS = 4, /* parts of the depth whose rows are copied at once: for 128 rows 600 KB, which stay in L2 */
+    FEW = TILE_ROWS / 2,
     SIDE = 4,        /* the most panels side by side: so many streams of weights make the most of the memory */
 };
 
@@ -26,7 +28,7 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t parts_of(int64_t depth) { return depth > DEPTH ? (depth + DEPTH - 1) / DEPTH : 1; }
 INLINE int64_t tiles_of(int64_t rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
 
-static void pack(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
+static void pack_float32(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
     const int64_t first = panel * PANEL, count = least(columns - first, PANEL);
     float *to = packed;
     for (int64_t k = 0; k < depth; k++, to += PANEL) {
@@ -45,11 +47,20 @@ INLINE uint32_t bfloat16(float v) {
     return (near & INT32_MAX) == INFINITE ? bits & 0xffff0000 : near;
 }
 
+static void pack_float16(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
+    const int64_t first = panel * PANEL, count = least(columns - first, PANEL);
+    uint16_t *to = packed;
+    for (int64_t k = 0; k < depth; k++, to += PANEL) {
+        narrow_all(AS_FLOAT16, w + k * columns + first, to, count);
+        memset(to + count, 0, (size_t)(PANEL - count) * sizeof *to);
+    }
+}
+
 /* As read_weights reads them. A depth of whole pairs: `depth_packed`. */
 #if defined(__AVX512BF16__)
-INLINE int64_t depth_packed(bool half, int64_t depth) { return half ? (depth + 1) & ~1 : depth; }
+INLINE int64_t depth_packed(Storage held, int64_t depth) { return held == AS_BFLOAT16 ? (depth + 1) & ~1 : depth; }
 
-static void pack_half(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
+static void pack_bfloat16(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
     const int64_t first = panel * PANEL, left = columns - first;
     uint32_t *to = packed;
     for (int64_t k = 0; k < depth; k += 2, to += PANEL)
@@ -59,12 +70,12 @@ static void pack_half(const float *w, int64_t depth, int64_t columns, int64_t pa
         }
 }
 #else
-INLINE int64_t depth_packed(bool half, int64_t depth) {
-    (void)half;
+INLINE int64_t depth_packed(Storage held, int64_t depth) {
+    (void)held;
     return depth;
 }
 
-static void pack_half(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
+static void pack_bfloat16(const float *w, int64_t depth, int64_t columns, int64_t panel, void *packed) {
     const int64_t first = panel * PANEL, left = columns - first;
     uint32_t *to = packed;
     for (int64_t k = 0; k < depth; k++, to += WIDTH)
@@ -76,100 +87,115 @@ static void pack_half(const float *w, int64_t depth, int64_t columns, int64_t pa
 #endif
 
 /* The weights of panel p from k on. */
-INLINE const char *weights(const Linear *l, bool half, int64_t p, int64_t k) {
-    return (const char *)l->packed + (p * depth_packed(half, l->depth) + k) * line_of(half);
+INLINE const char *weights(const Linear *l, Storage held, int64_t p, int64_t k) {
+    return (const char *)l->packed + (p * depth_packed(held, l->depth) + k) * line_of(held);
 }
 
-/* All that follows a product, for `count` columns of one row, a vector of them whole or in part. first: no earlier block of the depth has left
-   its sums in y. last: no block follows. */
-INLINE void finish_vector(Activation activation, const Linear *l, int64_t at, int64_t column, int64_t count, bool first, bool last, V v) {
-    const bool whole = count >= WIDTH;
-#define READ(p) (whole ? load(p) : load_part(p, count))
-    if (!first) v += READ(l->y + at);
-    if (last) {
-        if (l->bias) v += READ(l->bias + column);
-        v = activated(activation, v, all(l->alpha));
-        if (l->gate) v *= READ(l->gate + at);
-        if (l->residual) v += READ(l->residual + at);
+/* What earlier blocks of the depth have left of a row, from the first column of a panel on, in y itself where that is float32. step: from one row to
+   the next. first: there are none. last: no block follows. */
+typedef struct {
+    float *sums;
+    int64_t step;
+    bool first, last;
+} Earlier;
+
+/* All that follows a product, for `count` columns of one row, a vector of them whole or in part. */
+INLINE void finish_vector(Activation activation, Storage storage, const Linear *l, int64_t at, int64_t column, int64_t count, const Earlier *e,
+                          float *earlier, V v) {
+    if (!e->first) v += load_as(AS_FLOAT32, earlier, 0, count);
+    if (!e->last) {
+        store_as(AS_FLOAT32, earlier, 0, v, count);
+        return;
     }
-#undef READ
-    if (whole) store(l->y + at, v);
-    else store_part(l->y + at, v, count);
+    if (l->bias) v += load_as(storage, l->bias, column, count);
+    v = activated(activation, v, all(l->alpha));
+    if (l->gate) v *= load_as(storage, l->gate, at, count);
+    if (l->residual) v += load_as(storage, l->residual, at, count);
+    store_as(storage, l->y, at, v, count);
 }
 
-INLINE void finish(Activation activation, const Linear *l, int64_t row, int count, int64_t column, bool first, bool last, const float *sums) {
+INLINE void finish(Activation activation, Storage storage, const Linear *l, int64_t row, int count, int64_t column, const Earlier *e,
+                   const float *sums) {
     const int64_t left = l->columns - column;
     for (int i = 0; i < count; i++, sums += PANEL) {
         const int64_t at = (row + i) * l->columns + column;
+        float *earlier = e->sums + i * e->step;
         if (left >= PANEL) {
-            finish_vector(activation, l, at, column, WIDTH, first, last, load(sums));
-            finish_vector(activation, l, at + WIDTH, column + WIDTH, WIDTH, first, last, load(sums + WIDTH));
+            finish_vector(activation, storage, l, at, column, WIDTH, e, earlier, load(sums));
+            finish_vector(activation, storage, l, at + WIDTH, column + WIDTH, WIDTH, e, earlier + WIDTH, load(sums + WIDTH));
         } else {
-            finish_vector(activation, l, at, column, left, first, last, load(sums));
-            if (left > WIDTH) finish_vector(activation, l, at + WIDTH, column + WIDTH, left - WIDTH, first, last, load(sums + WIDTH));
+            finish_vector(activation, storage, l, at, column, left, e, earlier, load(sums));
+            if (left > WIDTH)
+                finish_vector(activation, storage, l, at + WIDTH, column + WIDTH, left - WIDTH, e, earlier + WIDTH, load(sums + WIDTH));
         }
     }
 }
 
-static void finish_rows(const Linear *l, int64_t row, int count, int64_t column, bool first, bool last, const float *sums) {
-    FOR_ACTIVATION(last ? l->activation : IDENTITY, finish, l, row, count, column, first, last, sums)
+static void finish_rows(const Linear *l, int64_t row, int count, int64_t column, Earlier e, const float *sums) {
+    const Activation activation = e.last ? l->activation : IDENTITY;
+    if (l->storage == AS_FLOAT32) FOR_ACTIVATION(activation, finish, AS_FLOAT32, l, row, count, column, &e, sums)
+    else FOR_ACTIVATION(activation, finish, l->storage, l, row, count, column, &e, sums)
 }
 
-/* Adds one of the depth to the sums of few_of. */
-INLINE void few_line(bool half, const int count, const int side, const float *x, int64_t depth, const char *const *from, int64_t d, V *acc) {
+/* Adds one of the depth to the sums of few_of. step: from one row of x to the next. */
+INLINE void few_line(Storage held, const int count, const int side, const float *x, int64_t step, const char *const *from, int64_t d, V *acc) {
 #pragma GCC unroll 4
     for (int s = 0; s < side; s++) {
         V left, right;
-        read_weights(half, from[s], d, &left, &right);
+        read_weights(held, from[s], d, &left, &right);
 #pragma GCC unroll 8
         for (int i = 0; i < count; i++) {
-            const V each = all(x[i * depth + d]);
+            const V each = all(x[i * step + d]);
             acc[(s * count + i) * 2] += each * left;
             acc[(s * count + i) * 2 + 1] += each * right;
         }
     }
 }
 
-/* Few rows are bound by memory: they read each weight once, of `side` panels at the same time, and x where it is. */
-INLINE void few_of(bool half, const int count, const int side, const Linear *l, int64_t row, int64_t p, int64_t last_panel, int64_t k,
+/* Few rows are bound by memory: they read each weight once, of `side` panels at the same time, and x where it is, if it is float32. */
+INLINE void few_of(Storage held, const int count, const int side, const Linear *l, int64_t row, int64_t p, int64_t last_panel, int64_t k,
                    int64_t depth, float *sums) {
-    const float *x = l->x + row * l->depth + k;
+    float copies[FEW * DEPTH];
+    const bool narrow = l->storage != AS_FLOAT32;
+    const int64_t at = row * l->depth + k, step = narrow ? DEPTH : l->depth;
     const char *from[SIDE];
     V acc[TILE_ROWS * 2];
+    if (narrow)
+        for (int i = 0; i < count; i++) widen(l->storage, (const uint16_t *)l->x + at + i * l->depth, copies + i * DEPTH, depth);
+    const float *x = narrow ? copies : (const float *)l->x + at;
 #pragma GCC unroll 4
-    for (int s = 0; s < side; s++) from[s] = weights(l, half, least(p + s, last_panel), k);
+    for (int s = 0; s < side; s++) from[s] = weights(l, held, least(p + s, last_panel), k);
 #pragma GCC unroll 32
     for (int i = 0; i < count * side * 2; i++) acc[i] = all(0.0f);
     int64_t d = 0;
     for (; d + 2 <= depth; d += 2) {
-        few_line(half, count, side, x, l->depth, from, d, acc);
-        few_line(half, count, side, x, l->depth, from, d + 1, acc);
+        few_line(held, count, side, x, step, from, d, acc);
+        few_line(held, count, side, x, step, from, d + 1, acc);
     }
-    if (d < depth) few_line(half, count, side, x, l->depth, from, d, acc);
+    if (d < depth) few_line(held, count, side, x, step, from, d, acc);
 #pragma GCC unroll 32
-    for (int i = 0; i < count * side * 2; i++) store(sums + i * WIDTH, acc[i]);
+    for (int i = 0; i < count * side * 2; i++) store(sums + i * WIDTH, k ? load(sums + i * WIDTH) + acc[i] : acc[i]);
 }
 
 /* The most rows that are few: with AVX512_BF16 two, since products of pairs take half the time of those of floats. */
-INLINE int64_t few_rows(bool half) {
+INLINE int64_t few_rows(Storage held) {
 #if defined(__AVX512BF16__)
-    return half ? 2 : TILE_ROWS / 2;
+    return held == AS_BFLOAT16 ? 2 : FEW;
 #else
-    (void)half;
-    return TILE_ROWS / 2;
+    (void)held;
+    return FEW;
 #endif
 }
 
 static int side_of(int count) { return TILE_ROWS / count < SIDE ? TILE_ROWS / count : SIDE; }
 
-INLINE void few(bool half, const Linear *l, int64_t row, int count, int64_t panel, int64_t panel_end) {
+INLINE void few(Storage held, const Linear *l, int64_t row, int count, int64_t panel, int64_t panel_end) {
     float sums[TILE_SUMS] __attribute__((aligned(64)));
     const int64_t parts = parts_of(l->depth);
-    for (int64_t p = panel; p < panel_end; p += side_of(count))
+    for (int64_t p = panel; p < panel_end; p += side_of(count)) {
         for (int64_t part = 0; part < parts; part++) {
             const int64_t k = share_of_depth(l->depth, part, parts), depth = share_of_depth(l->depth, part + 1, parts) - k;
-            const bool first = part == 0, last = part + 1 == parts;
-#define ROWS(n) case n: few_of(half, n, TILE_ROWS / n < SIDE ? TILE_ROWS / n : SIDE, l, row, p, panel_end - 1, k, depth, sums); break;
+#define ROWS(n) case n: few_of(held, n, TILE_ROWS / n < SIDE ? TILE_ROWS / n : SIDE, l, row, p, panel_end - 1, k, depth, sums); break;
             switch (count) {
                 ROWS(1) ROWS(2)
 #if WIDTH > 4 || !defined(__SSE2__)
@@ -180,55 +206,89 @@ INLINE void few(bool half, const Linear *l, int64_t row, int count, int64_t pane
 #endif
             }
 #undef ROWS
-            for (int64_t s = 0; s < side_of(count) && p + s < panel_end; s++)
-                finish_rows(l, row, count, (p + s) * PANEL, first, last, sums + s * count * PANEL);
         }
+        for (int64_t s = 0; s < side_of(count) && p + s < panel_end; s++)
+            finish_rows(l, row, count, (p + s) * PANEL, (Earlier){sums, 0, true, true}, sums + s * count * PANEL);
+    }
 }
 
 /* Rows of x, in copies tile after tile, for some parts of the depth. */
 typedef struct {
     const Linear *linear;
-    bool half;
+    Storage held; /* the weights */
     int64_t row, rows, tiles;
-    int64_t begin, end; /* the parts */
+    int64_t begin, end;        /* the parts */
+    int64_t panel, panels;     /* the first of this call, and how many it has */
     float *copies, *sums;
+    float *earlier;            /* [rows, columns of the panels]: what earlier blocks of the depth have left, where y is no float32 */
 } RowBlock;
 
 INLINE int64_t row_of(const RowBlock *b, int64_t tile) { return share(b->rows, tile, b->tiles); }
 INLINE int64_t depth_of(const RowBlock *b, int64_t part) { return share_of_depth(b->linear->depth, part, parts_of(b->linear->depth)); }
 INLINE float *copy_of(const RowBlock *b, int64_t part, int64_t tile) { return b->copies + ((part - b->begin) * b->tiles + tile) * TILE_SIZE; }
 
+/* Part of row i of x as floats. */
+INLINE void copy_row(const RowBlock *b, int64_t i, int64_t k, int64_t depth, float *to) {
+    const Linear *l = b->linear;
+    const int64_t at = (b->row + i) * l->depth + k;
+    widen(l->storage, (const char *)l->x + at * size_of(l->storage), to, depth);
+}
+
+INLINE Earlier earlier_of(const RowBlock *b, int64_t i, int64_t panel) {
+    const Linear *l = b->linear;
+    const bool first = b->begin == 0, last = depth_of(b, b->end) == l->depth;
+    if (first && last) return (Earlier){b->sums, 0, first, last}; /* none is read */
+    if (l->storage == AS_FLOAT32) return (Earlier){(float *)l->y + (b->row + i) * l->columns + panel * PANEL, l->columns, first, last};
+    return (Earlier){b->earlier + (i * b->panels + panel - b->panel) * PANEL, b->panels * PANEL, first, last};
+}
+
 static void copy_rows(const RowBlock *b) {
     for (int64_t part = b->begin; part < b->end; part++) {
         const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
         for (int64_t t = 0; t < b->tiles; t++) {
             float *to = copy_of(b, part, t);
-            for (int64_t i = row_of(b, t); i < row_of(b, t + 1); i++, to += STRIDE)
-                memcpy(to, b->linear->x + (b->row + i) * b->linear->depth + k, (size_t)depth * sizeof(float));
+            for (int64_t i = row_of(b, t); i < row_of(b, t + 1); i++, to += STRIDE) copy_row(b, i, k, depth, to);
         }
     }
 }
 
-/* All rows, in one part of one panel. next: the part of a panel that follows; every tile fetches its share of it. */
+/* Part of a panel of 16 bits as floats. */
+static void widen_weights(Storage held, const char *panel, int64_t depth, float *to) {
+    for (int64_t k = 0; k < depth; k++, to += PANEL) {
+        V left, right;
+        if (held == AS_FLOAT16) read_weights(AS_FLOAT16, panel, k, &left, &right);
+        else read_weights(AS_BFLOAT16, panel, k, &left, &right);
+        store(to, left), store(to + WIDTH, right);
+    }
+}
+
+/* All rows, in one part of one panel. next: the part of a panel that follows; every tile fetches its share of it. Weights of 16 bits that several
+   tiles read are widened once. */
 static void pass(const RowBlock *b, int64_t part, int64_t p, const char *next) {
     const Linear *l = b->linear;
     const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
-    const int64_t ahead = (line_of(b->half) + b->tiles - 1) / b->tiles;
-    const char *from = weights(l, b->half, p, k);
-    const bool first = b->begin == 0, last = depth_of(b, b->end) == l->depth;
+    const int64_t ahead = (line_of(b->held) + b->tiles - 1) / b->tiles;
+    const bool widens = b->held != AS_FLOAT32 && b->tiles > 1;
+    const Storage held = widens ? AS_FLOAT32 : b->held;
+    const char *from = weights(l, b->held, p, k);
+    float wide[DEPTH * PANEL] __attribute__((aligned(64)));
+    if (widens) {
+        widen_weights(b->held, from, depth, wide);
+        from = (const char *)wide;
+    }
     for (int64_t t = 0; t < b->tiles; t++) {
-        const int64_t row = b->row + row_of(b, t);
-        const int count = (int)(row_of(b, t + 1) - row_of(b, t));
+        const int64_t i = row_of(b, t);
+        const int count = (int)(row_of(b, t + 1) - i);
         float *sums = b->sums + t * TILE_SUMS;
-        tile_ahead(b->half, count, copy_of(b, part, t), from, depth, next + t * ahead * depth, ahead, sums, PANEL, part > b->begin);
-        if (part + 1 == b->end) finish_rows(l, row, count, p * PANEL, first, last, sums);
+        tile_ahead(held, count, copy_of(b, part, t), from, depth, next + t * ahead * depth, ahead, sums, PANEL, part > b->begin);
+        if (part + 1 == b->end) finish_rows(l, b->row + i, count, p * PANEL, earlier_of(b, i, p), sums);
     }
 }
 
 /* The weights that are read after a part of panel p: the next part, or the first one of the next panel. */
 INLINE const char *following(const RowBlock *b, int64_t part, int64_t p) {
     const bool more = part + 1 < b->end;
-    return weights(b->linear, b->half, more ? p : p + 1, depth_of(b, more ? part + 1 : b->begin));
+    return weights(b->linear, b->held, more ? p : p + 1, depth_of(b, more ? part + 1 : b->begin));
 }
 
 #include "amx.h"
@@ -237,43 +297,54 @@ INLINE const char *following(const RowBlock *b, int64_t part, int64_t p) {
 /* The rows of a single tile stay in L1 only if their depth is one part. */
 static int64_t parts_of_block(int64_t rows, int64_t depth) { return tiles_of(rows) == 1 ? 1 : least(parts_of(depth), BLOCK_PARTS); }
 
-INLINE int64_t scratch_of(bool half, int pieces, int64_t rows, int64_t depth) {
+INLINE int64_t bytes_of_blocks(int pieces, int64_t rows, int64_t depth) {
     const int64_t parts = parts_of_block(rows, depth), tiled = tiles_scratch(rows, parts, pieces);
     const int64_t bytes = tiles_of(rows) * (parts * TILE_SIZE + TILE_SUMS) * (int64_t)sizeof(float);
-    return rows <= few_rows(half) ? 0 : bytes > tiled ? bytes : tiled;
+    return bytes > tiled ? bytes : tiled;
+}
+
+INLINE int64_t scratch_of(Storage held, int pieces, const Linear *l, int64_t rows, int64_t panels) {
+    const bool earlier = l->storage != AS_FLOAT32 && parts_of(l->depth) > parts_of_block(rows, l->depth);
+    if (rows <= few_rows(held)) return 0;
+    return bytes_of_blocks(pieces, rows, l->depth) + (earlier ? rows * panels * PANEL * (int64_t)sizeof(float) : 0);
 }
 
 /* The weights are read once, in the order in which they stand, as far as the depth is one block. */
-static void many(bool half, int pieces, const Linear *l, int64_t row, int64_t rows, int64_t panel, int64_t panel_end, float *scratch) {
+static void many(Storage held, int pieces, const Linear *l, int64_t row, int64_t rows, int64_t panel, int64_t panel_end, float *scratch) {
     const int64_t parts = parts_of(l->depth), tiles = tiles_of(rows), most = parts_of_block(rows, l->depth);
     for (int64_t begin = 0; begin < parts; begin += most) {
-        const RowBlock b = {l, half, row, rows, tiles, begin, least(begin + most, parts), scratch, scratch + tiles * most * TILE_SIZE};
+        const RowBlock b = {
+            .linear = l, .held = held, .row = row, .rows = rows, .tiles = tiles, .begin = begin, .end = least(begin + most, parts),
+            .panel = panel, .panels = panel_end - panel, .copies = scratch, .sums = scratch + tiles * most * TILE_SIZE,
+            .earlier = scratch + bytes_of_blocks(pieces, rows, l->depth) / (int64_t)sizeof(float),
+        };
         if (by_tiles(&b, pieces, most, panel, panel_end)) continue;
-        if (half && by_pairs(&b, panel, panel_end)) continue;
+        if (held == AS_BFLOAT16 && by_pairs(&b, panel, panel_end)) continue;
         copy_rows(&b);
         for (int64_t p = panel; p < panel_end; p++)
             for (int64_t part = begin; part < b.end; part++) pass(&b, part, p, following(&b, part, p));
     }
 }
 
-INLINE void linear_of(bool half, int pieces, const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, float *scratch) {
+INLINE void linear_of(Storage held, int pieces, const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, float *scratch) {
     if (row == row_end) return;
-    if (row_end - row <= few_rows(half)) few(half, l, row, (int)(row_end - row), panel, panel_end);
-    else many(half, pieces, l, row, row_end - row, panel, panel_end, scratch);
+    if (row_end - row <= few_rows(held)) few(held, l, row, (int)(row_end - row), panel, panel_end);
+    else many(held, pieces, l, row, row_end - row, panel, panel_end, scratch);
 }
 
-/* A product: whether its weights are bfloat16, and how many pieces of bfloat16 AMX makes of an element. */
-#define PRODUCT(name, half, pieces) \
-    static int64_t name##_bytes(int64_t depth) { return depth_packed(half, depth) * line_of(half); } \
-    static int64_t name##_scratch(int64_t rows, int64_t depth) { return scratch_of(half, pieces, rows, depth); } \
+/* A product: how its weights are held, how they are packed so, and how many pieces of bfloat16 AMX makes of an element. */
+#define PRODUCT(name, held, packing, pieces) \
+    static int64_t name##_bytes(int64_t depth) { return depth_packed(held, depth) * line_of(held); } \
+    static int64_t name##_scratch(const Linear *l, int64_t rows, int64_t panels) { return scratch_of(held, pieces, l, rows, panels); } \
     static void name##_linear(const Linear *l, int64_t row, int64_t row_end, int64_t panel, int64_t panel_end, void *scratch) { \
-        linear_of(half, pieces, l, row, row_end, panel, panel_end, scratch); \
+        linear_of(held, pieces, l, row, row_end, panel, panel_end, scratch); \
     } \
-    static const Product product_##name = {PANEL, name##_bytes, half ? pack_half : pack, name##_scratch, name##_linear};
+    static const Product product_##name = {PANEL, name##_bytes, packing, name##_scratch, name##_linear};
 
-PRODUCT(float32, false, 3)
-PRODUCT(bf16x3, false, 2)
-PRODUCT(bf16, true, 1)
+PRODUCT(float32, AS_FLOAT32, pack_float32, 3)
+PRODUCT(float16, HELD_FLOAT16, HELD_FLOAT16 == AS_FLOAT16 ? pack_float16 : pack_float32, 3)
+PRODUCT(bf16x3, AS_FLOAT32, pack_float32, 2)
+PRODUCT(bf16, AS_BFLOAT16, pack_bfloat16, 1)
 #undef PRODUCT
 
 #endif

@@ -18,10 +18,12 @@ OrtStatus *failed(const Kernel *kernel, const char *format, ...) {
 }
 
 static OrtStatus *read_shape(const Kernel *kernel, const OrtTensorTypeAndShapeInfo *info, Tensor *out) {
+    static const int types[STORAGES] = {ELEMENT_FLOAT, ELEMENT_FLOAT16, ELEMENT_BFLOAT16};
+    static const char *const words[STORAGES] = {"float32", "float16", "bfloat16"};
     int type;
     size_t axes;
     TRY(kernel->api->GetTensorElementType(info, &type));
-    if (type != ELEMENT_FLOAT) return failed(kernel, "%s must be float32", out->name);
+    if (type != types[kernel->storage]) return failed(kernel, "%s must be %s", out->name, words[kernel->storage]);
     TRY(kernel->api->GetDimensionsCount(info, &axes));
     if (axes > MOST_AXES) return failed(kernel, "%s has %zu axes; %d are the most", out->name, axes, MOST_AXES);
     out->axes = (int)axes;
@@ -70,7 +72,7 @@ OrtStatus *read_constant(const Kernel *kernel, const OrtKernelInfo *info, int in
     return is_constant && value ? read_value(kernel, value, out) : NULL;
 }
 
-OrtStatus *write_output(const Kernel *kernel, OrtKernelContext *context, int index, const int64_t *sizes, int axes, float **out) {
+OrtStatus *write_output(const Kernel *kernel, OrtKernelContext *context, int index, const int64_t *sizes, int axes, void **out) {
     OrtValue *value = NULL;
     size_t count;
     void *data = NULL;
@@ -151,6 +153,20 @@ void release(void *memory) {
 #else
     free(memory);
 #endif
+}
+
+int64_t bytes_of(Storage storage, int64_t count) { return count * (int64_t)(storage == AS_FLOAT32 ? sizeof(float) : sizeof(uint16_t)); }
+
+const void *element(Storage storage, const void *data, int64_t at) { return (const char *)data + bytes_of(storage, at); }
+
+OrtStatus *floats_of(const Kernel *kernel, const Tensor *tensor, Floats *out) {
+    *out = (Floats){tensor->data, NULL};
+    if (!tensor->data || kernel->storage == AS_FLOAT32) return NULL;
+    float *made = out->memory = aligned(bytes_of(AS_FLOAT32, tensor->count));
+    if (!made) return failed(kernel, "no memory for %s as float32", tensor->name);
+    kernel->isa->widen(kernel->storage, tensor->data, made, tensor->count);
+    out->data = made;
+    return NULL;
 }
 
 bool same_shape(const Tensor *tensor, const int64_t *sizes, int axes) {

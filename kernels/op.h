@@ -15,8 +15,8 @@ enum { MOST_AXES = 8, MOST_INPUTS = 6 };
 /* A tensor as a node gives it; data is NULL where it is absent. */
 typedef struct {
     const char *name;
-    const float *data;
-    int64_t count; /* of elements */
+    const void *data; /* elements of the kernel's storage */
+    int64_t count;    /* of elements */
     int axes;
     int64_t sizes[MOST_AXES];
 } Tensor;
@@ -28,6 +28,7 @@ typedef struct {
     const OrtApi *api;
     const Isa *isa;
     const Kind *kind;
+    Storage storage; /* of its inputs and outputs */
 } Kernel;
 
 /* An operator. The kernel that `create` fills has `bytes` bytes, zeros behind its Kernel; `destroy` is called on it even where `create`
@@ -59,7 +60,7 @@ OrtStatus *read_inputs(const Kernel *kernel, const OrtKernelContext *context, Te
 /* A constant input, when the kernel is made; data is NULL where it is not constant. */
 OrtStatus *read_constant(const Kernel *kernel, const OrtKernelInfo *info, int index, Tensor *out);
 /* NULL in *out where nobody reads the output. */
-OrtStatus *write_output(const Kernel *kernel, OrtKernelContext *context, int index, const int64_t *sizes, int axes, float **out);
+OrtStatus *write_output(const Kernel *kernel, OrtKernelContext *context, int index, const int64_t *sizes, int axes, void **out);
 
 /* Attributes. *out stays as it is where the node has none of that name; one of another type is an error. What has no default in the definition
    has none here: a function whose definition holds its number itself, as --target function writes it, is refused and not misread. */
@@ -71,6 +72,18 @@ OrtStatus *read_word(const Kernel *kernel, const OrtKernelInfo *info, const char
 /* Memory aligned to a line of the cache; NULL where there is none. */
 void *aligned(int64_t bytes);
 void release(void *memory);
+
+int64_t bytes_of(Storage storage, int64_t count);
+/* Where the element `at` of a tensor is. */
+const void *element(Storage storage, const void *data, int64_t at);
+
+/* A tensor as floats: its own, or copies in *memory, which the caller releases. data is NULL where it is absent. */
+typedef struct {
+    const float *data;
+    void *memory;
+} Floats;
+
+OrtStatus *floats_of(const Kernel *kernel, const Tensor *tensor, Floats *out);
 
 bool same_shape(const Tensor *tensor, const int64_t *sizes, int axes);
 /* "[2, 3]", in one of a few buffers of this thread. */

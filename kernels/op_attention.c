@@ -84,7 +84,7 @@ static OrtStatus *read_all(const AttentionKernel *self, const Tensor *in, Attent
         return failed(kernel, "query is %s, key %s and value %s: they do not fit", shape_of(in + QUERY), shape_of(in + KEY),
                       shape_of(in + VALUE));
     *a = (Attention){
-        .query = in[QUERY].data, .key = in[KEY].data, .value = in[VALUE].data, .mask = in[MASK].data,
+        .storage = kernel->storage, .query = in[QUERY].data, .key = in[KEY].data, .value = in[VALUE].data, .mask = in[MASK].data,
         .batch = query.batch, .heads = query.heads, .repeats = self->repeats, .length = query.length, .keys = key.length,
         .size = query.size, .value_size = value.size, .scale = self->scale, .cap = self->cap, .guarded = self->guarded,
     };

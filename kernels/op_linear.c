@@ -53,7 +53,7 @@ static OrtStatus *read_numerics(LinearKernel *self, const OrtKernelInfo *info) {
     TRY(read_word(&self->kernel, info, "numerics", word, sizeof word));
     for (int i = 0; i < NUMERICS; i++)
         if (strcmp(word, NUMERICS_WORDS[i]) == 0) {
-            self->product = self->kernel.isa->products[i];
+            self->product = self->kernel.isa->products[self->kernel.storage][i];
             return NULL;
         }
     return failed(&self->kernel, "numerics is \"%s\"; choose one of float32, bf16x3, bf16", word);
@@ -63,9 +63,9 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t parts_of(int64_t total, int64_t each) { return (total + each - 1) / each; }
 
-static bool has_huge(const Tensor *w) {
+static bool has_huge(const float *w, int64_t count) {
     bool fine = true;
-    for (int64_t i = 0; i < w->count; i++) fine &= fabsf(w->data[i]) <= 0x1.fep127f;
+    for (int64_t i = 0; i < count; i++) fine &= fabsf(w[i]) <= 0x1.fep127f;
     return !fine;
 }
 
@@ -101,10 +101,13 @@ static OrtStatus *create(Kernel *kernel, const OrtKernelInfo *info) {
     if (!w.data) return NULL;
     TRY(check_weights(kernel, &w));
     const int64_t depth = self->depth = w.sizes[0], columns = self->columns = w.sizes[1];
-    self->huge = has_huge(&w);
     TRY(allocate(self, depth, columns, &self->packed));
+    Floats floats;
+    TRY(floats_of(kernel, &w, &floats));
+    self->huge = has_huge(floats.data, w.count);
     for (int64_t p = 0; p < parts_of(columns, self->product->panel); p++)
-        self->product->pack(w.data, depth, columns, p, self->packed + p * self->product->panel_bytes(depth));
+        self->product->pack(floats.data, depth, columns, p, self->packed + p * self->product->panel_bytes(depth));
+    release(floats.memory);
     return NULL;
 }
 
@@ -131,19 +134,26 @@ static void run_one(void *data, size_t index) {
     const Linear *l = &cut->linear;
     const int64_t row = (int64_t)index / cut->wide * cut->rows_each, row_end = least(row + cut->rows_each, l->rows);
     const int64_t panel = (int64_t)index % cut->wide * cut->panels_each;
-    void *scratch = aligned(cut->product->scratch(row_end - row, l->depth));
-    if (scratch) cut->product->linear(l, row, row_end, panel, least(panel + cut->panels_each, cut->panels), scratch);
+    const int64_t panel_end = least(panel + cut->panels_each, cut->panels);
+    void *scratch = aligned(cut->product->scratch(l, row_end - row, panel_end - panel));
+    if (scratch) cut->product->linear(l, row, row_end, panel, panel_end, scratch);
     else atomic_store(&cut->no_memory, true);
     release(scratch);
+}
+
+/* Packs weights that are not constant. */
+static OrtStatus *pack_all(const Kernel *kernel, OrtKernelContext *context, const Tensor *w, Cut *cut) {
+    Floats floats;
+    TRY(floats_of(kernel, w, &floats));
+    cut->w = floats.data, cut->linear.packed = cut->packed, cut->linear.huge = has_huge(floats.data, w->count);
+    OrtStatus *status = in_parallel(kernel, context, pack_one, cut->panels, (double)w->count, cut);
+    release(floats.memory);
+    return status;
 }
 
 static OrtStatus *run(const Kernel *kernel, OrtKernelContext *context, Cut *cut) {
     const Linear *l = &cut->linear;
     const double cost = 2.0 * (double)l->rows * (double)l->columns * (double)(l->depth + 1);
-    if (cut->packed) {
-        TRY(in_parallel(kernel, context, pack_one, cut->panels, (double)l->depth * (double)l->columns, cut));
-        cut->linear.packed = cut->packed;
-    }
     const int64_t columns = parts_of(l->columns, MOST_COLUMNS), rows = least(parts_of(FEWEST_PARTS, columns), parts_of(l->rows, FEWEST_ROWS));
     const int64_t tall = most(parts_of(l->rows, LINEAR_ROWS), rows), wide = most(columns, parts_of(FEWEST_PARTS, tall));
     cut->rows_each = parts_of(l->rows, tall);
@@ -176,16 +186,16 @@ static OrtStatus *compute(const Kernel *kernel, OrtKernelContext *context) {
     TRY(check_like_y(kernel, in + GATE, sizes, x->axes));
     TRY(check_like_y(kernel, in + RESIDUAL, sizes, x->axes));
 
-    Cut cut = {.product = self->product, .w = w->data, .panels = parts_of(columns, self->product->panel)};
+    Cut cut = {.product = self->product, .panels = parts_of(columns, self->product->panel)};
     cut.linear = (Linear){
-        .x = x->data, .packed = self->packed, .bias = b->data, .gate = in[GATE].data, .residual = in[RESIDUAL].data,
-        .rows = rows, .depth = depth, .columns = columns, .activation = self->activation, .alpha = self->alpha,
-        .huge = self->packed ? self->huge : has_huge(w),
+        .storage = kernel->storage, .x = x->data, .packed = self->packed, .bias = b->data, .gate = in[GATE].data, .residual = in[RESIDUAL].data,
+        .rows = rows, .depth = depth, .columns = columns, .activation = self->activation, .alpha = self->alpha, .huge = self->huge,
     };
     TRY(write_output(kernel, context, 0, sizes, x->axes, &cut.linear.y));
     if (rows == 0 || columns == 0) return NULL;
     if (!self->packed) TRY(allocate(self, depth, columns, &cut.packed));
-    OrtStatus *status = run(kernel, context, &cut);
+    OrtStatus *status = self->packed ? NULL : pack_all(kernel, context, w, &cut);
+    if (!status) status = run(kernel, context, &cut);
     release(cut.packed);
     return status;
 }

@@ -8,13 +8,77 @@
 #include "op.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
-enum { PART = 16384 }; /* elements of one part of the work: 64 KiB are read, and what they give stays in L2 */
+enum {
+    PART = 16384,   /* elements of one part of the work: 64 KiB are read, and what they give stays in L2 */
+    WIDENED = 2048, /* elements of 16 bits that are made floats at a time, which stay in L1 */
+};
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t rows_of_part(int64_t columns) { return columns >= PART ? 1 : PART / (columns > 0 ? columns : 1); }
+static int64_t rows_of(int64_t elements, int64_t columns) { return columns >= elements ? 1 : elements / (columns > 0 ? columns : 1); }
+
+/* Some rows; other and sum are NULL where the operator has none, or nobody reads it. */
+typedef struct {
+    const void *x, *other;
+    void *y, *sum;
+} Lines;
+
+/* Work along rows, which is what an operator begins with that does some: `run` is handed rows from `row` on, as they are where they are float32 or
+   its kernel widens what it reads, and else as float32 in memory that stays in L1. */
+typedef struct Rows {
+    const Kernel *kernel;
+    const void *x, *other;
+    void *y, *sum;
+    int64_t columns, count;
+    bool widens; /* the kernel does */
+    bool apart;  /* y may not be where x is */
+    void (*run)(const struct Rows *rows, int64_t row, int64_t count, Lines lines);
+    atomic_bool no_memory;
+} Rows;
+
+static void *row_at(const Rows *rows, const void *data, int64_t row) {
+    return data ? (void *)element(rows->kernel->storage, data, row * rows->columns) : NULL;
+}
+
+static void run_widened(Rows *rows, int64_t row, int64_t end) {
+    const Storage storage = rows->kernel->storage;
+    const Isa *isa = rows->kernel->isa;
+    const int64_t most = least(rows_of(WIDENED, rows->columns), end - row), place = (most * rows->columns + 15) / 16 * 16;
+    float *x = aligned(2 * bytes_of(AS_FLOAT32, place)), *second = x + place;
+    if (!x) {
+        atomic_store(&rows->no_memory, true);
+        return;
+    }
+    const Lines lines = {x, rows->other ? second : NULL, rows->other || rows->apart ? second : x, rows->other ? x : NULL};
+    for (; row < end; row += most) {
+        const int64_t count = least(most, end - row), elements = count * rows->columns;
+        isa->widen(storage, row_at(rows, rows->x, row), x, elements);
+        if (rows->other) isa->widen(storage, row_at(rows, rows->other, row), second, elements);
+        rows->run(rows, row, count, lines);
+        isa->narrow(storage, lines.y, row_at(rows, rows->y, row), elements);
+        if (rows->sum) isa->narrow(storage, lines.sum, row_at(rows, rows->sum, row), elements);
+    }
+    release(x);
+}
+
+static void rows_part(void *data, size_t index) {
+    Rows *rows = data;
+    const int64_t each = rows_of(PART, rows->columns), row = (int64_t)index * each, end = least(row + each, rows->count);
+    if (rows->kernel->storage != AS_FLOAT32 && !rows->widens) run_widened(rows, row, end);
+    else rows->run(rows, row, end - row, (Lines){row_at(rows, rows->x, row), row_at(rows, rows->other, row), row_at(rows, rows->y, row),
+                                                 row_at(rows, rows->sum, row)});
+}
+
+/* cost: operations for each element. */
+static OrtStatus *run_rows(Rows *rows, OrtKernelContext *context, double cost) {
+    const int64_t each = rows_of(PART, rows->columns);
+    if (rows->count * rows->columns == 0) return NULL;
+    TRY(in_parallel(rows->kernel, context, rows_part, (rows->count + each - 1) / each, cost * (double)(rows->count * rows->columns), rows));
+    return atomic_load(&rows->no_memory) ? failed(rows->kernel, "no memory for a block") : NULL;
+}
 
 /* Normalizations. Inputs: x, other where there is a sum, scale, shift where it is centred. */
 
@@ -61,30 +125,30 @@ typedef struct {
 } Spread;
 
 typedef struct {
-    const Isa *isa;
+    Rows rows;
     Norm norm;
     Spread shift; /* one that is no row of norm.shift */
-    int64_t rows, each;
-} NormCut;
+} NormRows;
 
-/* Adds it to the runs along the last axis of y, from `run` up to `run_end`. */
+/* Adds it to the runs along the last axis of y, which begins with `run` and ends before `run_end`. */
 static void add_spread(const Spread *spread, float *y, int64_t run, int64_t run_end) {
     const int64_t length = spread->sizes[spread->axes - 1], step = spread->step[spread->axes - 1];
-    for (; run < run_end; run++) {
+    for (; run < run_end; run++, y += length) {
         const float *from = spread->data;
         int64_t rest = run;
         for (int i = spread->axes - 2; i >= 0; rest /= spread->sizes[i--]) from += rest % spread->sizes[i] * spread->step[i];
-        for (int64_t k = 0; k < length; k++) y[run * length + k] += from[k * step];
+        for (int64_t k = 0; k < length; k++) y[k] += from[k * step];
     }
 }
 
-static void norm_part(void *data, size_t index) {
-    const NormCut *cut = data;
-    const int64_t row = (int64_t)index * cut->each, end = least(row + cut->each, cut->rows);
-    cut->isa->norm(&cut->norm, row, end);
-    if (!cut->shift.data) return;
-    const int64_t runs = cut->norm.columns / cut->shift.sizes[cut->shift.axes - 1]; /* of each row */
-    add_spread(&cut->shift, cut->norm.y, row * runs, end * runs);
+static void norm_some(const Rows *rows, int64_t row, int64_t count, Lines lines) {
+    const NormRows *self = (const NormRows *)rows;
+    Norm norm = self->norm;
+    norm.x = lines.x, norm.other = lines.other, norm.y = lines.y, norm.sum = lines.sum;
+    rows->kernel->isa->norm(&norm, 0, count);
+    if (!self->shift.data) return;
+    const int64_t runs = norm.columns / self->shift.sizes[self->shift.axes - 1]; /* of each row */
+    add_spread(&self->shift, lines.y, row * runs, (row + count) * runs);
 }
 
 /* As long as a row, and of the shape of its axes, but for axes of one before them. */
@@ -97,7 +161,7 @@ static bool is_row(const Tensor *tensor, const int64_t *sizes, int axes, int64_t
 static OrtStatus *spread_to(const Kernel *kernel, const Tensor *tensor, const Tensor *x, Spread *out) {
     bool fits = tensor->axes <= x->axes;
     int64_t next = 1;
-    *out = (Spread){.data = tensor->data, .axes = x->axes};
+    *out = (Spread){.axes = x->axes};
     memcpy(out->sizes, x->sizes, sizeof x->sizes);
     for (int i = 1; i <= tensor->axes && fits; i++) {
         const int64_t size = tensor->sizes[tensor->axes - i];
@@ -124,16 +188,24 @@ static OrtStatus *compute_norm(const Kernel *kernel, OrtKernelContext *context) 
     if (other->data && !same_shape(other, x->sizes, x->axes))
         return failed(kernel, "other is %s, and must be %s as x is", shape_of(other), shape_of(x));
 
-    NormCut cut = {.isa = kernel->isa, .rows = rows, .each = rows_of_part(columns)};
-    cut.norm = (Norm){
-        .x = x->data, .other = other->data, .scale = scale->data, .shift = shifts_rows ? shift->data : NULL,
-        .columns = columns, .epsilon = self->epsilon, .centred = self->centred,
+    NormRows self_rows = {
+        .rows = {.kernel = kernel, .x = x->data, .other = other->data, .columns = columns, .count = rows, .run = norm_some},
+        .norm = {.columns = columns, .epsilon = self->epsilon, .centred = self->centred},
     };
-    if (!shifts_rows) TRY(spread_to(kernel, shift, x, &cut.shift));
-    TRY(write_output(kernel, context, 0, x->sizes, x->axes, &cut.norm.y));
-    if (self->adds) TRY(write_output(kernel, context, 1, x->sizes, x->axes, &cut.norm.sum));
-    if (x->count == 0) return NULL;
-    return in_parallel(kernel, context, norm_part, (rows + cut.each - 1) / cut.each, 8.0 * (double)x->count, &cut);
+    if (!shifts_rows) TRY(spread_to(kernel, shift, x, &self_rows.shift));
+    TRY(write_output(kernel, context, 0, x->sizes, x->axes, &self_rows.rows.y));
+    if (self->adds) TRY(write_output(kernel, context, 1, x->sizes, x->axes, &self_rows.rows.sum));
+    Floats scales, shifts = {0};
+    OrtStatus *status = floats_of(kernel, scale, &scales);
+    if (!status) status = floats_of(kernel, shift, &shifts);
+    self_rows.rows.widens = !other->data && shifts_rows;
+    self_rows.norm.storage = self_rows.rows.widens ? kernel->storage : AS_FLOAT32;
+    self_rows.norm.scale = scales.data;
+    *(shifts_rows ? &self_rows.norm.shift : &self_rows.shift.data) = shifts.data;
+    if (!status) status = run_rows(&self_rows.rows, context, 8.0);
+    release(scales.memory);
+    release(shifts.memory);
+    return status;
 }
 
 #define NORM(KIND, NAME, REQUIRED, MOST, OUTPUTS, CREATE, ...) \
@@ -178,43 +250,34 @@ static OrtStatus *create_softmax(Kernel *kernel, const OrtKernelInfo *info) {
     return axis == -1 ? NULL : failed(kernel, "axis is %lld, and must be -1", (long long)axis);
 }
 
-typedef struct {
-    const Kernel *kernel;
-    const float *x;
-    float *y;
-    int64_t count, columns, each; /* columns: of a row of Softmax; each: elements, or rows of Softmax */
-} Cut;
-
-static void activate_part(void *data, size_t index) {
-    const Cut *cut = data;
-    const ActivateKernel *self = (const ActivateKernel *)cut->kernel;
-    const int64_t at = (int64_t)index * PART;
-    self->kernel.isa->activate(self->activation, self->alpha, cut->x + at, cut->y + at, least(PART, cut->count - at));
+static void activate_some(const Rows *rows, int64_t row, int64_t count, Lines lines) {
+    const ActivateKernel *self = (const ActivateKernel *)rows->kernel;
+    (void)row;
+    self->kernel.isa->activate(self->activation, self->alpha, lines.x, lines.y, count);
 }
 
 static OrtStatus *compute_activate(const Kernel *kernel, OrtKernelContext *context) {
     Tensor x;
     TRY(read_input(kernel, context, 0, &x));
-    Cut cut = {.kernel = kernel, .x = x.data, .count = x.count};
-    TRY(write_output(kernel, context, 0, x.sizes, x.axes, &cut.y));
-    return in_parallel(kernel, context, activate_part, (x.count + PART - 1) / PART, 20.0 * (double)x.count, &cut);
+    Rows rows = {.kernel = kernel, .x = x.data, .columns = 1, .count = x.count, .run = activate_some};
+    TRY(write_output(kernel, context, 0, x.sizes, x.axes, &rows.y));
+    return run_rows(&rows, context, 20.0);
 }
 
-static void softmax_part(void *data, size_t index) {
-    const Cut *cut = data;
-    const int64_t row = (int64_t)index * cut->each, rows = least(cut->each, cut->count - row);
-    cut->kernel->isa->softmax(cut->x + row * cut->columns, cut->y + row * cut->columns, rows, cut->columns);
+static void softmax_some(const Rows *rows, int64_t row, int64_t count, Lines lines) {
+    (void)row;
+    rows->kernel->isa->softmax(lines.x, lines.y, count, rows->columns);
 }
 
 static OrtStatus *compute_softmax(const Kernel *kernel, OrtKernelContext *context) {
     Tensor x;
     TRY(read_input(kernel, context, 0, &x));
     if (x.axes < 1) return failed(kernel, "x is a single number, and must have an axis");
-    Cut cut = {.kernel = kernel, .x = x.data, .columns = x.sizes[x.axes - 1]};
-    TRY(write_output(kernel, context, 0, x.sizes, x.axes, &cut.y));
+    Rows rows = {.kernel = kernel, .x = x.data, .columns = x.sizes[x.axes - 1], .run = softmax_some};
+    TRY(write_output(kernel, context, 0, x.sizes, x.axes, &rows.y));
     if (x.count == 0) return NULL;
-    cut.count = x.count / cut.columns, cut.each = rows_of_part(cut.columns);
-    return in_parallel(kernel, context, softmax_part, (cut.count + cut.each - 1) / cut.each, 20.0 * (double)x.count, &cut);
+    rows.count = x.count / rows.columns;
+    return run_rows(&rows, context, 20.0);
 }
 
 #define ELEMENTWISE(KIND, NAME, CREATE, COMPUTE) \
@@ -242,15 +305,14 @@ static OrtStatus *create_rotary(Kernel *kernel, const OrtKernelInfo *info) {
 }
 
 typedef struct {
-    const Isa *isa;
+    Rows rows;
     Rotary rotary;
-    int64_t rows, each;
-} RotaryCut;
+} RotaryRows;
 
-static void rotary_part(void *data, size_t index) {
-    const RotaryCut *cut = data;
-    const int64_t row = (int64_t)index * cut->each;
-    cut->isa->rotary(&cut->rotary, row, least(row + cut->each, cut->rows));
+static void rotary_some(const Rows *rows, int64_t row, int64_t count, Lines lines) {
+    Rotary rotary = ((const RotaryRows *)rows)->rotary;
+    rotary.x = lines.x, rotary.y = lines.y;
+    rows->kernel->isa->rotary(&rotary, row, row + count);
 }
 
 static OrtStatus *compute_rotary(const Kernel *kernel, OrtKernelContext *context) {
@@ -271,14 +333,24 @@ static OrtStatus *compute_rotary(const Kernel *kernel, OrtKernelContext *context
                       (long long)angles[2], (long long)batch, (long long)length, (long long)angles[2]);
     if (!same_shape(sines, cosines->sizes, 3)) return failed(kernel, "sin is %s, and cos %s", shape_of(sines), shape_of(cosines));
 
-    RotaryCut cut = {.isa = kernel->isa, .rows = batch * heads * length, .each = rows_of_part(size)};
-    cut.rotary = (Rotary){
-        .x = x->data, .cos = cosines->data, .sin = sines->data, .rows_of_batch = heads * length, .repeat = apart ? 1 : heads,
-        .length = length, .size = size, .batch_step = angles[0] == 1 ? 0 : length * (size / 2), .interleaved = self->interleaved,
+    RotaryRows turned = {
+        .rows = {.kernel = kernel, .x = x->data, .columns = size, .count = batch * heads * length, .widens = !self->interleaved,
+                 .apart = true, .run = rotary_some},
+        .rotary = {
+            .storage = self->interleaved ? AS_FLOAT32 : kernel->storage,
+            .rows_of_batch = heads * length, .repeat = apart ? 1 : heads, .length = length, .size = size,
+            .batch_step = angles[0] == 1 ? 0 : length * (size / 2), .interleaved = self->interleaved,
+        },
     };
-    TRY(write_output(kernel, context, 0, x->sizes, x->axes, &cut.rotary.y));
-    if (x->count == 0) return NULL;
-    return in_parallel(kernel, context, rotary_part, (cut.rows + cut.each - 1) / cut.each, 6.0 * (double)x->count, &cut);
+    TRY(write_output(kernel, context, 0, x->sizes, x->axes, &turned.rows.y));
+    Floats cos, sin = {0};
+    OrtStatus *status = floats_of(kernel, cosines, &cos);
+    if (!status) status = floats_of(kernel, sines, &sin);
+    turned.rotary.cos = cos.data, turned.rotary.sin = sin.data;
+    if (!status) status = run_rows(&turned.rows, context, 6.0);
+    release(cos.memory);
+    release(sin.memory);
+    return status;
 }
 
 const Kind ROTARY = {

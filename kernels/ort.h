@@ -13,7 +13,7 @@
 enum { ORT_API_VERSION = 18 }; /* onnxruntime 1.18 and later */
 
 enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_NOT_IMPLEMENTED = 9 };
-enum { ELEMENT_FLOAT = 1 };
+enum { ELEMENT_FLOAT = 1, ELEMENT_FLOAT16 = 10, ELEMENT_BFLOAT16 = 16 };
 enum { INPUT_REQUIRED = 0, INPUT_OPTIONAL = 1 };
 
 typedef struct OrtStatus OrtStatus;

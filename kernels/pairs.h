@@ -18,10 +18,10 @@ INLINE uint32_t *pairs_at(const RowBlock *b, int64_t part, int64_t tile) {
 }
 
 /* Rounds one row. Whether bfloat16 holds all of it. */
-INLINE bool round_row(const float *x, int64_t depth, uint32_t *to) {
+INLINE bool round_row(Storage storage, const void *x, int64_t at, int64_t depth, uint32_t *to) {
     bool holds = true;
     for (int64_t k = 0; k < depth; k += WIDTH) {
-        const V v = depth - k >= WIDTH ? load(x + k) : load_part(x + k, depth - k);
+        const V v = load_as(storage, x, at + k, depth - k);
         holds &= _mm512_cmp_ps_mask(absolute(v), all(0x1.fep127f), _CMP_LE_OQ) == 0xffff;
         _mm256_storeu_si256((__m256i *)(to + k / 2), (__m256i)_mm512_cvtneps_pbh(v));
     }
@@ -35,7 +35,7 @@ static bool round_rows(const RowBlock *b) {
         for (int64_t t = 0; t < b->tiles; t++) {
             uint32_t *to = pairs_at(b, part, t);
             for (int64_t i = row_of(b, t); i < row_of(b, t + 1); i++, to += PAIR_STRIDE)
-                holds &= round_row(b->linear->x + (b->row + i) * b->linear->depth + k, depth, to);
+                holds &= round_row(b->linear->storage, b->linear->x, (b->row + i) * b->linear->depth + k, depth, to);
         }
     }
     return holds;
@@ -75,12 +75,11 @@ static void pass_pairs(const RowBlock *b, int64_t part, int64_t p, const char *n
     const Linear *l = b->linear;
     const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
     const int64_t ahead = (PAIR_BYTES + b->tiles - 1) / b->tiles, pairs = (depth + 1) / 2;
-    const bool first = b->begin == 0, last = depth_of(b, b->end) == l->depth;
     for (int64_t t = 0; t < b->tiles; t++) {
         const int count = (int)(row_of(b, t + 1) - row_of(b, t));
         float *sums = b->sums + t * TILE_SUMS;
-        tile_pairs(count, pairs_at(b, part, t), weights(l, true, p, k), pairs, next + t * ahead * pairs, ahead, sums, part > b->begin);
-        if (part + 1 == b->end) finish_rows(l, b->row + row_of(b, t), count, p * PANEL, first, last, sums);
+        tile_pairs(count, pairs_at(b, part, t), weights(l, AS_BFLOAT16, p, k), pairs, next + t * ahead * pairs, ahead, sums, part > b->begin);
+        if (part + 1 == b->end) finish_rows(l, b->row + row_of(b, t), count, p * PANEL, earlier_of(b, row_of(b, t), p), sums);
     }
 }
 

@@ -18,17 +18,20 @@ static void activate(Activation activation, float alpha, const float *x, float *
 }
 
 /* The sum of x, or that of the squares of what is left of x without `mean`. Four sums at once, which hides the latency of one. */
-INLINE float row_sum(const float *x, int64_t count, const bool squares, float mean) {
+INLINE float row_sum(Storage storage, const void *x, int64_t count, const bool squares, float mean) {
     V sums[4] = {all(0.0f), all(0.0f), all(0.0f), all(0.0f)};
     const V middle = all(mean);
     int64_t i = 0;
 #define TERM(v) (squares ? ((v) - middle) * ((v) - middle) : (v))
     for (; i + 4 * WIDTH <= count; i += 4 * WIDTH)
 #pragma GCC unroll 4
-        for (int s = 0; s < 4; s++) sums[s] += TERM(load(x + i + s * WIDTH));
-    for (; i + WIDTH <= count; i += WIDTH) sums[0] += TERM(load(x + i));
+        for (int s = 0; s < 4; s++) sums[s] += TERM(load_as(storage, x, i + s * WIDTH, WIDTH));
+    for (; i + WIDTH <= count; i += WIDTH) sums[0] += TERM(load_as(storage, x, i, WIDTH));
     float rest = 0.0f;
-    for (; i < count; i++) rest += squares ? (x[i] - mean) * (x[i] - mean) : x[i];
+    for (; i < count; i++) {
+        const float v = load_one(storage, x, i);
+        rest += squares ? (v - mean) * (v - mean) : v;
+    }
 #undef TERM
     return sum_of((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest;
 }
@@ -39,33 +42,48 @@ INLINE void add(const float *a, const float *b, float *y, int64_t count) {
     if (i < count) store_part(y + i, load_part(a + i, count - i) + load_part(b + i, count - i), count - i);
 }
 
-static void norm_row(const Norm *n, const float *x, float *y) {
-    const float count = (float)n->columns;
-    const float mean = n->centred ? row_sum(x, n->columns, false, 0.0f) / count : 0.0f;
-    const float factor = 1.0f / sqrtf(row_sum(x, n->columns, true, mean) / count + n->epsilon);
-    for (int64_t i = 0; i < n->columns; i += WIDTH) {
-        const int64_t left = n->columns - i;
-        const bool whole = left >= WIDTH;
-#define READ(p) (whole ? load((p) + i) : load_part((p) + i, left))
-        V v = (READ(x) - all(mean)) * all(factor);
-        if (n->scale) v *= READ(n->scale);
-        if (n->shift) v += READ(n->shift);
-#undef READ
-        if (whole) store(y + i, v);
-        else store_part(y + i, v, left);
-    }
+INLINE V scaled_by(V v, const float *scale, const float *shift, int64_t i, int64_t count) {
+    if (scale) v *= load_as(AS_FLOAT32, scale, i, count);
+    if (shift) v += load_as(AS_FLOAT32, shift, i, count);
+    return v;
 }
+
+INLINE void norm_row(Storage storage, const Norm *n, const void *x, void *y) {
+    const int64_t columns = n->columns;
+    const float count = (float)columns, *scale = n->scale, *shift = n->shift;
+    const float mean = n->centred ? row_sum(storage, x, columns, false, 0.0f) / count : 0.0f;
+    const float factor = 1.0f / sqrtf(row_sum(storage, x, columns, true, mean) / count + n->epsilon);
+    int64_t i = 0;
+#define VECTOR(count) \
+    store_as(storage, y, i, scaled_by((load_as(storage, x, i, count) - all(mean)) * all(factor), scale, shift, i, count), count)
+    for (; i + WIDTH <= columns; i += WIDTH) VECTOR(WIDTH);
+    if (i < columns) VECTOR(columns - i);
+#undef VECTOR
+}
+
+static void norm_float32(const Norm *n, const float *x, float *y) { norm_row(AS_FLOAT32, n, x, y); }
+static void norm_float16(const Norm *n, const uint16_t *x, uint16_t *y) { norm_row(AS_FLOAT16, n, x, y); }
+static void norm_bfloat16(const Norm *n, const uint16_t *x, uint16_t *y) { norm_row(AS_BFLOAT16, n, x, y); }
 
 static void norm(const Norm *n, int64_t row, int64_t row_end) {
     for (; row < row_end; row++) {
         const int64_t at = row * n->columns;
-        const float *x = n->x + at;
+        if (n->storage == AS_FLOAT16) {
+            norm_float16(n, (const uint16_t *)n->x + at, (uint16_t *)n->y + at);
+            continue;
+        }
+        if (n->storage == AS_BFLOAT16) {
+            norm_bfloat16(n, (const uint16_t *)n->x + at, (uint16_t *)n->y + at);
+            continue;
+        }
+        const float *x = (const float *)n->x + at;
+        float *y = (float *)n->y + at;
         if (n->other) {
-            float *sum = n->sum ? n->sum + at : n->y + at;
+            float *sum = n->sum ? n->sum + at : y;
             add(x, n->other + at, sum, n->columns);
             x = sum;
         }
-        norm_row(n, x, n->y + at);
+        norm_float32(n, x, y);
     }
 }
 
@@ -96,16 +114,13 @@ static void softmax(const float *x, float *y, int64_t rows, int64_t columns) {
     for (; rows > 0; rows--, x += columns, y += columns) softmax_row(x, y, columns);
 }
 
-INLINE void turn_halves(const float *x, const float *cosines, const float *sines, float *y, int64_t half) {
+INLINE void turn_halves(Storage storage, const void *x, int64_t at, const float *cosines, const float *sines, void *y, int64_t half) {
     for (int64_t i = 0; i < half; i += WIDTH) {
         const int64_t left = half - i;
-        const bool whole = left >= WIDTH;
-#define READ(p) (whole ? load((p) + i) : load_part((p) + i, left))
-        const V low = READ(x), high = READ(x + half), c = READ(cosines), s = READ(sines);
-#undef READ
-        const V first = low * c - high * s, second = high * c + low * s;
-        if (whole) store(y + i, first), store(y + half + i, second);
-        else store_part(y + i, first, left), store_part(y + half + i, second, left);
+        const V low = load_as(storage, x, at + i, left), high = load_as(storage, x, at + half + i, left);
+        const V c = load_as(AS_FLOAT32, cosines, i, left), s = load_as(AS_FLOAT32, sines, i, left);
+        store_as(storage, y, at + i, low * c - high * s, left);
+        store_as(storage, y, at + half + i, high * c + low * s, left);
     }
 }
 
@@ -121,13 +136,16 @@ static void rotary(const Rotary *r, int64_t row, int64_t row_end) {
     const int64_t half = r->size / 2;
     int64_t batch = row / r->rows_of_batch, left = r->rows_of_batch - row % r->rows_of_batch; /* left: rows of this one of the batch */
     int64_t position = row / r->repeat % r->length, again = r->repeat - row % r->repeat;      /* again: rows of this position */
-    for (; row < row_end; row++) {
+    int64_t x = 0;
+    for (; row < row_end; row++, x += r->size) {
         const int64_t at = batch * r->batch_step + position * half;
-        const float *x = r->x + row * r->size, *cosines = r->cos + at, *sines = r->sin + at;
+        const float *cosines = r->cos + at, *sines = r->sin + at;
         if (--again == 0) again = r->repeat, position = position + 1 == r->length ? 0 : position + 1;
         if (--left == 0) left = r->rows_of_batch, batch++;
-        if (r->interleaved) turn_neighbours(x, cosines, sines, r->y + row * r->size, half);
-        else turn_halves(x, cosines, sines, r->y + row * r->size, half);
+        if (r->interleaved) turn_neighbours((const float *)r->x + x, cosines, sines, (float *)r->y + x, half);
+        else if (r->storage == AS_FLOAT16) turn_halves(AS_FLOAT16, r->x, x, cosines, sines, r->y, half);
+        else if (r->storage == AS_BFLOAT16) turn_halves(AS_BFLOAT16, r->x, x, cosines, sines, r->y, half);
+        else turn_halves(AS_FLOAT32, r->x, x, cosines, sines, r->y, half);
     }
 }
 

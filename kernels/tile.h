@@ -6,7 +6,7 @@
 #ifndef ONNX_SUBGRAPH_TILE_H
 #define ONNX_SUBGRAPH_TILE_H
 
-#include "vector.h"
+#include "storage.h"
 
 #include <stdbool.h>
 
@@ -23,32 +23,39 @@ enum {
     STRIDE = DEPTH + 16, /* from one row of the buffer to the next */
 };
 
-/* Bytes of a panel for each of its depth. */
-INLINE int64_t line_of(bool half) { return PANEL * (int64_t)(half ? sizeof(uint16_t) : sizeof(float)); }
+/* How weights of float16 are held: as they are where the processor widens them. */
+#if defined(__F16C__)
+#define HELD_FLOAT16 AS_FLOAT16
+#else
+#define HELD_FLOAT16 AS_FLOAT32
+#endif
 
-/* Both vectors of line k of a panel. half: of bfloat16. With AVX512_BF16 a word holds two of them that follow each other in a column, the first
-   one below; else one of a column of the left vector and, above it, of the right one. */
-INLINE void read_weights(bool half, const char *panel, int64_t k, V *left, V *right) {
+/* Bytes of a panel for each of its depth. */
+INLINE int64_t line_of(Storage held) { return PANEL * (int64_t)(held == AS_FLOAT32 ? sizeof(float) : sizeof(uint16_t)); }
+
+/* Both vectors of line k of a panel, whose weights are held as they are said to be. With AVX512_BF16 a word of bfloat16 holds two of them that follow
+   each other in a column, the first one below; else one of a column of the left vector and, above it, of the right one. */
+INLINE void read_weights(Storage held, const char *panel, int64_t k, V *left, V *right) {
 #if defined(__AVX512BF16__)
-    const char *from = panel + (half ? k & ~(int64_t)1 : k) * line_of(half);
-    if (half) {
+    const char *from = panel + (held == AS_BFLOAT16 ? k & ~(int64_t)1 : k) * line_of(held);
+    if (held == AS_BFLOAT16) {
         const U first = (U)load((const float *)from), second = (U)load((const float *)from + WIDTH);
         *left = (V)(k & 1 ? first & 0xffff0000 : first << 16), *right = (V)(k & 1 ? second & 0xffff0000 : second << 16);
 #else
-    const char *from = panel + k * line_of(half);
-    if (half) {
+    const char *from = panel + k * line_of(held);
+    if (held == AS_BFLOAT16) {
         const U both = (U)load((const float *)from);
         *left = (V)(both << 16), *right = (V)(both & 0xffff0000);
 #endif
     } else {
-        *left = load((const float *)from), *right = load((const float *)from + WIDTH);
+        *left = load_as(held, from, 0, WIDTH), *right = load_as(held, from, WIDTH, WIDTH);
     }
 }
 
 /* sums[i][j] = sum over k of rows[i][k] · panel[k][j], with `count` rows known when this is compiled. step: from one row of sums to the next.
    next: what is read afterwards; it is fetched meanwhile. Few rows are bound by the latency of a sum, so that they have several sums,
    of every second or fourth k. */
-INLINE void tile_of(const bool half, const int count, const float *rows, const char *panel, int64_t depth, const char *next, int64_t ahead,
+INLINE void tile_of(const Storage held, const int count, const float *rows, const char *panel, int64_t depth, const char *next, int64_t ahead,
                     float *sums, int64_t step, bool add) {
     enum { MOST = TILE_ROWS };
     const int chains = count == 1 ? 4 : count <= 3 ? 2 : 1;
@@ -60,9 +67,9 @@ INLINE void tile_of(const bool half, const int count, const float *rows, const c
 #pragma GCC unroll 4
         for (int c = 0; c < chains; c++) {
             V left, right;
-            read_weights(half, panel, k + c, &left, &right);
+            read_weights(held, panel, k + c, &left, &right);
             __builtin_prefetch(next, 0, 2);
-            if (line_of(half) > 64) __builtin_prefetch(next + 64, 0, 2);
+            if (line_of(held) > 64) __builtin_prefetch(next + 64, 0, 2);
             next += ahead;
 #pragma GCC unroll 16
             for (int i = 0; i < count; i++) {
@@ -74,7 +81,7 @@ INLINE void tile_of(const bool half, const int count, const float *rows, const c
     }
     for (; k < depth; k++) {
         V left, right;
-        read_weights(half, panel, k, &left, &right);
+        read_weights(held, panel, k, &left, &right);
 #pragma GCC unroll 16
         for (int i = 0; i < count; i++) {
             const V x = all(rows[i * STRIDE + k]);
@@ -93,12 +100,13 @@ INLINE void tile_of(const bool half, const int count, const float *rows, const c
 }
 
 /* tile_of for any count up to TILE_ROWS. */
-static void tile_ahead(bool half, int count, const float *rows, const char *panel, int64_t depth, const char *next, int64_t ahead, float *sums,
+static void tile_ahead(Storage held, int count, const float *rows, const char *panel, int64_t depth, const char *next, int64_t ahead, float *sums,
                        int64_t step, bool add) {
 #define ROWS(n) \
-    case n: tile_of(false, n, rows, panel, depth, next, ahead, sums, step, add); break; \
-    case -n: tile_of(true, n, rows, panel, depth, next, ahead, sums, step, add); break;
-    switch (half ? -count : count) {
+    case n: tile_of(AS_FLOAT32, n, rows, panel, depth, next, ahead, sums, step, add); break; \
+    case n + TILE_ROWS: tile_of(AS_BFLOAT16, n, rows, panel, depth, next, ahead, sums, step, add); break; \
+    case n + 2 * TILE_ROWS: tile_of(HELD_FLOAT16, n, rows, panel, depth, next, ahead, sums, step, add); break;
+    switch (count + (held == AS_FLOAT32 ? 0 : held == AS_BFLOAT16 ? TILE_ROWS : 2 * TILE_ROWS)) {
         ROWS(1) ROWS(2) ROWS(3) ROWS(4)
 #if WIDTH > 4 || !defined(__SSE2__)
         ROWS(5) ROWS(6)
@@ -111,7 +119,7 @@ static void tile_ahead(bool half, int count, const float *rows, const char *pane
 }
 
 INLINE void tile(int count, const float *rows, const float *panel, int64_t depth, const float *next, float *sums, int64_t step) {
-    tile_ahead(false, count, rows, (const char *)panel, depth, (const char *)next, line_of(false), sums, step, false);
+    tile_ahead(AS_FLOAT32, count, rows, (const char *)panel, depth, (const char *)next, line_of(AS_FLOAT32), sums, step, false);
 }
 
 /* The rows of the next tile, of `left` rows: as even as possible, so that no tile is left with a row or two. */

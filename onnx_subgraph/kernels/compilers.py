@@ -15,7 +15,7 @@ from dataclasses import dataclass
 COMMON = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden")
 """Products and sums are contracted where the processor does both at once; nothing else may change a result."""
 
-_AVX2 = ("-mavx2", "-mfma")
+_AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
 _X86 = {
     "baseline": (),

@@ -134,6 +134,9 @@ def _call_raised(
         # A definition does not know what computes its inputs.
         opaque = {name: ir.Value(name=name, type=value.type, shape=value.shape) for name, value in values.items()}
         floats = [v.dtype for v in values.values() if v.dtype is not None and v.dtype.is_floating_point()]
+        if check_instead is not None and len(set(floats)) > 1:
+            types = " and ".join(sorted({d.name.lower() for d in floats}))
+            raise Refused(f"its operands would be {types}, and the kernel of {operator.name} takes those of one type")
         precision = max((*floats, *filter(None, [_precision(match)])), key=lambda d: d.itemsize, default=None)
         opset_imports = {d: v for d, v in fragment.opset_imports.items() if d != OWN_DOMAIN}
         statics = {name: match.bindings.get(operator.prefix + name) for name in (*operator.attributes, *dict(operator.let))}

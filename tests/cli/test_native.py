@@ -125,7 +125,7 @@ def test_heads_that_come_apart_stay_apart(library: Path, tmp_path: Path, run: Ru
         np.testing.assert_allclose(found, truth, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bert_torchscript", "llama_dynamo", "mobilenet_v3_torchscript"])
+@pytest.mark.parametrize("name", ["bert_torchscript", "llama_dynamo", "llama_float16_dynamo", "mobilenet_v3_torchscript"])
 def test_networks_run_both_ways(name: str, library: Path, tmp_path: Path, run: Run) -> None:
     ran = run("fuse", str(SAMPLES / f"{name}.onnx"), "--target", "native", "-o", str(tmp_path / "fused.onnx"), "--json")
     assert ran.code == 0
@@ -136,6 +136,54 @@ def test_networks_run_both_ways(name: str, library: Path, tmp_path: Path, run: R
     assert way.startswith("the kernels for ") and any(one["provider"] == way for one in verification["runs"])
     if "Linear" in {node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node}:
         assert any(fusion["op"] == "onnx_subgraph.Linear" and fusion["function"] for fusion in result["fusions"])
+
+
+def halved(text: str) -> onnx.ModelProto:
+    """A model of float32 with all of it in float16."""
+    model = onnx.parser.parse_model(text)
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    return model
+
+
+def test_float16_stays_float16_with_and_without_the_library(library: Path, tmp_path: Path, run: Run) -> None:
+    model, fused = tmp_path / "layer.onnx", tmp_path / "fused.onnx"
+    for text, operators in ((LAYER, ["Linear"]), (TOKENS, ["Attention", "LayerNorm"])):
+        onnx.save(halved(text), model)
+        ran = run("fuse", str(model), "--target", "native", "-o", str(fused), "--json")
+        assert ran.code == 0 and ran.json["verification"]["strength"] == "kernel"
+        assert [node.op_type for node in onnx.load(fused).graph.node] == operators
+        inputs = onnxruntime.InferenceSession(model).get_inputs()
+        feeds = {i.name: drawn(*(2 if isinstance(n, str) else n for n in i.shape)).astype(np.float16) for i in inputs}
+        (truth,) = outputs(model, None, feeds)
+        for found in (outputs(fused, library, feeds)[0], outputs(fused, None, feeds)[0]):
+            assert found.dtype == np.float16
+            np.testing.assert_allclose(found, truth, rtol=4e-3, atol=4e-3)
+
+
+MASKED = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N, 2, 5, 8] q, float[N, 2, 7, 8] k, float[N, 2, 7, 4] v, bool[N, 1, 5, 7] m) => (float[N, 2, 5, 4] y)
+<float scale = {0.5}, float low = {-65504}> {
+    t = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul(q, t) c = Mul(s, scale)
+    f = Where(m, c, low) p = Softmax(f) y = MatMul(p, v)
+}"""
+
+
+def test_a_kernel_is_not_taken_for_operands_of_two_types(library: Path, tmp_path: Path, run: Run) -> None:
+    """The lowest number of float16 is raised to a lower one of float32, so that a row that is masked whole is a mean."""
+    model, fused = tmp_path / "masked.onnx", tmp_path / "fused.onnx"
+    found = {}
+    for name, made in {"float32": onnx.parser.parse_model(MASKED), "float16": halved(MASKED)}.items():
+        onnx.save(made, model)
+        ran = run("fuse", str(model), "--target", "native", "-o", str(fused), "--json")
+        assert ran.code == 0 and ran.json["verification"]["verdict"] == "equivalent"
+        found[name] = {(node.domain, node.op_type) for node in onnx.load(fused).graph.node}
+    assert ("onnx_subgraph", "Attention") in found["float32"]
+    assert ("", "Attention") in found["float16"] and "onnx_subgraph" not in {domain for domain, _ in found["float16"]}
 
 
 def test_other_types_have_no_kernel(library: Path, tmp_path: Path, run: Run) -> None:
