@@ -1,9 +1,9 @@
-"""Values that flow into a site, cropped: a few elements of them show an error as well, and are evaluated in a fraction of the time.
+"""Values that flow into a site, cropped: a few elements of them show an error as well, and are evaluated much faster.
 
 Whatever a site reads, it has to compute the same before and after it was rewritten, so any part of what flows there that both
 sides run on is a fair test. A dimension is cropped to the same elements in every value that has it; they are spread over all of
-it, so that a mask of what comes late is not lost. Sizes that are different stay different, and none becomes so small that it would
-be broadcast or that a mean of it were its sum.
+it, so that a mask of what comes late is not lost. Sizes that are different stay different, and none becomes so small that it
+would be broadcast or that a mean of it were its sum.
 """
 
 from __future__ import annotations

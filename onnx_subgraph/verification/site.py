@@ -4,7 +4,8 @@ The values that really flow into the place are captured from the model before it
 rewrites (`remade`), and cropped where they are large (`cropping`). On them what was replaced and what replaces it are run by the
 provider, and both are held against a float64 evaluation of what was replaced (`holding`). So a fusion that is more accurate is
 never called wrong, and a wrong one is seen that the rest of the network hides. A place inside a body or function, one where only
-zeros, NaN or tiny numbers flow, and a large convolution are held on drawn values. Of rewrites that are alike (`likeness`) two stand for all.
+zeros, NaN or tiny numbers flow, and a large convolution are held on drawn values. Of rewrites that are alike (`likeness`) two
+stand for all.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ class _Sites:
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
     def _on_part(self, cutting: Cutting, captured: Sequence[Captured]) -> Held | None:
-        """How it stands on a part of large values that flow; None where they are not large, or where the part does not prove it."""
+        """How it stands on a part of large values that flow; None where they are not large, or the part does not prove it."""
         values = _few(captured, cutting)[0]
         if isinstance(values, Failure) or _bytes(values, cutting) <= LARGE:
             return None
