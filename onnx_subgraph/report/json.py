@@ -101,8 +101,7 @@ def verdict(verdict: Verdict) -> Object:
         "coverage": None if verdict.coverage is None else asdict(verdict.coverage),
         "also": list(verdict.also),
         "roundings": [
-            {"output": one.output, "kernels": _number(one.kernels), "onnxruntime": _number(one.onnxruntime)}
-            for one in verdict.roundings
+            {"output": one.output, "kernels": _number(one.kernels), "onnxruntime": _number(one.onnxruntime)} for one in verdict.roundings
         ],
     }
 

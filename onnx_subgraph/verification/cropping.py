@@ -24,6 +24,11 @@ SMALL = 64
 """Integer constants of up to so many elements are shapes and indices; the sizes that they name are left as they are."""
 
 
+def bytes_read(values: Mapping[str, Any], cutting: Cutting) -> int:
+    """What the values that `cutting` reads take in memory."""
+    return sum(np.asarray(values[name]).nbytes for name in cutting.reads)
+
+
 def crops(cutting: Cutting, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The values that `cutting` reads with fewer elements: all dimensions cropped that may be, then the largest alone.
 

@@ -3,9 +3,8 @@
 The values that really flow into the place are captured from the model before it was rewritten, or computed from them by earlier
 rewrites (`remade`), and cropped where they are large (`cropping`). On them what was replaced and what replaces it are run by the
 provider, and both are held against a float64 evaluation of what was replaced (`holding`). So a fusion that is more accurate is
-never called wrong, and a wrong one is seen that the rest of the network hides. A place inside a body or function, one where only
-zeros, NaN or tiny numbers flow, and a large convolution are held on drawn values. Of rewrites that are alike (`likeness`) two
-stand for all.
+never called wrong, and a wrong one is seen that the rest hides. A place inside a body or function, one where only zeros, NaN or
+tiny numbers flow, and a large convolution are held on drawn values. Of rewrites that are alike (`likeness`) two stand for all.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.capture import capturable, capture
 from onnx_subgraph.verification.case import Case
-from onnx_subgraph.verification.cropping import crops
+from onnx_subgraph.verification.cropping import bytes_read, crops
 from onnx_subgraph.verification.feeds import draw_feeds
 from onnx_subgraph.verification.guessing import smaller, with_shapes
 from onnx_subgraph.verification.holding import Held, Holding
@@ -152,7 +151,7 @@ class _Sites:
 
     def _check_batch(self, batch: Sequence[Cutting], checks: dict[Cutting, SiteCheck]) -> int:
         """Adds the checks of a few sites; returns the bytes that their captured values took."""
-        names = list(dict.fromkeys(name for cutting in batch for name in self.remade.sources(cutting)))
+        names = dict.fromkeys(name for cutting in batch for name in self.remade.sources(cutting))
         flowing = list(capture(self.model, self.source, names, self.provider, [case.feeds for case in self.cases]))
         for cutting in batch:
             captured = [self.remade.completed(cutting, values) for values in flowing]
@@ -175,7 +174,7 @@ class _Sites:
     def _on_part(self, cutting: Cutting, captured: Sequence[Captured]) -> Held | None:
         """How it stands on a part of large values that flow; None where they are not large, or the part does not prove it."""
         values = _few(captured, cutting)[0]
-        if isinstance(values, Failure) or _bytes(values, cutting) <= LARGE:
+        if isinstance(values, Failure) or bytes_read(values, cutting) <= LARGE:
             return None
         for part in crops(cutting, values):
             held = Holding(cutting, self.provider).on(part)
@@ -215,12 +214,8 @@ class _Sites:
 
 def _few(captured: Sequence[Captured], cutting: Cutting) -> Sequence[Captured]:
     """The captured values of all cases; of the case that takes the least bytes alone, where they are large."""
-    sizes = [0 if isinstance(values, Failure) else _bytes(values, cutting) for values in captured]
+    sizes = [0 if isinstance(values, Failure) else bytes_read(values, cutting) for values in captured]
     return captured if sum(sizes) <= LARGE else [captured[sizes.index(min(sizes))]]
-
-
-def _bytes(values: Mapping[str, Any], cutting: Cutting) -> int:
-    return sum(np.asarray(values[name]).nbytes for name in cutting.reads)
 
 
 def _shows_little(captured: Sequence[Captured]) -> bool:
@@ -235,8 +230,7 @@ def _shows_little(captured: Sequence[Captured]) -> bool:
 
 def _small(cutting: Cutting, captured: Sequence[Captured]) -> ir.Model | None:
     """What a local operator reads, of a smaller size; None where the values that flow are not huge, or it is not local."""
-    flowing = [values for values in captured if not isinstance(values, Failure)]
-    sizes = [_bytes(values, cutting) for values in flowing]
+    sizes = [bytes_read(values, cutting) for values in captured if not isinstance(values, Failure)]
     sizes += [prod(dim for dim in v.shape or () if isinstance(dim, int)) * 4 for v in cutting.before.graph.outputs]
     return smaller(cutting.before) if max(sizes) > HUGE else None
 
