@@ -254,4 +254,31 @@ CONVOLUTION = (
     ),
 )
 
-CASES = NORMALIZATION + ACTIVATION + LINEAR + CONVOLUTION
+FRAMES = ((256, 128), (320, 160), (400, 160), (512, 160), (640, 160), (800, 200), (1000, 250), (1024, 256))
+"""Their lengths, and the steps between them. Of those of powers of two the transform is quick."""
+PRELU = "($T[$b,$C,$s,$s] x, $T[$C,1,1] S) => ($T[$b,$C,$s,$s] y)"
+SLOPES = (
+    Case(("prelu-maximum",), f"{PRELU} {{ a = Abs(S) y = PRelu(x, a) }}", IMAGES, dtypes=("float",)),
+    Case(("prelu-sum",), f"{PRELU} {{ a = Abs(S) n = Neg(a) y = PRelu(x, n) }}", IMAGES, dtypes=("float",)),
+)
+
+SIGNAL = (
+    Case(
+        ("power-of-pairs",),
+        "($T[$b,$s,$H,2] x) => ($T[$b,$s,$H] y) { y = ReduceSumSquare <axes = [3], keepdims = 0> (x) }",
+        grid((16, 100, 1000), H=(129, 257)),
+        dtypes=("float",),
+    ),
+    Case(
+        ("stft-convolution",),
+        "($T[$b,$s] x, $T[$N] W) => ($T[$b,f,g,2] y) <int64 step = {$H}> { y = STFT(x, step, W) }",
+        tuple(
+            {"b": b, "s": s, "N": n, "H": h}
+            for n, h in FRAMES
+            for b, s in ((1, 16000), (4, 16000), *([(1, 160000)] if n in (256, 400, 512, 1024) else []))
+        ),
+        dtypes=("float",),
+    ),
+)
+
+CASES = NORMALIZATION + ACTIVATION + LINEAR + CONVOLUTION + SLOPES + SIGNAL

@@ -54,7 +54,10 @@ SIZES = ("num_heads", "kv_num_heads", "q_num_heads", "axis", "group")
 PREFACE = """\
 # What fused operators cost
 
-Made by `python benchmarks/operator_costs.py --threads {threads}` with onnxruntime {onnxruntime} on {machine}.
+Made by `python benchmarks/operator_costs.py`, one pattern or all at a time:
+
+{machines}
+
 A ratio is the time of the fused operator by that of the unfused graph, so that below 1 the fused one is faster: *by
 onnxruntime*, where that makes what fusions it has of the unfused graph, and *apart*, where it does not, since what is around
 forbids it. Each is the geometric mean over the sites (sizes and numbers of threads), with the least and the most. What is slower
@@ -236,17 +239,17 @@ def machine() -> str:
     return f"{found.group(1) if found else platform.machine()}, {CORES} cores, {' '.join(flags)}".rstrip(", ")
 
 
-def write(kept: Sequence[Row]) -> None:
-    """The table, one measurement a line, and the page."""
-    head = {"onnxruntime": onnxruntime.__version__, "machine": machine()}
+def write(kept: Sequence[Row], machines: Mapping[str, str]) -> None:
+    """The table, one measurement a line, and the page. machines: pattern → where it was measured."""
+    head = {"machines": dict(sorted(machines.items()))}
     ordered = sorted(kept, key=lambda r: (r["provider"], r["pattern"], r["dtype"], json.dumps(r["attributes"]), r["threads"]))
     lines = ",\n  ".join(json.dumps(row) for row in ordered)
     inside = ",\n ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in head.items())
     costs.TABLE.write_text(f'{{\n {inside},\n "measurements": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
-    (HERE / "operator_costs.md").write_text(page(head, ordered), encoding="utf-8")
+    (HERE / "operator_costs.md").write_text(page(machines, ordered), encoding="utf-8")
 
 
-def page(head: Mapping[str, str], ordered: Sequence[Row]) -> str:
+def page(machines: Mapping[str, str], ordered: Sequence[Row]) -> str:
     """What a person wants to know of the table: one line for each operator as each pattern emits it."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in ordered:
@@ -260,13 +263,23 @@ def page(head: Mapping[str, str], ordered: Sequence[Row]) -> str:
         )
         groups.setdefault(key, []).append(row)
     lines = [
-        PREFACE.format(threads=" ".join(map(str, sorted({row["threads"] for row in ordered}))), **head),
+        PREFACE.format(machines="\n".join(_machines(machines))),
         "| pattern | operator, and of how many inputs | dtype | provider | sites | by onnxruntime | apart |",
         "|---" * 7 + "|",
     ]
     for key, rows in groups.items():
         lines.append(f"| {' | '.join(key)} | {len(rows)} | {summary(rows, 'ratio')} | {summary(rows, 'apart')} |")
     return "\n".join(lines) + "\n"
+
+
+def _machines(machines: Mapping[str, str]) -> Iterator[str]:
+    """A line for each machine; the one of most patterns has the rest."""
+    patterns: dict[str, list[str]] = {}
+    for pattern, where in sorted(machines.items()):
+        patterns.setdefault(where, []).append(pattern)
+    *some, most = sorted(patterns, key=lambda where: len(patterns[where]))
+    yield from (f"* {', '.join(patterns[where])}: {where}" for where in some)
+    yield f"* {'the others' if some else 'all'}: {most}"
 
 
 def summary(rows: Sequence[Row], kind: str) -> str:
@@ -285,9 +298,11 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=0.2, help="for one comparison")
     given = arguments.parse_args()
     cases = [c for c in CASES if any(fnmatch.fnmatch(c.name, glob) for glob in given.only)]
-    old = json.loads(costs.TABLE.read_text(encoding="utf-8"))["measurements"] if costs.TABLE.exists() else []
+    old = json.loads(costs.TABLE.read_text(encoding="utf-8")) if costs.TABLE.exists() else {"measurements": [], "machines": {}}
     known = {c.name for c in CASES}
-    kept = [r for r in old if r["pattern"] in known]
+    kept = [r for r in old["measurements"] if r["pattern"] in known]
+    machines = {pattern: where for pattern, where in old["machines"].items() if pattern in known}
+    here = f"onnxruntime {onnxruntime.__version__} on {machine()}, {' and '.join(map(str, given.threads))} threads"
     begun = set[str]()
     for case in cases:
         if case.name not in begun:
@@ -297,7 +312,8 @@ def main() -> None:
             made = list(measured(case, dtype, given.provider, given.threads, given.seconds))
             kept += made
             print(f"{case.name:32} {dtype:8} {summary(made, 'ratio')}, apart {summary(made, 'apart')}", flush=True)
-            write(kept)
+            machines[case.name] = here
+            write(kept, machines)
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ LONG = {
     "matching/normalise.py": (340, "one method for each kind of term"),
     "matching/reasons.py": (330, "the words for each kind of failure"),
     "model/constants.py": (350, "the rules by which a value is constant"),
-    "model/inference_rules.py": (500, "one rule for each operator"),
+    "model/inference_rules.py": (515, "one rule for each operator"),
     "model/wellformed.py": (320, "one function for each thing that can be wrong with a file"),
     "proving/instance.py": (435, "one method for each kind of term"),
     "report/drawing.py": (310, "a drawing is many small measures"),
@@ -191,7 +191,7 @@ LONG = {
     "report/text.py": (400, "the report's sections"),
     "rewriting/apply.py": (450, "the one door through which a graph is changed"),
     "rewriting/emit.py": (420, "one method for each kind of term"),
-    "verification/definitions.py": (325, "one definition for each operator"),
+    "verification/definitions.py": (355, "one definition for each operator"),
     "verification/holding.py": (320, "the checks of one site"),
 }
 """Module → the most lines that it may have, and why it is longer."""

@@ -19,6 +19,7 @@ import click
 
 from onnx_subgraph import __version__
 from onnx_subgraph.cli.interrupt import interrupts, was_interrupted
+from onnx_subgraph.cli.late import late_imports
 from onnx_subgraph.cli.streams import naming
 from onnx_subgraph.collection import seldom
 from onnx_subgraph.errors import OnnxSubgraphError
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     _print_anything()
     try:
-        with interrupts(), seldom():
+        with interrupts(), seldom(), late_imports():
             code = commands.main(arguments, prog_name="onnx-subgraph", standalone_mode=False) or 0
             sys.stdout.flush()
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What the processes that fuse one of many models share: each is forked from one that has imported this module.
+"""What the processes that fuse many models share: each is forked from one that has imported this module.
 
 It starts no thread (but numpy, whose OpenBLAS makes its own anew in a fork) and does not import onnxruntime: a fork is safe.
 """

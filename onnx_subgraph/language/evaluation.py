@@ -36,6 +36,8 @@ Compute = Callable[[Names], Any]
 
 _NUMBERS_AND_TEXT = frozenset({bool, int, float, str})
 _MAX_ITEMS = 4096
+_OVER_ALL = frozenset({"min", "max", "sum", "prod", "all", "any"})
+"""Functions of all elements of a constant, however many axes it has."""
 _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -332,6 +334,8 @@ def _call(node: ast.Call) -> Compute:
 
     def compute(names: Names) -> Any:
         values = [argument(names) for argument in arguments]
+        if name in _OVER_ALL:
+            values = [tuple(_parts(value)) if len(values) == 1 or isinstance(value, tuple) else value for value in values]
         parts = list(_parts(values))
         if name != "len" and any(not isinstance(p, (bool, int, float)) for p in parts):
             raise _no_number(node)
@@ -361,12 +365,13 @@ _KINDS: dict[type[ast.expr], Callable[[Any], Compute]] = {
 }
 
 
-def _parts(values: list[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, tuple):
-            yield from value
-        else:
-            yield value
+def _parts(value: Any) -> Iterator[Any]:
+    """All elements of nested lists, one after the other."""
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _parts(part)
+    else:
+        yield value
 
 
 def _is_plain(value: Any) -> bool:

@@ -104,18 +104,18 @@ def _parse(code: Code, text: str, mode: str) -> ast.AST:
         raise PatternError("nested too deeply", span=code.scalar.span) from None
     except ValueError as error:
         raise PatternError(f"cannot be read: {error}", span=code.scalar.span) from None
-    deepest = _too_deep(tree, len(text))
+    deepest = _too_deep(tree, text)
     if deepest is not None:
         raise PatternError(f"nested more than {MAX_NESTING} levels deep", span=code.span(deepest))
     return tree
 
 
-def _too_deep(tree: ast.AST, length: int) -> ast.expr | None:
-    """The first part of a tree that lies too deep. length: of its text; a level takes a character, but for `_STATEMENT`."""
-    if length + _STATEMENT < MAX_NESTING:
-        return None
-    level: list[ast.AST] = [tree]
-    for _ in range(MAX_NESTING):
+def _too_deep(tree: ast.AST, text: str) -> ast.expr | None:
+    """The first part of a tree that lies too deep. A level takes a character of a statement, but for `_STATEMENT`."""
+    lengths = [len(line) for line in text.split("\n")]
+    parts = tree.body if isinstance(tree, ast.Module) else [tree.body] if isinstance(tree, ast.Expression) else []
+    level: list[ast.AST] = [part for part in parts if sum(lengths[part.lineno - 1 : part.end_lineno]) + _STATEMENT >= MAX_NESTING]
+    for _ in range(MAX_NESTING - 1):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
             return None

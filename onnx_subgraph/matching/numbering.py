@@ -154,10 +154,14 @@ class Numbering:
 
 def plain_operator(node: ir.Node) -> str:
     """The operator of a node, by the simpler one where that is the same: a sum of two is Add, CastLike of a known type Cast."""
-    operator = node.op_type
-    if operator == "CastLike" and not node.domain:
+    return plain_name(node.op_type, node.domain, len(node.inputs))
+
+
+def plain_name(operator: str, domain: str, operands: int) -> str:
+    """As `plain_operator`, of an operator of a domain with so many operands."""
+    if operator == "CastLike" and not domain:
         return "Cast"
-    return "Add" if operator == "Sum" and len(node.inputs) == 2 and not node.domain else operator
+    return "Add" if operator == "Sum" and operands == 2 and not domain else operator
 
 
 def formal(schema: Schema, position: int) -> str:

@@ -15,8 +15,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import onnx_ir as ir
 import sympy
-from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, _symbolic_shapes, registry
+from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
 
+from onnx_subgraph.model import symbolic
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import fold
 from onnx_subgraph.model.gaps import PROBLEM
@@ -57,11 +58,8 @@ _MOST_SYMBOLS = 2
 
 @functools.cache
 def install() -> None:
-    """Put the guard around every rule of the library and add ours, once in a process.
-
-    What the library parses is remembered: it parses the size of every value anew in each call, and sympy takes its time.
-    """
-    _symbolic_shapes.parse_symbolic_expression = functools.lru_cache(maxsize=4096)(_symbolic_shapes.parse_symbolic_expression)
+    """Put the guard around every rule of the library and add ours, once in a process."""
+    symbolic.install()
     registry.collect()
     for domain, operator, versions in list(registry.iter_supported()):
         for version in versions:
@@ -81,6 +79,11 @@ def install() -> None:
     fused = registry.get("com.microsoft", "FusedMatMul", 1)
     if fused is not None:
         registry.register("com.microsoft", "FusedMatMul", 1)(functools.partial(_extended, _after_fused_matmul, fused))
+    product = registry.get("", "MatMulInteger", 10)
+    if product is not None:
+        scaled = functools.partial(_guarded, functools.partial(_extended, _after_scaled_product, product))
+        for operator in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
+            registry.register("com.microsoft", operator, 1)(scaled)
 
 
 _EARLY = {"Slice": ("starts", "ends", "axes"), "TopK": ("k",)}
@@ -138,6 +141,13 @@ def _after_fused_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
     batch = broadcast(context, [a[:-2], b[:-2]])
     if batch is not None:
         result.shape = ir.Shape([*batch, a[-2], b[-1]])
+
+
+def _after_scaled_product(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """MatMulInteger, scaled to floats: the third input is a scale."""
+    scale = node.inputs[2]
+    if scale is not None and scale.dtype is not None:
+        node.outputs[0].dtype = scale.dtype
 
 
 def _extended(after: Rule, rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
@@ -473,6 +483,18 @@ def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
     node.outputs[0].shape = None if result is None else ir.Shape(result)
 
 
+def _after_stft(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """As many frames as fit whole: floor((length - size) / step) + 1 of so many numbers, by the standard's text."""
+    signal, step, window, size, result = *[*node.inputs, None, None][:4], node.outputs[0]
+    length = None if signal is None or signal.shape is None or len(signal.shape) < 2 else _expression(signal.shape[1])
+    steps, sizes = (None if value is None else context.get_symbolic_value(value) for value in (step, size))
+    frame = sizes[0] if sizes else window.shape[0] if window is not None and window.shape is not None else None
+    if length is None or result.shape is None or not steps or not isinstance(steps[0], int) or not isinstance(frame, int):
+        return
+    frames = _dim(sympy.floor((length - frame) / sympy.Integer(steps[0])) + 1)
+    result.shape = ir.Shape([result.shape[0], frames, *result.shape.dims[2:]])
+
+
 _AFTER: dict[str, Rule] = {
     **dict.fromkeys(_BROADCASTING, _after_broadcasting),
     "Div": _after_div,
@@ -481,5 +503,6 @@ _AFTER: dict[str, Rule] = {
     "ConstantOfShape": _after_constant_of_shape,
     "Expand": _after_expand,
     "MatMul": _after_matmul,
+    "STFT": _after_stft,
     "Slice": _after_slice,
 }

@@ -137,8 +137,8 @@ def _size(dim: Dim, sizes: Mapping[str, int]) -> Dim:
     """A dimension under its sizes: a number, where its name or the expression that its name is has one."""
     if isinstance(dim, int) or dim.value is None:
         return dim
-    if dim.value in sizes:
-        return sizes[dim.value]
+    if dim.value in sizes or dim.value.isidentifier():
+        return sizes.get(dim.value, dim)
     try:
         size = dim.evaluate(sizes)
     except Exception:  # a declaration keeps the name that the file has, which may be no expression ("batch size")

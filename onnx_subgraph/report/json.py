@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.verification.blame import Undone
     from onnx_subgraph.verification.own import OwnWork
     from onnx_subgraph.verification.site import SiteCheck
-    from onnx_subgraph.verification.verdict import Placement, Run, Verdict
+    from onnx_subgraph.verification.verdict import Placement, Rounding, Run, Verdict
 
 Object = dict[str, Any]
 
@@ -96,18 +96,16 @@ def verdict(verdict: Verdict) -> Object:
         "reason": verdict.reason,
         "runs": [_run(run) for run in verdict.runs],
         "placements": [_placement(placement) for placement in verdict.placements],
-        "outputs": [{"output": s.output, "blind": s.blind, "power": _power(s.power)} for s in verdict.showings],
+        "outputs": [{"output": s.output, "blind": s.blind, "power": _number(s.power)} for s in verdict.showings],
         "random": list(verdict.random),
         "coverage": None if verdict.coverage is None else asdict(verdict.coverage),
         "also": list(verdict.also),
-        "roundings": [
-            {"output": one.output, "kernels": _number(one.kernels), "onnxruntime": _number(one.onnxruntime)} for one in verdict.roundings
-        ],
+        "roundings": [_rounding(one) for one in verdict.roundings],
     }
 
 
-def _power(power: float | None) -> float | None:
-    return None if power is None else _number(power)
+def _rounding(one: Rounding) -> Object:
+    return {"output": one.output, "kernels": _number(one.kernels), "onnxruntime": _number(one.onnxruntime)}
 
 
 def header(header: Header) -> Object:
@@ -244,7 +242,7 @@ def _undone(undone: Undone) -> Object:
         "output": undone.output,
         "error": _number(undone.error),
         "bound": _number(undone.bound),
-        "original": None if undone.original is None else _number(undone.original),
+        "original": _number(undone.original),
         "problem": undone.problem,
     }
 
@@ -298,5 +296,5 @@ def _placement(placement: Placement) -> Object:
     }
 
 
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def _number(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None

@@ -94,7 +94,8 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
     """Refuse a replacement that was measured to be slower, and one that was not measured to be faster and promises nothing.
 
     A fused operator promises something, and so does what saves nodes. Of the latter, one that moves data which the match leaves
-    in its place has to be faster all the same, wherever it was measured.
+    in its place has to be faster all the same, wherever it was measured. Where no measurements are to be heeded, quite other
+    operators than those of the match promise enough.
     """
     found = _check_slower(match, fragment, costs, loadability)
     had = {n.op_identifier() for n in match.nodes}
@@ -102,6 +103,8 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
     fuses = any(is_fused(n) and n.op_identifier() not in had for n in fragment.nodes)
     saves = len(computing) < len(match.nodes)
     moves = copying_nodes(computing) > copying_nodes(match.nodes)
+    if not costs and had.isdisjoint(n.op_identifier() for n in computing):
+        return
     unproved = next((p for p, c in found.items() if (not saves if c is None else not c.is_faster)), None)
     if not fuses and (moves or not saves) and unproved is not None:
         why = "it adds a copy" if saves else "it saves no node"

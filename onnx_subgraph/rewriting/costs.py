@@ -102,6 +102,10 @@ class Costs:
             self._by_operator.setdefault(key, []).append(measured)
         self._known: dict[tuple[object, ...], Cost | None] = {}
 
+    def __bool__(self) -> bool:
+        """Whether there is a measurement."""
+        return bool(self._by_operator)
+
     def of(self, provider: str, pattern: str, nodes: Sequence[ir.Node]) -> Cost | None:
         """The cost on `provider` of replacing a match of `pattern` by `nodes`; None where nothing like it was measured.
 

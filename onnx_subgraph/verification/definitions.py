@@ -201,6 +201,32 @@ class FusedMatMul(OpRun):
         return ((1.0 if alpha is None else alpha) * (left @ right),)
 
 
+class MatMulIntegerToFloat(OpRun):
+    """The product of what quantized numbers stand for, (q - zero) · scale, and a bias."""
+
+    op_domain = "com.microsoft"
+
+    def _run(self, a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = 0, b_zero: Any = 0, bias: Any = 0) -> Any:
+        zeros = [0 if zero is None else np.asarray(zero, np.int64) for zero in (a_zero, b_zero)]
+        product = (a.astype(np.int64) - zeros[0]) @ (b.astype(np.int64) - zeros[1])
+        return (product * (a_scale * b_scale) + (0 if bias is None else bias),)
+
+
+class STFT(OpRun):
+    """The Fourier transform of the frames of real signals [batch, length] or, as the evaluator wants them, [batch, length, 1]."""
+
+    op_domain = ""
+
+    def _run(self, signal: Any, step: Any, window: Any = None, length: Any = None, onesided: int = 1) -> Any:
+        if signal.ndim == 3 and signal.shape[2] != 1:
+            raise NotImplementedError("STFT of complex signals")
+        size = int(length) if length is not None else len(window)
+        frames = np.lib.stride_tricks.sliding_window_view(signal.reshape(signal.shape[:2]), size, axis=1)[:, :: int(step)]
+        frames = frames if window is None else frames * window
+        found = np.fft.rfft(frames) if onesided else np.fft.fft(frames)
+        return (np.stack([found.real, found.imag], axis=-1).astype(signal.dtype),)
+
+
 class FusedGemm(OpRun):
     """An activation of alpha · A' @ B' + beta · C."""
 
@@ -314,5 +340,5 @@ class MultiHeadAttention(OpRun):
 DEFINITIONS = (
     *(BatchNormalization, LpNormalization, GatherElements, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
     *(SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization),
-    *(FusedMatMul, FusedGemm, Conv, FusedConv, MultiHeadAttention),
+    *(FusedMatMul, MatMulIntegerToFloat, STFT, FusedGemm, Conv, FusedConv, MultiHeadAttention),
 )

@@ -7,7 +7,9 @@ which results are multiplied by 1 - u * eps, u drawn anew from [0, 1] for each e
 with optimisation on. (Towards zero, so that the largest negative number, which masks are made of, stays finite.)
 
 onnxruntime's Sigmoid is the sum of one half and an odd function, so it comes in steps of half an ulp of one, however small it
-is, and is moved by as much.
+is, and is moved by as much. Its STFT errs by a share of the largest of all bins, not of each: by four units in the last place,
+or, where the frames are no power of two long, by half a unit for each of their elements, since it works out all angles in
+float32 (measured for 320 to 1,920 elements).
 
 Only results that depend on a float input, on a lookup in a table or on a sum of products are moved. The positions, masks and
 bucket numbers that a model computes from shapes and integers are rounded the same way in every spelling of it, and moving
@@ -54,6 +56,11 @@ _EXACT = _operators(
 
 _AROUND_HALF = _operators("Sigmoid")
 """Operators whose kernels round a sum with one half, and so with its absolute error."""
+
+
+_TRANSFORM = "STFT"
+_UNITS_OF_FFT = 4
+"""Units in the last place of the largest bin by which a transform of a power of two errs."""
 
 
 def add_noise(model: ir.Model, seed: int) -> int:
@@ -124,6 +131,8 @@ def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:
     nodes = [*factor, ir.node("Mul", [value, factor[-1].outputs[0]])]
     if (producer := value.producer()) is not None and producer.op_type in _AROUND_HALF:
         nodes += _half_of_the_rest(factor[-1].outputs[0], nodes[-1].outputs[0], value.dtype)
+    if producer is not None and producer.op_type == _TRANSFORM:
+        nodes += _of_the_largest(factor[-1].outputs[0], nodes[-1].outputs[0], value, _units(value))
     moved = nodes[-1].outputs[0]
     moved.dtype, moved.shape = value.dtype, value.shape
     for number, node in enumerate(nodes):
@@ -178,6 +187,25 @@ def _half_of_the_rest(factor: ir.Value, moved: ir.Value, dtype: ir.DataType) -> 
     rest = ir.node("Sub", [one.outputs[0], factor])
     added = ir.node("Mul", [rest.outputs[0], half.outputs[0]])
     return [one, half, rest, added, ir.node("Add", [moved, added.outputs[0]])]
+
+
+def _units(spectrum: ir.Value) -> float:
+    """Units in the last place of the largest bin by which a one-sided spectrum [batch, frames, bins, 2] may be off."""
+    bins = None if spectrum.shape is None else spectrum.shape[-2]
+    half = bins - 1 if isinstance(bins, int) else 0
+    return float(half) if half & (half - 1) else _UNITS_OF_FFT
+
+
+def _of_the_largest(factor: ir.Value, moved: ir.Value, value: ir.Value, units: float) -> list[ir.Node]:
+    """Nodes whose last output is `moved` + units * (1 - factor) * the largest magnitude of `value`."""
+    assert value.dtype is not None
+    one, times = (ir.node("Constant", [], {"value": ir.tensor(np.asarray(n, value.dtype.numpy()))}) for n in (1.0, units))
+    rest = ir.node("Sub", [one.outputs[0], factor])
+    size = ir.node("Abs", [value])
+    largest = ir.node("ReduceMax", size.outputs, {"keepdims": 1})
+    most = ir.node("Mul", [largest.outputs[0], times.outputs[0]])
+    added = ir.node("Mul", [rest.outputs[0], most.outputs[0]])
+    return [one, times, rest, size, largest, most, added, ir.node("Add", [moved, added.outputs[0]])]
 
 
 def _rename_output(graph: ir.Graph, value: ir.Value, moved: ir.Value) -> None:

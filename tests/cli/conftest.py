@@ -18,7 +18,7 @@ import onnx
 import pytest
 
 from onnx_subgraph.cli import main
-from onnx_subgraph.cli.batch import PRELOADED
+from onnx_subgraph.cli.workers import PRELOADED
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,4 +1,4 @@
-"""Processes that fuse: what comes of one that dies, and of a signal that comes twice."""
+"""Processes that fuse: a signal that comes twice, and what they are forked from."""
 
 from __future__ import annotations
 
@@ -6,32 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any, cast
 
 import pytest
 
-from onnx_subgraph.cli.batch import Failure, _receive
 from onnx_subgraph.cli.interrupt import break_off
-
-
-class Dead:
-    """A process that was killed for its memory."""
-
-    exitcode = -9
-
-    def join(self) -> None: ...
-
-
-def test_a_process_that_dies_is_a_failure_of_its_model() -> None:
-    from multiprocessing import Pipe
-
-    reader, writer = Pipe(duplex=False)
-    writer.send("find")
-    writer.close()
-    assert _receive(reader, cast(Any, Dead())) == "find"
-    outcome = _receive(reader, cast(Any, Dead()))
-    assert isinstance(outcome, Failure)
-    assert "code -9" in outcome.message
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals as on POSIX")

@@ -138,7 +138,7 @@ def answer(
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnx_subgraph.tuning.engines.fuse", answer)
+    monkeypatch.setattr("onnx_subgraph.pipeline.fuse", answer)
 
 
 @pytest.mark.usefixtures("answered")
@@ -178,7 +178,7 @@ def test_every_option_reaches_the_pipeline(run: Run, monkeypatch: pytest.MonkeyP
         seen.append(options)
         return answer(model, output, library, options, progress)
 
-    monkeypatch.setattr("onnx_subgraph.tuning.engines.fuse", record)
+    monkeypatch.setattr("onnx_subgraph.pipeline.fuse", record)
     feeds = tmp_path / "feeds.npz"
     np.savez(feeds, x=np.zeros(2))
     run("fuse", "a.onnx")

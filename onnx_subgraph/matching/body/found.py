@@ -37,22 +37,26 @@ _STEPS = 4
 def bodies_of(view: View, pattern: Pattern) -> list[Match]:
     """The matches of `pattern` in one graph: for each operator those that are not inside another one of it."""
     present = frozenset(plain_operator(node) for node in view.nodes if not node.domain)
-    operators, frame = _defined(tuple(pattern.bodies), view.opsets.get("", 1))
-    likely = frozenset(name for name, operator in operators.items() if operator.core <= present)
+    known = _defined(tuple(pattern.bodies), view.opsets.get("", 1))
+    likely = {operator.name: operator for operator in known if operator.core <= present}
+    frame, names = _frame(tuple(likely.values())), frozenset(likely)
     ends: dict[str, list[ir.Value]] = defaultdict(list)
     for node in frame.ending(view) if likely else ():
         value = node.outputs[0]
         if value.dtype is not None:
-            for name in frame.admitted(view, node, likely):
+            for name in frame.admitted(view, node, names):
                 ends[name].append(value)
-    return [match for name, operator in operators.items() for match in _matches(view, pattern, operator, ends[name], present)]
+    return [match for name, operator in likely.items() for match in _matches(view, pattern, operator, ends[name], present)]
 
 
 @lru_cache(maxsize=64)
-def _defined(names: tuple[str, ...], opset: int) -> tuple[Mapping[str, Defined], Frame]:
-    """Those of the operators that are defined by others, and what stands at the ends of their bodies."""
-    known = {name: operator for name in names if (operator := defined(name, opset)) is not None}
-    return known, Frame(known.values())
+def _defined(names: tuple[str, ...], opset: int) -> tuple[Defined, ...]:
+    """Those of the operators that are defined by others."""
+    return tuple(operator for name in names if (operator := defined(name, opset)) is not None)
+
+
+_frame = lru_cache(maxsize=64)(Frame)
+"""What stands at the ends of the bodies of operators."""
 
 
 def _matches(

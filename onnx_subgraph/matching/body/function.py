@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.matching.numbering import plain_operator
+from onnx_subgraph.matching.numbering import plain_name, plain_operator
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.operators.randomness import RANDOM
+
+if TYPE_CHECKING:
+    import onnx
 
 NEUTRAL = frozenset(
     (
@@ -26,44 +30,74 @@ OF_SHAPES = frozenset({"Shape", "Size"})
 
 
 class Body:
-    """A function body: its formal inputs, its results, and which of its values depend on more than shapes."""
+    """A function body: its formal inputs, its results, and which of its values depend on more than shapes.
 
-    def __init__(self, function: ir.Function) -> None:
-        self.inputs = tuple(function.inputs)
-        self.outputs = tuple(function.outputs)
-        self._places = {value: index for index, value in enumerate(self.inputs)}
-        self._function = function
+    What rules most bodies out (`operators`) is read from the message; its graph is made when something of that is asked for.
+    """
+
+    def __init__(self, proto: onnx.FunctionProto) -> None:
+        self._proto = proto
+
+    @cached_property
+    def _function(self) -> ir.Function:
+        return ir.serde.deserialize_function(self._proto)
+
+    @property
+    def inputs(self) -> Sequence[ir.Value]:
+        """The formal inputs of the operator."""
+        return self._function.inputs
+
+    @property
+    def outputs(self) -> Sequence[ir.Value]:
+        """The results that were asked for."""
+        return self._function.outputs
+
+    @cached_property
+    def _places(self) -> dict[ir.Value, int]:
+        return {value: index for index, value in enumerate(self.inputs)}
 
     def place(self, value: ir.Value) -> int | None:
         """Which input of the operator `value` is."""
         return self._places.get(value)
 
     @cached_property
-    def statics(self) -> frozenset[ir.Value]:
-        """The values that are known once the shapes of the inputs are."""
-        found: set[ir.Value] = set()
-        for node in self._function:
-            if node.op_type in OF_SHAPES or all(v in found for v in _read(node)):
-                found.update(node.outputs)
+    def _static(self) -> frozenset[str]:
+        """The names of `statics`."""
+        found: set[str] = set()
+        for node in self._proto.node:
+            if node.op_type in OF_SHAPES or all(name in found for name in _names_read(node)):
+                found.update(node.output)
         return frozenset(found)
 
     @cached_property
-    def counted(self) -> tuple[ir.Node, ...]:
+    def statics(self) -> frozenset[ir.Value]:
+        """The values that are known once the shapes of the inputs are."""
+        return frozenset(value for node in self._function for value in node.outputs if value.name in self._static)
+
+    @cached_property
+    def _counted(self) -> tuple[onnx.NodeProto, ...]:
         """The nodes behind the first result that say something."""
-        found: dict[ir.Node, None] = {}
-        queue = [self.outputs[0]]
+        nodes = self._proto.node
+        makers = {name: index for index, node in enumerate(nodes) for name in node.output}
+        found: set[int] = set()
+        queue = [self._proto.output[0]]
         while queue:
-            value = queue.pop()
-            node = value.producer()
-            if node is not None and node not in found and value not in self.statics:
-                found[node] = None
-                queue += _read(node)
-        return tuple(n for n in found if n.op_type not in SLIGHT)
+            name = queue.pop()
+            index = makers.get(name)
+            if index is not None and index not in found and name not in self._static:
+                found.add(index)
+                queue += _names_read(nodes[index])
+        return tuple(nodes[index] for index in sorted(found) if nodes[index].op_type not in SLIGHT)
+
+    def __len__(self) -> int:
+        """How many nodes behind the first result say something."""
+        return len(self._counted)
 
     @cached_property
     def operators(self) -> frozenset[str]:
         """The operators without which a graph does not have this body."""
-        return frozenset(plain_operator(n) for n in self.counted if n.op_type not in NEUTRAL)
+        plain = (plain_name(n.op_type, n.domain, len(n.input)) for n in self._counted if n.op_type not in NEUTRAL)
+        return frozenset(plain)
 
     @cached_property
     def ends(self) -> frozenset[str]:
@@ -109,6 +143,11 @@ def is_static(view: View, value: ir.Value) -> bool:
             else:
                 known[current] = bool(read) and all(known[v] for v in read)
     return known[value]
+
+
+def _names_read(node: onnx.NodeProto) -> list[str]:
+    """As `_read`."""
+    return [name for name in (node.input[:1] if node.op_type == "CastLike" else node.input) if name]
 
 
 def _read(node: ir.Node) -> list[ir.Value]:

@@ -67,7 +67,7 @@ class _Search:
     def climb(self, start: Call) -> None:
         best = self.attempt(start)
         known = self.operator.body(start)
-        if best is None or known is None or best.reading.fit.equal < min(_ENOUGH, len(known.counted)):
+        if best is None or known is None or best.reading.fit.equal < min(_ENOUGH, len(known)):
             return
         for _ in range(_MOST_STEPS):
             better = min(self.beside(best.call), key=lambda one: one.rank, default=best)

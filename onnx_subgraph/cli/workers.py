@@ -1,0 +1,223 @@
+"""Processes that work tasks off, several at a time, each process one task after another.
+
+On Linux a process is a fork of one that has imported what all of them need, and has read the patterns; elsewhere it does both
+itself. A process that dies takes one task with it. Where it had worked off others before, whose memory it may have died of, the
+task gets a process of its own first. When the run is broken off, the processes are ended and clean up after themselves.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection, resource_tracker
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from onnx_subgraph.cli.interrupt import break_off
+from onnx_subgraph.cli.terminal import quiet_libraries
+from onnx_subgraph.deadline import abandoned
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+GRACE = 10.0
+"""Seconds that a process has to clean up before it is killed."""
+LIFE = 20.0
+"""Seconds of processor time after which a process takes no further task: what large models leave in its memory ends with it."""
+PRELOADED = "onnx_subgraph.cli.preloaded"
+"""The module that holds what the processes share, where they are forks."""
+
+Work = Callable[[T, Callable[[str], None]], R]
+"""Works off a task, and tells its stages. Of a module's top level, because processes find it by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The outcome of a task whose process died. code: the exit code of the process, the negative number of a signal."""
+
+    code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Done(Generic[R]):
+    """What came of a task. again: whether the process can take another one."""
+
+    outcome: R
+    again: bool
+
+
+class Worker(Generic[T, R]):
+    """A process, and the tasks that it is given. taken: how many they are."""
+
+    def __init__(self, work: Work[T, R]) -> None:
+        context = _context()
+        self.link, theirs = context.Pipe()
+        self.process = context.Process(target=_work_off, args=(work, dict(os.environ), theirs), daemon=True)
+        with _unanswered():
+            self.process.start()
+        theirs.close()
+        self.taken = 0
+
+    def take(self, task: T) -> None:
+        """Gives it a task. Whether it is there to do it is known when it answers."""
+        self.taken += 1
+        try:
+            self.link.send(task)
+        except OSError:  # it died while it waited: `answer` says so
+            return
+
+    def answer(self) -> str | _Done[R] | Lost:
+        """The stage that it has come to, or the outcome of its task."""
+        try:
+            message: str | _Done[R] = self.link.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            return Lost(self.process.exitcode)
+        return message
+
+    def end(self) -> None:
+        """Lets it go: it has nothing to do."""
+        self.link.close()
+        self.wait()
+
+    def break_off(self) -> None:
+        """Asks it to end where it stands. `wait` sees to it that it does."""
+        self.process.terminate()
+
+    def wait(self) -> None:
+        """Waits until it has ended, and kills it where it takes too long to."""
+        self.process.join(GRACE)
+        self.process.kill()
+
+
+class _Crew(Generic[T, R]):
+    """The processes of a run. done: number of a task → what came of it. stages: of the tasks that are in work."""
+
+    def __init__(self, work: Work[T, R], tasks: Sequence[T], jobs: int) -> None:
+        self._work, self._tasks, self._jobs = work, tasks, jobs
+        self._waiting = deque(range(len(tasks)))
+        self._idle: list[Worker[T, R]] = []
+        self._busy: dict[Connection, tuple[int, Worker[T, R]]] = {}
+        self.done: dict[int, R | Lost] = {}
+        self.stages: dict[int, str] = {}
+
+    def step(self) -> None:
+        """Gives tasks to as many processes as may work, and hears what comes next of them."""
+        while self._waiting and len(self._busy) < self._jobs:
+            worker = self._idle.pop() if self._idle else Worker(self._work)
+            number = self._waiting.popleft()
+            self._busy[worker.link] = (number, worker)
+            worker.take(self._tasks[number])
+        ready = connection.wait(list(self._busy))
+        for link in [link for link in self._busy if link in ready]:
+            number, worker = self._busy[link]
+            message = worker.answer()
+            if isinstance(message, str):
+                self.stages[number] = message
+                continue
+            del self._busy[link]
+            self.stages.pop(number, None)
+            self._settle(number, worker, message)
+
+    def _settle(self, number: int, worker: Worker[T, R], message: _Done[R] | Lost) -> None:
+        if isinstance(message, _Done) and message.again:
+            self._idle.append(worker)
+        else:
+            worker.end()
+        if isinstance(message, _Done):
+            self.done[number] = message.outcome
+        elif worker.taken == 1:
+            self.done[number] = message
+        else:
+            self._waiting.appendleft(number)
+
+    def end(self) -> None:
+        """Ends all processes, those that are at work in the middle of it."""
+        busy = [worker for _, worker in self._busy.values()]
+        for worker in busy:
+            worker.break_off()
+        for worker in busy:
+            worker.wait()
+        for worker in self._idle:
+            worker.end()
+
+
+def outcomes(
+    work: Work[T, R], tasks: Sequence[T], jobs: int, tell: Callable[[int, dict[int, str]], None]
+) -> Generator[R | Lost, None, None]:
+    """The outcome of every task, in order, with so many of them at a time. Close the iterator to break the run off.
+
+    tell: called with how many tasks are done, and with the stages of those in work, by their numbers.
+    """
+    crew = _Crew(work, tasks, jobs)
+    try:
+        for index in range(len(tasks)):
+            while index not in crew.done:
+                crew.step()
+                tell(index + len(crew.done), crew.stages)
+            yield crew.done.pop(index)
+    finally:
+        crew.end()
+
+
+@contextmanager
+def _unanswered() -> Iterator[None]:
+    """^C at a terminal reaches every process of the group. Only this one answers it; children begun here inherit that they don't.
+
+    Blocked, and not ignored, where that can be: one that comes just now waits, and is answered afterwards. The first child would
+    start multiprocessing's resource tracker, which unblocks signals: it is started before.
+    """
+    if hasattr(signal, "pthread_sigmask"):
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return
+    answer = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, answer)
+
+
+def _context() -> ForkServerContext | SpawnContext:
+    if sys.platform != "linux":  # where the system's own libraries may not be forked
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([PRELOADED])
+    return context
+
+
+def _work_off(work: Work[Any, Any], environment: dict[str, str], link: Connection) -> None:
+    """What a process does: work tasks off until there are no more. environment: of the process that asks for it."""
+    os.environ.clear()  # of the process that it is forked from, which is older than the caller's
+    os.environ.update(environment)
+    try:
+        signal.signal(signal.SIGTERM, break_off)
+        quiet_libraries()
+        with suppress(EOFError):  # there are no more tasks, or the one that has them is gone
+            again = True
+            while again:
+                outcome = work(link.recv(), link.send)
+                again = not abandoned() and time.process_time() < LIFE
+                link.send(_Done(outcome, again))
+        # What is done can't be broken off: a signal from here on would only make Python complain about its own shutting down.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        sys.exit(2)
+    finally:
+        link.close()
+        if abandoned():
+            os._exit(0)

@@ -1,0 +1,67 @@
+"""Has onnx-shape-inference use sympy only where dimensions are computed with.
+
+The library asks sympy for the names in every dimension and whether two are equal, though most dimensions are a number or one
+name. Importing sympy takes longer than a small model takes to fuse.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+from onnx_shape_inference import ShapeInferenceContext, _broadcast, _constraints, _engine, _symbolic_shapes
+
+from onnx_subgraph.model.dimension_names import Dim
+
+if TYPE_CHECKING:
+    import sympy
+
+
+@cache
+def install() -> None:
+    """Put what follows in the place of the library's, once in a process."""
+    broadcast_dim = _broadcast._broadcast_dim
+    _broadcast._broadcast_dim = lambda a, b: a if a == b else broadcast_dim(a, b)
+    _symbolic_shapes.parse_symbolic_expression = _parsed
+    _engine._constraints = _Constraints()
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> sympy.Expr | None:
+    """A dimension as sympy has it. The library parses that of every value anew in each call, and sympy takes its time."""
+    return ir.SymbolicDim(text)._expr
+
+
+class _Constraints:
+    """The library's module of that name, with what its engine asks of every model."""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(_constraints, name)
+
+    @staticmethod
+    def collect_symbol_names(graph: ir.Graph) -> set[str]:
+        """The names in all dimensions of a graph and its nested bodies."""
+        names: set[str] = set()
+        for one in (graph, *graph.subgraphs()):
+            made = (value for node in one for value in node.outputs)
+            for value in (*one.inputs, *one.outputs, *one.initializers.values(), *made):
+                names.update(*map(_names, () if value.shape is None else value.shape.dims))
+        return names
+
+    @staticmethod
+    def record_reshape_numel_equalities(context: ShapeInferenceContext, graph: ir.Graph) -> None:
+        """Records for each Reshape that its operand has as many elements as its result."""
+        if any(node.op_type == "Reshape" and not node.domain for node in graph.all_nodes()):
+            _constraints.record_reshape_numel_equalities(context, graph)
+
+    @staticmethod
+    def propagate_symbolic_constraints(context: ShapeInferenceContext, graph: ir.Graph) -> bool:
+        """Gives names of the file to dimensions that were found to be equal to them. Whether there were any."""
+        return bool(context.symbolic_equalities) and _constraints.propagate_symbolic_constraints(context, graph)
+
+
+def _names(dim: Dim) -> frozenset[str]:
+    if isinstance(dim, int) or dim.value is None:
+        return frozenset()
+    return frozenset({dim.value}) if dim.value.isidentifier() else dim.free_symbols()

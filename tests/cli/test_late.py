@@ -1,0 +1,92 @@
+"""What a command imports late: nothing for a small model, all of it where it is needed, with the same results."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.cli import late
+from tests.cli.conftest import GELU, ROOT, save
+
+FLATTENED = """
+<ir_version: 8, opset_import: ["" : 17]>
+flattened (float[batch, 4, 8] x) => (float[n] y)
+<int64[1] all = {-1}, float half = {0.5}>
+{
+  flat = Reshape (x, all)
+  y = Mul (flat, half)
+}
+"""
+"""Its `n` is `32*batch`: a product of dimensions."""
+
+
+def imported(*arguments: object) -> tuple[int, bool]:
+    """The exit code of a command in a process of its own, and whether that imported sympy."""
+    code = (
+        "import sys\nfrom onnx_subgraph.cli import main\n"
+        "code = main(sys.argv[1:])\nprint(code, 'sympy.core' in sys.modules, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    said, found = done.stderr.split()[-2:]
+    return int(said), found == "True"
+
+
+@pytest.mark.parametrize("command", ["fuse", "explain"])
+def test_a_model_of_plain_dimensions_needs_no_sympy(tmp_path: Path, command: str) -> None:
+    assert imported(command, save(GELU, tmp_path / "gelu.onnx")) == (0, False)
+
+
+def test_a_model_whose_dimensions_are_computed_has_it(tmp_path: Path) -> None:
+    assert imported("fuse", save(FLATTENED, tmp_path / "flattened.onnx")) == (0, True)
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module that is imported late, and fails as long as there is a file `broken`."""
+    (tmp_path / "slow_library.py").write_text(
+        "from pathlib import Path\nruns = []\nruns.append(1)\nif Path(__file__).with_name('broken').exists():\n"
+        "    raise KeyboardInterrupt\ndef answer():\n    return inner()\ndef inner():\n    return 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(late, "LATE", ("slow_library",))
+    monkeypatch.delitem(sys.modules, "slow_library", raising=False)
+    return "slow_library"
+
+
+def test_a_module_runs_when_something_of_it_is_asked_for(library: str) -> None:
+    with late.late_imports():
+        module = importlib.import_module(library)
+    assert "runs" not in module.__dict__
+    assert module.answer() == 1  # also after the block
+    assert module.runs == [1]
+    assert importlib.import_module(library) is module
+
+
+def test_what_is_put_in_its_place_before_stays(library: str) -> None:
+    with late.late_imports():
+        module = importlib.import_module(library)
+        module.inner = lambda: 2
+    assert module.answer() == 2
+
+
+def test_one_that_is_broken_off_runs_anew(library: str, tmp_path: Path) -> None:
+    """A time limit may end the import of a library in its middle; the next model needs all of it."""
+    with late.late_imports():
+        module = importlib.import_module(library)
+    (tmp_path / "broken").touch()
+    with pytest.raises(KeyboardInterrupt):
+        module.answer()
+    (tmp_path / "broken").unlink()
+    assert module.answer() == 1
+
+
+def test_other_imports_are_as_they_were(library: str) -> None:
+    before = list(sys.meta_path)
+    with late.late_imports():
+        assert type(importlib.import_module("colorsys")).__name__ == "module"
+    assert sys.meta_path == before
