@@ -15,6 +15,9 @@ from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.rewriting.raising import check_raised
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 
+Wishes = dict[int, frozenset[str]]
+"""Opset → the patterns that could be replaced there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -31,7 +34,8 @@ class Attempt:
 def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, notes: dict[int, str]) -> Iterator[Attempt]:
     """The models to fuse and verify, best first: at the opsets that replacements want, highest first, then at the model's own.
 
-    An opset is tried only once all higher ones have failed, and where a replacement that wants it is really made there.
+    An opset is tried only once all higher ones have failed, and where a replacement that wants it is really made there. One that
+    shows in its first round that a later one is wanted is left off there, and goes on once its turn has come.
     notes: opset → why it can't be had.
     """
     own = original.opset_imports.get("", 0)
@@ -44,27 +48,37 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
         base = _at_opset(original, int(opset), rewriter, clock)
         yield Attempt(base, rewriter(base))
         return
-    made = {own: Attempt(original, rewriter(original))}
+    hasty = replace(rewriter, raising=True)
+    made = {own: Attempt(original, hasty(original))}
     wishes = {own: frozenset[str](), **_wishes(made[own].fused)}
-    while left := wishes.keys() - notes.keys():
+    tried: set[int] = set()
+    while left := wishes.keys() - notes.keys() - tried:
         highest = max(left)
         if highest in made:
+            if made[highest].fused.partial:
+                made[highest] = replace(made[highest], fused=rewriter(made[highest].base))
+                wishes = _together(wishes, _wishes(made[highest].fused))
+                continue
             wanting = wishes.pop(highest) & {r.pattern for r in made[highest].fused.rewrites}
             if wanting or highest == own:
+                tried.add(highest)
                 yield replace(made[highest], raised_for=wanting)
             continue
         try:
             base = _at_opset(original, highest, rewriter, clock)
-            made[highest] = Attempt(base, rewriter(base))
+            made[highest] = Attempt(base, hasty(base))
         except ModelError as error:
             notes[highest] = error.message
             continue
-        for wanted, patterns in _wishes(made[highest].fused).items():  # at this opset more is within reach of another one
-            wishes[wanted] = wishes.get(wanted, frozenset()) | patterns
+        wishes = _together(wishes, _wishes(made[highest].fused))  # at this opset more is within reach of another one
 
 
-def _wishes(fused: Fused) -> dict[int, frozenset[str]]:
-    """Opset → the patterns that could be replaced there."""
+def _together(wishes: Wishes, others: Wishes) -> Wishes:
+    return {opset: wishes.get(opset, frozenset()) | others.get(opset, frozenset()) for opset in (*wishes, *others)}
+
+
+def _wishes(fused: Fused) -> Wishes:
+    """What the patterns that were not replaced want."""
     opsets = {s.opset for s in fused.skips if s.opset is not None}
     return {opset: frozenset(s.pattern for s in fused.skips if s.opset == opset) for opset in opsets}
 

@@ -39,7 +39,8 @@ class Fused:
     """A model after rewriting, not yet verified. cuttings: each rewrite by itself, where they were recorded.
 
     flushed: the weights in which subnormal numbers were made zeros. simplified: what was decided before the model runs.
-    recurrent: the Loops that became LSTM, GRU or RNN. opset: of the default domain.
+    recurrent: the Loops that became LSTM, GRU or RNN. opset: of the default domain. partial: whether it was left off after the
+    first round, since replacements want a later opset.
     """
 
     model: ir.Model
@@ -50,6 +51,7 @@ class Fused:
     flushed: tuple[Flushed, ...] = ()
     simplified: Simplified = NOTHING
     recurrent: tuple[Recurrent, ...] = ()
+    partial: bool = False
 
     @property
     def near_misses(self) -> tuple[NearMiss, ...]:
@@ -75,7 +77,8 @@ class Rewriter:
     flushing: whether subnormal weights become zeros in the end. simplifying: whether what is left is evaluated as far as known.
     recurring: whether Loops that are recurrent networks become operators, before anything else.
     numerics: what our kernels may round. rounded: the results of the products that may be; None for all.
-    counts: of subnormal numbers in weights, which the model has at every opset.
+    counts: of subnormal numbers in weights, which the model has at every opset. raising: whether a model is left off after the
+    first round where a replacement wants a later opset than it has.
     """
 
     patterns: Sequence[Pattern]
@@ -93,6 +96,7 @@ class Rewriter:
     numerics: str = FLOAT32
     rounded: tuple[str, ...] | None = None
     counts: Counts = field(default_factory=dict)
+    raising: bool = False
 
     @uncollected()
     def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
@@ -113,11 +117,16 @@ class Rewriter:
             made, not_made, found = self._all(model, patterns, allowed, record)
             rewrites += made
             skips += not_made
+            if self._is_left_off(skips):
+                return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, partial=True)
         allow_rounding(model, self.numerics, self.rounded)
         flushed = flush(model, self.counts) if self.flushing else ()
         with self.stage("rewrite"):
             simplified = simplify(model) if self.simplifying else NOTHING
         return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified, recurrent)
+
+    def _is_left_off(self, skips: Sequence[Skip]) -> bool:
+        return self.raising and any(skip.opset is not None for skip in skips)
 
     def _recurrent(self, model: ir.Model) -> tuple[Recurrent, ...]:
         """The Loops that became recurrent operators. Changes `model`."""
@@ -135,6 +144,8 @@ class Rewriter:
         """What `_rounds` gives for these patterns. Regions take what the others have left. Changes `model`."""
         terms = [p for p in patterns if p.grow is None]
         rewrites, skips, found = self._rounds(model, terms, MOST_ROUNDS, admits, record)
+        if self._is_left_off(skips):
+            return rewrites, skips, found
         for pattern in (p for p in patterns if p.grow is not None):
             near_misses = found.near_misses  # they are about the graph as it is now
             made, not_made, grown = self._rounds(model, [pattern], 1, admits, record)
@@ -174,6 +185,8 @@ class Rewriter:
             # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten, nor a bug,
             # nor that a match was taken: the next round does not find it.
             waiting += (s for s in skips if s.opset is not None or s.bug is not None or s.winners)
+            if self._is_left_off(skips):
+                break
         if before and rewrites:
             found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))), found.given_up)
         bounded = [Skip(g.pattern, g.node, g.reason, change=_LESS_TO_TRY) for g in found.given_up]

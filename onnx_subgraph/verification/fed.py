@@ -70,11 +70,15 @@ def _refused(found: Sequence[Source], failure: Failure) -> Failure:
 
 
 def _found(model: ir.Model, session: Session, case: Case, opens: Opens) -> tuple[tuple[Source, ...], Collection[str]]:
-    """The random operators, known or found by running twice, and the outputs that showed the latter."""
+    """The random operators, known or found by running twice, and the outputs that showed the latter.
+
+    A model of operators that are all known to give the same each time is not run again.
+    """
     if known := sources(model):
         return known, ()
-    different = _differing(session, case)
-    suspects = suspicious(model) if different else []
+    suspects = suspicious(model)
+    different = _differing(session, case) if suspects else []
+    suspects = suspects if different else []
     doubted = opens(with_results_yielded(model, suspects)) if suspects else None
     if doubted is None or isinstance(doubted, Failure):
         return (), different

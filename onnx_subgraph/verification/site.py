@@ -1,10 +1,10 @@
 """Each rewrite by itself: is what it put there as near to the truth as what was there before?
 
 The values that really flow into the place are captured from the model before it was rewritten, or computed from them by earlier
-rewrites (`remade`). On them what was replaced and what replaces it are run by the provider, and both are held against a float64
-evaluation of what was replaced (`holding`). So a fusion that is more accurate is never called wrong, and a wrong one is seen that
-the rest of the network hides. A place inside a body or function, one where only zeros, NaN or tiny numbers flow, and a large
-convolution are held on drawn values. Of rewrites that are alike (`likeness`) two stand for all.
+rewrites (`remade`), and cropped where they are large (`cropping`). On them what was replaced and what replaces it are run by the
+provider, and both are held against a float64 evaluation of what was replaced (`holding`). So a fusion that is more accurate is
+never called wrong, and a wrong one is seen that the rest hides. A place inside a body or function, one where only zeros, NaN or
+tiny numbers flow, and a large convolution are held on drawn values. Of rewrites that are alike (`likeness`) two stand for all.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.capture import capturable, capture
 from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.cropping import bytes_read, crops
 from onnx_subgraph.verification.feeds import draw_feeds
 from onnx_subgraph.verification.guessing import smaller, with_shapes
 from onnx_subgraph.verification.holding import Held, Holding
@@ -41,7 +42,7 @@ BATCH_BYTES = 1 << 28
 CASES = 2
 """On so many sets of feeds a site is held, where nothing is wrong yet: two sizes."""
 LARGE = 1 << 22
-"""Where the values of a site take more bytes, it is held on one set of feeds."""
+"""Where the values of a site take more bytes, it is held on one set of feeds, and on a part of each value if that proves it."""
 HUGE = 1 << 22
 """Where the values of a convolution take more bytes, it is held on smaller ones that are drawn."""
 TINY = 2.0**-12
@@ -150,12 +151,15 @@ class _Sites:
 
     def _check_batch(self, batch: Sequence[Cutting], checks: dict[Cutting, SiteCheck]) -> int:
         """Adds the checks of a few sites; returns the bytes that their captured values took."""
-        names = list(dict.fromkeys(name for cutting in batch for name in self.remade.sources(cutting)))
+        names = dict.fromkeys(name for cutting in batch for name in self.remade.sources(cutting))
         flowing = list(capture(self.model, self.source, names, self.provider, [case.feeds for case in self.cases]))
         for cutting in batch:
             captured = [self.remade.completed(cutting, values) for values in flowing]
             if not self.thorough and (small := _small(cutting, captured)) is not None:
                 checks[cutting] = self._on_drawn(cutting, Held(), small)
+                continue
+            if not self.thorough and (part := self._on_part(cutting, captured)) is not None:
+                checks[cutting] = self._check(cutting, part)
                 continue
             holding = Holding(cutting, self.provider)
             found = [_held(holding, values) for values in (captured if self.thorough else _few(captured, cutting))]
@@ -166,6 +170,18 @@ class _Sites:
                 checks[cutting] = drawn if drawn.accuracy is not None or not worst.shows else checks[cutting]
         arrays = (a for values in flowing if not isinstance(values, Failure) for a in values.values())
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+    def _on_part(self, cutting: Cutting, captured: Sequence[Captured]) -> Held | None:
+        """How it stands on a part of large values that flow; None where they are not large, or the part does not prove it."""
+        values = _few(captured, cutting)[0]
+        if isinstance(values, Failure) or bytes_read(values, cutting) <= LARGE:
+            return None
+        for part in crops(cutting, values):
+            held = Holding(cutting, self.provider).on(part)
+            proves = held.shows and held.against == "float64" and held.accuracy is not None and held.accuracy.holds
+            if proves and not _shows_little([part]):
+                return held
+        return None
 
     def _on_drawn(self, cutting: Cutting, flowing: Held, reading: ir.Model | None = None) -> SiteCheck:
         """The check of a place where the values that flow show nothing, can't be had or are too large: on drawn ones.
@@ -198,7 +214,7 @@ class _Sites:
 
 def _few(captured: Sequence[Captured], cutting: Cutting) -> Sequence[Captured]:
     """The captured values of all cases; of the case that takes the least bytes alone, where they are large."""
-    sizes = [0 if isinstance(v, Failure) else sum(np.asarray(v[name]).nbytes for name in cutting.reads) for v in captured]
+    sizes = [0 if isinstance(values, Failure) else bytes_read(values, cutting) for values in captured]
     return captured if sum(sizes) <= LARGE else [captured[sizes.index(min(sizes))]]
 
 
@@ -214,8 +230,7 @@ def _shows_little(captured: Sequence[Captured]) -> bool:
 
 def _small(cutting: Cutting, captured: Sequence[Captured]) -> ir.Model | None:
     """What a local operator reads, of a smaller size; None where the values that flow are not huge, or it is not local."""
-    flowing = [values for values in captured if not isinstance(values, Failure)]
-    sizes = [sum(np.asarray(values[name]).nbytes for name in cutting.reads) for values in flowing]
+    sizes = [bytes_read(values, cutting) for values in captured if not isinstance(values, Failure)]
     sizes += [prod(dim for dim in v.shape or () if isinstance(dim, int)) * 4 for v in cutting.before.graph.outputs]
     return smaller(cutting.before) if max(sizes) > HUGE else None
 

@@ -6,7 +6,7 @@ float64 Erf on the CPU). Operators of onnxruntime that occur in formulas are def
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx_subgraph.verification.definitions import DEFINITIONS
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+LARGE = 1 << 20
+"""Bytes of a weight that is fed to the evaluator."""
 
 
 class UnknownError(Exception):
@@ -31,15 +33,20 @@ class _Evaluator(ReferenceEvaluator):
 
 
 class Exact:
-    """A model with every float computed in float64, ready to be run any number of times."""
+    """A model with every float computed in float64, ready to be run any number of times.
+
+    Large weights are widened when they are fed, and are never in a widened file: in float64 that is four times their size.
+    """
 
     def __init__(self, proto: onnx.ModelProto) -> None:
-        self._wide = widened(proto)
+        self._weights = {tensor.name: tensor for tensor in proto.graph.initializer if _is_fed(tensor)}
+        self._wide = widened(proto, without=self._weights)
         self._evaluator: _Evaluator | None = None
 
     def __call__(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs, by name. Raises UnknownError where they can't be had."""
-        given = {n: a.astype(np.float64) if a.dtype.kind == "f" or a.dtype.name == "bfloat16" else a for n, a in feeds.items()}
+        weights = {name: numpy_helper.to_array(tensor) for name, tensor in self._weights.items()}
+        given = {name: _wide_array(array) for name, array in (weights | dict(feeds)).items()}
         try:
             self._evaluator = self._evaluator or _Evaluator(self._wide)
             with np.errstate(all="ignore"):  # what is not finite is compared as such
@@ -54,15 +61,44 @@ def evaluate(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[st
     return Exact(proto)(feeds)
 
 
-def widened(proto: onnx.ModelProto, dtype: int = TensorProto.DOUBLE) -> onnx.ModelProto:
-    """The model with every float type that is narrower than `dtype`, float32 or float64, replaced by it."""
-    wide = onnx.ModelProto()
-    wide.CopyFrom(proto)
+def widened(proto: onnx.ModelProto, dtype: int = TensorProto.DOUBLE, without: Collection[str] = ()) -> onnx.ModelProto:
+    """The model with every float type that is narrower than `dtype`, float32 or float64, replaced by it.
+
+    without: names of initializers that it is to lack.
+    """
+    wide = _copied(proto, without)
     _widen_graph(wide.graph, dtype)
     for function in wide.functions:
         for index, node in enumerate(function.node):
             function.node[index].CopyFrom(_wide_node(node, dtype))
     return wide
+
+
+def _copied(proto: onnx.ModelProto, without: Collection[str]) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    if not without:
+        copy.CopyFrom(proto)
+        return copy
+    kept = [tensor for tensor in proto.graph.initializer if tensor.name not in without]
+    graph = proto.graph
+    copy.graph.name = graph.name
+    copy.graph.node.extend(graph.node)
+    copy.graph.input.extend(graph.input)
+    copy.graph.output.extend(graph.output)
+    copy.graph.initializer.extend(kept)
+    copy.graph.sparse_initializer.extend(graph.sparse_initializer)
+    copy.ir_version = proto.ir_version
+    copy.opset_import.extend(proto.opset_import)
+    copy.functions.extend(proto.functions)
+    return copy
+
+
+def _is_fed(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_type in FLOATS and len(tensor.raw_data) >= LARGE
+
+
+def _wide_array(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64) if array.dtype.kind == "f" or array.dtype.name == "bfloat16" else array
 
 
 def _is_narrow(element: int, dtype: int) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 from onnx_subgraph.proving import comparison
+from onnx_subgraph.verification import truth
 from onnx_subgraph.verification.definitions import DEFINITIONS
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
@@ -135,3 +136,15 @@ def test_what_can_not_be_evaluated_says_so() -> None:
         g (float[2] x) => (float[2] y) { y = nowhere.Nonesuch(x) }""")
     with pytest.raises(UnknownError, match="Nonesuch"):
         evaluate(model, {"x": np.ones(2, np.float32)})
+
+
+def test_large_weights_are_fed_and_not_written_into_a_widened_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 4] x) => (float[1, 2] y) { y = MatMul (x, w) }'
+    model, w = onnx.parser.parse_model(text), np.full((4, 2), 0.1, np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    x = np.arange(4, dtype=np.float32)[None]
+    for large, kept in ((1 << 20, 1), (1, 0)):
+        monkeypatch.setattr(truth, "LARGE", large)
+        exact = truth.Exact(model)
+        assert len(exact._wide.graph.initializer) == kept
+        assert np.array_equal(exact({"x": x})["y"], x.astype(np.float64) @ w.astype(np.float64))
