@@ -256,6 +256,25 @@ CONVOLUTION = (
 
 FRAMES = ((256, 128), (320, 160), (400, 160), (512, 160), (640, 160), (800, 200), (1000, 250), (1024, 256))
 """Their lengths, and the steps between them. Of those of powers of two the transform is quick."""
+QUANTIZED = (
+    Case(
+        ("dynamic-quantize-matmul",),
+        """($T[$b,$s,$H] x, int8[$H,$F] W, $T[$F] B) => ($T[$b,$s,$F] y) <float scale = {0.01}, int8 zero = {0}> {
+            q, qs, qz = DynamicQuantizeLinear(x) p = MatMulInteger(q, W, qz, zero) f = Cast <to = 1> (p) k = Mul(qs, scale)
+            m = Mul(f, k) y = Add(m, B) }""",
+        grid((1, 16, 128), H=(768, 768), F=(768, 3072)),
+        dtypes=("float",),
+    ),
+    Case(
+        ("matmul-integer-to-float",),
+        """(uint8[$b,$s,$H] q, $T qs, uint8 qz, int8[$H,$F] W, $T[$F] B) => ($T[$b,$s,$F] y)
+            <float scale = {0.01}, int8 zero = {0}> {
+            p = MatMulInteger(q, W, qz, zero) f = Cast <to = 1> (p) k = Mul(qs, scale) m = Mul(f, k) y = Add(m, B) }""",
+        grid((1, 16, 128), H=(768, 768), F=(768, 3072)),
+        dtypes=("float",),
+    ),
+)
+
 PRELU = "($T[$b,$C,$s,$s] x, $T[$C,1,1] S) => ($T[$b,$C,$s,$s] y)"
 SLOPES = (
     Case(("prelu-maximum",), f"{PRELU} {{ a = Abs(S) y = PRelu(x, a) }}", IMAGES, dtypes=("float",)),
@@ -281,4 +300,4 @@ SIGNAL = (
     ),
 )
 
-CASES = NORMALIZATION + ACTIVATION + LINEAR + CONVOLUTION + SLOPES + SIGNAL
+CASES = NORMALIZATION + ACTIVATION + LINEAR + CONVOLUTION + QUANTIZED + SLOPES + SIGNAL

@@ -168,9 +168,9 @@ def draw(path: Path, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
         shape = [d.dim_value or sizes[d.dim_param] for d in value.type.tensor_type.shape.dim]
         kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         if np.issubdtype(kind, np.integer) or kind == np.bool_:
-            feeds[value.name] = generator.integers(0, 2, shape).astype(kind)
+            feeds[value.name] = np.asarray(generator.integers(0, 2, shape), kind)
         else:
-            feeds[value.name] = (generator.standard_normal(shape) * 0.5).astype(kind)
+            feeds[value.name] = np.asarray(generator.standard_normal(shape) * 0.5, kind)
     return feeds
 
 

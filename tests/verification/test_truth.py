@@ -39,6 +39,10 @@ CASES: list[tuple[str, list[tuple[int, ...] | None], int, dict[str, Any]]] = [
     ("com.microsoft.SkipSimplifiedLayerNormalization", [X, SKIP, ROW, ROW], 4, {"epsilon": 1e-3}),
     ("com.microsoft.FusedMatMul", [X, MATRIX], 1, {"alpha": 0.5, "transB": 1}),
     ("com.microsoft.FusedMatMul", [(4, 3), (4, 8)], 1, {"transA": 1}),
+    ("com.microsoft.MatMulIntegerToFloat", [X, (8, 4), (), (4,), (), (4,), (4,)], 1, {}),
+    ("com.microsoft.MatMulIntegerToFloat", [X, (8, 4), (), ()], 1, {}),
+    ("STFT", [(2, 40), (), (10,)], 1, {}),
+    ("STFT", [(2, 40, 1), (), (8,)], 1, {"onesided": 0}),
     ("com.microsoft.FusedGemm", [(2, 8), MATRIX, ROW], 1, {"activation": "Relu", "alpha": 0.5, "beta": 2.0, "transB": 1}),
     ("com.microsoft.FusedGemm", [(2, 8), MATRIX], 1, {"activation": "LeakyRelu", "activation_alpha": 0.1}),
     ("Conv", [(2, 2, 9), (3, 2, 4), (3,)], 1, {"auto_pad": "SAME_UPPER", "strides": [2]}),
@@ -77,6 +81,11 @@ def test_a_definition_is_what_onnxruntime_computes(
         feeds["i4"] = np.abs(feeds["i4"]) + np.float32(0.5)
     if name == "GatherElements":
         feeds["i1"] = rng.integers(-3, 3, feeds["i1"].shape)
+    if name == "STFT":
+        feeds["i1"] = np.array(3)
+    if name == "MatMulIntegerToFloat":
+        quantized = {"i0": np.uint8, "i1": np.int8, "i4": np.uint8, "i5": np.int8}
+        feeds |= {i: rng.integers(0, 99, feeds[i].shape).astype(kind) for i, kind in quantized.items() if i in feeds}
     wanted = ["o0", *("" if name.endswith("LayerNormalization") and i in (1, 2) else f"o{i}" for i in range(1, results))]
     given = ["" if s is None else f"i{i}" for i, s in enumerate(shapes)]
     node = helper.make_node(name, given, wanted, domain=domain, **attributes)
