@@ -115,7 +115,7 @@ def _quantized(result: FuseResult) -> Iterator[Reason]:
     found = {op: n for op, n in result.operators_before.items() if any(word in op for word in _QUANTIZED)}
     if (total := sum(found.values())) > LITTLE * result.nodes_before:
         share = f"{total} of {count(result.nodes_before, 'node')} are"
-        yield Reason(f"{share} quantized operators, for which there are no patterns: {_most(found)}.", "", total)
+        yield Reason(f"{share} quantized operators, few of which have patterns: {_most(found)}.", "", total)
 
 
 def _fused_before(result: FuseResult) -> Iterator[Reason]:
