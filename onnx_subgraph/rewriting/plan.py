@@ -199,13 +199,16 @@ def root_name(match: Match) -> str:
 def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None], bool]]:
     """The replacements to try, those of one target and one file together, and whether they are another target's.
 
-    None is a function, or what a selector builds. Of several together the one that moves less data is taken.
+    None is a function, or what a selector builds. Of several together the one that moves less data is taken. One operator that no
+    canonical one stands for is no function: it has a name already.
     """
     pattern = match.pattern
     if pattern.bodies and target not in pattern.targets:
         return []
-    if target == "function" or isinstance(match.selector, Builder):
+    if isinstance(match.selector, Builder):
         return [((None,), False)]
+    if target == "function":
+        return [((None,), False)] if len(match.nodes) > 1 or pattern.raised or pattern.grow is not None else []
     kernel: list[tuple[Sequence[Block | None], bool]] = [((None,), False)] if target == "native" and _has_kernel(match) else []
     target = "onnxruntime" if target == "native" else target
     order = ("onnxruntime", "standard") if target == "onnxruntime" else (target,)

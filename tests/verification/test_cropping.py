@@ -13,6 +13,7 @@ import pytest
 from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
+from onnx_subgraph.verification import site as sites
 from onnx_subgraph.verification.cropping import SIZES, crops
 from onnx_subgraph.verification.holding import Holding
 from tests.verification.models import write
@@ -63,6 +64,19 @@ def test_a_large_site_is_proved_on_a_part_of_what_flows_there(tmp_path: Path, mo
     model = write(tmp_path / "m.onnx", LARGE_GELU)
     (check,) = fuse(model, None, load_patterns(), Options(only=("gelu",), dry_run=True)).rewrites
     assert check.pattern == "gelu" and sizes and max(sizes) <= 2 * SIZES[0] * SIZES[1]
+
+
+def test_a_part_that_proves_nothing_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the site does not run on it, since it has another type: the site is held on all that flows."""
+
+    def unfit(_: Cutting, values: Any) -> Any:
+        yield {name: array[:, :60].astype(np.float64) for name, array in values.items()}
+
+    monkeypatch.setattr(sites, "crops", unfit)
+    sizes = sizes_held(monkeypatch)
+    result = fuse(write(tmp_path / "m.onnx", LARGE_GELU), None, load_patterns(), Options(only=("gelu",), dry_run=True))
+    assert result.rewrites and result.verdict.verdict == "equivalent"
+    assert [size for size in sizes if size >= 2 * 1100 * 600] and not result.undone
 
 
 def test_a_wrong_fusion_of_large_values_is_undone(tmp_path: Path) -> None:
