@@ -199,8 +199,8 @@ def root_name(match: Match) -> str:
 def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None], bool]]:
     """The replacements to try, those of one target and one file together, and whether they are another target's.
 
-    None is a function, or what a selector builds. Of several together the one that moves less data is taken. One operator that no
-    canonical one stands for is no function: it has a name already.
+    None is a function, or what a selector builds. Of several together the one that moves less data is taken. One operator, for
+    which a pattern writes others where those are faster, is no function: it has a name already.
     """
     pattern = match.pattern
     if pattern.bodies and target not in pattern.targets:
@@ -208,7 +208,7 @@ def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None],
     if isinstance(match.selector, Builder):
         return [((None,), False)]
     if target == "function":
-        return [((None,), False)] if len(match.nodes) > 1 or pattern.raised or pattern.grow is not None else []
+        return [] if len(match.nodes) == 1 and pattern.replace and not pattern.raised else [((None,), False)]
     kernel: list[tuple[Sequence[Block | None], bool]] = [((None,), False)] if target == "native" and _has_kernel(match) else []
     target = "onnxruntime" if target == "native" else target
     order = ("onnxruntime", "standard") if target == "onnxruntime" else (target,)
