@@ -11,6 +11,7 @@ import pytest
 
 from onnx_subgraph.kernels.compilers import compilers
 from tests.cli.conftest import Run
+from tests.tuning.scripted import timed_by
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
@@ -67,7 +68,8 @@ def test_models_of_one_name_are_told_apart_in_any_checkout(
     assert "Erf" in [node.op_type for node in onnx.load("encoder/model.fused.onnx").graph.node]
 
 
-def test_an_accuracy_chooses_what_is_rounded_and_is_kept(tmp_path: Path, run: Run) -> None:
+def test_an_accuracy_chooses_what_is_rounded_and_is_kept(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_by(monkeypatch, lambda node: 1.0 if any(attribute.s == b"bf16" for attribute in node.attribute) else 10.0)
     if next(compilers(), None) is None:
         pytest.skip("there is no C compiler here")
     model, kept = ROOT / "sample_models" / "llama_dynamo.onnx", tmp_path / "tuned.json"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import onnx
 import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.options import in_this_way
-from onnx_subgraph.timing import Bench, BenchOptions, Ratio, Timed
 from onnx_subgraph.timing.tuning import Tuning, read, write
 from onnx_subgraph.tuning import tune
 from tests.cli.conftest import save
+from tests.tuning.scripted import timed_by
 
 LIBRARY = load_patterns()
 TEXT = """<ir_version: 8, opset_import: ["" : 20]> g (float[N, 8] x) => (float[N, 8] y)
@@ -30,21 +28,6 @@ GELU, SILU = "gelu", "silu"
 def model(tmp_path: Path) -> Path:
     """A GELU and a SiLU."""
     return save(TEXT, tmp_path / "m.onnx")
-
-
-def timed_by(monkeypatch: pytest.MonkeyPatch, costs: Mapping[str, float]) -> None:
-    """Has `tune` measure the sum of `costs` over the operators of a model, 1 for an operator that is not among them."""
-
-    def time(path: Path) -> float:
-        return sum(costs.get(node.op_type, 1.0) for node in onnx.load(path).graph.node)
-
-    def bench(paths: Sequence[Path], options: BenchOptions, progress: object) -> Bench:
-        first = time(paths[0])
-        ratios = [Ratio(time(path) / first, time(path) / first, time(path) / first) for path in paths]
-        timed = tuple(Timed(path, "onnxruntime", (1.0,), None if n == 0 else ratios[n]) for n, path in enumerate(paths))
-        return Bench(timed, options, {}, "")
-
-    monkeypatch.setattr("onnx_subgraph.tuning.choosing.bench", bench)
 
 
 @pytest.mark.parametrize(
