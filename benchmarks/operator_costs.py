@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from string import Template
 from typing import Any
 
@@ -194,7 +195,7 @@ def compare(
     """The ratios of the first session's time to the second's and the third's: the least, that of the quickest rounds, the most.
 
     A fourth session is what is around; its time is taken off the others'. Each runs once more before it is timed, as if it were
-    alone: else those at the ends of the order, which is turned round each time, would find their weights still in the caches.
+    alone, in an order that is drawn for each round: who follows itself finds more of its weights still in the caches.
 
     clock: with one thread its processor time, which other processes on the machine do not add to.
     """
@@ -203,18 +204,18 @@ def compare(
         made.run(None, feeds)
     repeats = 1 + int(LEAST / (time.perf_counter() - begun))
     rounds: list[list[float]] = []
-    quickest, idle, order = [math.inf] * len(sessions), 0, list(range(len(sessions)))
+    quickest, idle, order, draws = [math.inf] * len(sessions), 0, list(range(len(sessions))), Random(0)
     while len(rounds) < MOST_ROUNDS and idle < ROUNDS:
         times: list[list[float]] = [[] for _ in sessions]
         ends = time.perf_counter() + seconds / ROUNDS
         while len(times[0]) < 4 or time.perf_counter() < ends:
+            draws.shuffle(order)
             for index in order:
                 sessions[index].run(None, feeds)
                 begun = clock()
                 for _ in range(repeats):
                     sessions[index].run(None, feeds)
                 times[index].append(clock() - begun)
-            order.reverse()
         best = [float(np.quantile(t, 0.25)) for t in times]
         rounds.append(best)
         idle = idle + 1 if all(b > 0.99 * q for b, q in zip(best, quickest, strict=True)) else 0
