@@ -129,7 +129,7 @@ def fuse(
         notes[attempt.fused.opset] = "raised to it, the model is not equivalent to the original"
     fused = settled.fused
     verdict = held_to(settled.verdict, None if options.numerics == FLOAT32 else options.accuracy)
-    for rewrite in fused.rewrites:  # what was wrong at another opset
+    for rewrite in fused.held:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
     unchanged = not (fused.is_changed or prepared) and fused.opset == opset_before
     if not unchanged:
@@ -168,7 +168,7 @@ def fuse(
         simplified=fused.simplified,
         unsimplified=NOTHING if fused.simplified else attempt.fused.simplified,
         recurrent=fused.recurrent,
-        unrecurrent=() if fused.recurrent else attempt.fused.recurrent,
+        unrecurrent=tuple(one for one in attempt.fused.recurrent if one.rewrite.place in undone),
         tuning=options.tuning,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")

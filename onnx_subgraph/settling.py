@@ -75,12 +75,10 @@ def settled_attempt(
 
 
 def _doing_less(rewriter: Rewriter, fused: Fused) -> Iterator[Rewriter]:
-    """The rewriter without each thing that it did beside the rewrites, and without all of them."""
+    """The rewriter without each thing that is not held by itself, and without both."""
     if fused.flushed:
         yield replace(rewriter, flushing=False)
     if fused.simplified:
         yield replace(rewriter, simplifying=False)
-    if fused.recurrent:
-        yield replace(rewriter, recurring=False)
-    if sum(map(bool, (fused.flushed, fused.simplified, fused.recurrent))) > 1:
-        yield replace(rewriter, flushing=False, simplifying=False, recurring=False)
+    if fused.flushed and fused.simplified:
+        yield replace(rewriter, flushing=False, simplifying=False)

@@ -171,12 +171,12 @@ def _found(result: FuseResult) -> Object:
         "overridable": {"initializers": list(result.overridable.names), "readers": result.overridable.readers},
         **{
             name: [asdict(one) for one in some]
-            for name, some in (
-                ("flushed", result.flushed),
-                ("unflushed", result.unflushed),
-                ("recurrent", result.recurrent),
-                ("unrecurrent", result.unrecurrent),
-            )
+            for name, some in (("flushed", result.flushed), ("unflushed", result.unflushed))
+            if some
+        },
+        **{
+            name: [{"operator": one.operator, "loop": one.loop, "nodes": one.nodes} for one in some]
+            for name, some in (("recurrent", result.recurrent), ("unrecurrent", result.unrecurrent))
             if some
         },
         **{

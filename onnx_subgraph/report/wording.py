@@ -100,13 +100,9 @@ def simplified(done: Simplified, undone: Simplified) -> str:
 
 def recurrent(made: Sequence[Recurrent], kept: Sequence[Recurrent]) -> str:
     """How many Loops became which operators, or had to stay; "" for none."""
-    if not (made or kept):
-        return ""
-    operators = Counter(one.operator for one in made or kept)
-    said = ", ".join(f"{count(number, 'Loop')} {'is' if number == 1 else 'are'} {name}" for name, number in operators.items())
-    if made:
-        return f"{said} now"
-    return f"{count(len(kept), 'Loop')} kept: with {' and '.join(operators)} the model is not equivalent"
+    operators = Counter(one.operator for one in made)
+    said = [f"{count(number, 'Loop')} {'is' if number == 1 else 'are'} {name} now" for name, number in operators.items()]
+    return ", ".join([*said, *([f"{count(len(kept), 'Loop')} kept"] if kept else [])])
 
 
 def conditions(bench: Bench) -> str:

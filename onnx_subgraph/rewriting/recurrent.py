@@ -2,11 +2,13 @@
 
 Such a Loop counts its steps up to the length of a sequence, takes one row of it in each, and carries the states of the cell, with
 its weights, which no step changes. What it does in a step is read as a formula (`step`), and held against those of the operators
-(`cells`). A Loop that does anything besides, such as skipping masked steps, is left alone.
+(`cells`). A Loop that does anything besides, such as skipping masked steps, is left alone. Each is a rewrite as a pattern's are:
+it is held by itself, and undone by itself.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -14,14 +16,23 @@ from itertools import chain
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph.matching.origin import REPLACES, label
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.dimension_names import Dim
+from onnx_subgraph.model.nested import reads
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
 from onnx_subgraph.model.surgery import remove, replace
+from onnx_subgraph.regions.growing import PATTERN
+from onnx_subgraph.rewriting.apply import Admits, Record
 from onnx_subgraph.rewriting.cells import Cell, cell_of
+from onnx_subgraph.rewriting.cutting import Cutting, between, cut
 from onnx_subgraph.rewriting.loadability import Loadability, Operand
+from onnx_subgraph.rewriting.outline import Outline
+from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.rewriting.step import Applied, Next, Number, Step, Symbol, Term
 
+NAME = "recurrent"
+"""What such a rewrite is called where those of patterns have an id."""
 _ENDLESS = 2**31 - 1
 """A number of steps that stands for no bound."""
 _NEVER_EMPTY = frozenset({"GRU"})
@@ -35,28 +46,44 @@ _AXES_ARE_INPUTS = 13
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """A Loop that became an operator. loop: its name. nodes: how many it had, its body's counted."""
+    """A Loop that became an operator. rewrite: what became what. nodes: how many the Loop had, its body's counted."""
 
-    operator: str
-    loop: str
+    rewrite: Rewrite
     nodes: int
 
+    @property
+    def operator(self) -> str:
+        """LSTM, GRU or RNN."""
+        return self.rewrite.op
 
-def make_recurrent(model: ir.Model, loadability: Sequence[Loadability] = ()) -> tuple[Recurrent, ...]:
+    @property
+    def loop(self) -> str:
+        """The name of the Loop."""
+        return self.rewrite.root
+
+
+def make_recurrent(
+    model: ir.Model,
+    loadability: Sequence[Loadability] = (),
+    admits: Admits = lambda _: True,
+    record: Record | None = None,
+) -> tuple[Recurrent, ...]:
     """Put recurrent operators in the place of the Loops that are such, where all providers load them; says which.
 
-    Changes `model`, whose shapes are inferred.
+    Changes `model`, whose shapes are inferred. admits: whether a place may be touched. record: is given each rewrite by itself.
     """
     constants = Constants(model)
     opset = model.opset_imports.get("", 0)
+    nodes = [node for graph in (model.graph, *model.graph.subgraphs()) for node in graph]
+    loops = [node for node in nodes if node.op_type == "Loop" and not node.domain]
+    outline = Outline(model) if loops else None
     found = []
-    for graph in (model.graph, *model.graph.subgraphs()):
-        for node in tuple(graph):
-            if node.op_type == "Loop" and not node.domain and (loop := _Loop.read(node, constants, opset)) is not None:
-                if any(loop.is_refused_by(provider, opset) for provider in loadability):
-                    continue
-                found.append(Recurrent(loop.cell.operator, str(node.name or node.outputs[0].name), 1 + len(loop.body)))
-                loop.replace(graph, opset)
+    for node in loops:
+        loop = _Loop.read(node, constants, opset)
+        if outline is None or loop is None or any(loop.is_refused_by(provider, opset) for provider in loadability):
+            continue
+        if admits(loop.place(outline)):
+            found.append(loop.replaced(outline, constants, opset, record))
     return tuple(found)
 
 
@@ -175,28 +202,70 @@ class _Loop:
     def _attributes(self) -> dict[str, int | list[str]]:
         return {"hidden_size": self.cell.recurrence.shape[2], **self.cell.attributes}
 
-    def replace(self, graph: ir.Graph, opset: int) -> None:
-        """Put the operator in the place of the Loop; every result keeps its name."""
+    @property
+    def graph(self) -> ir.Graph:
+        """The graph that the Loop is in."""
+        graph = self.node.graph
+        assert isinstance(graph, ir.Graph)
+        return graph
+
+    @property
+    def results(self) -> list[ir.Value]:
+        """Those results of the Loop that something reads."""
+        return [value for value in self.node.outputs if value.uses() or value.is_graph_output()]
+
+    def place(self, outline: Outline) -> Place:
+        """What names the rewrite from run to run."""
+        return Place(NAME, outline.scope(self.graph), tuple(str(value.name) for value in self.results))
+
+    def replaced(self, outline: Outline, constants: Constants, opset: int, record: Record | None) -> Recurrent:
+        """The rewrite, committed, and given to `record`."""
+        place, name, graph = self.place(outline), label(self.node), self.graph
+        recurrent = Recurrent(Rewrite(NAME, self.cell.operator, name, (name,), 1, root=name, place=place), 1 + len(self.body))
+
+        def cut_out(nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> ir.Model:
+            return cut([n for n in (*counting, *nodes) if n.graph is graph], results, graph, outline, constants.tensor)
+
+        counting = self._counting(constants) if record is not None else []
+        before = cut_out([self.node], self.results) if record is not None else None
+        nodes, results = self._commit(graph, opset)
+        if record is not None and before is not None:
+            record(
+                Cutting(recurrent.rewrite, before, cut_out(nodes, results), tuple((result, result) for result in place.results))
+            )
+        return recurrent
+
+    def _counting(self, constants: Constants) -> list[ir.Node]:
+        """The nodes that count the steps, as far as they count those of the sequence."""
+        read = [v for v in reads(self.node) if v is not self.sequence and constants.tensor(v) is None]
+        nodes = between([self.sequence], read, self.graph, constants.tensor)
+        return [node for node in self.graph if node in nodes]
+
+    def _commit(self, graph: ir.Graph, opset: int) -> tuple[list[ir.Node], list[ir.Value]]:
+        """Put the operator in the place of the Loop; every result keeps its name. The new nodes, and their results."""
         cell, node = self.cell, self.node
         states = [_axis("Unsqueeze", self._first(state), 0, opset) for state in cell.states]
         arrays = [_constant(array) for array in (cell.weight, cell.recurrence, cell.bias)]
         inputs = [self.sequence, *(c.outputs[0] for c in arrays), None, *(s[-1].outputs[0] for s in states)]
-        made = ir.node(cell.operator, inputs, self._attributes, num_outputs=1 + len(cell.states), name=node.name)
+        made = ir.node(cell.operator, inputs, self._attributes, num_outputs=1 + len(cell.states), name=label(node))
         last = [_axis("Squeeze", output, 0, opset) for output in made.outputs[1:]]
         listed = _axis("Squeeze", made.outputs[0], 1, opset)
-        nodes = [*chain(*states), *arrays, made, *chain(*last), *listed]
+        sources = {state.value: nodes[-1].outputs[0] for state, nodes in zip(cell.states, last, strict=True)}
+        first = dict(zip(self.body.inputs[2:], node.inputs[2:], strict=True))
+        gives = [sources.get(value, first[value]) for value in self.body.inputs[2:]]
+        gives += [listed[-1].outputs[0]] * (len(node.outputs) - len(gives))
+        handed = {value: ir.node("Identity", [gives[value.index() or 0]]) for value in self.results}
+        nodes = [*chain(*states), *arrays, made, *chain(*last), *listed, *handed.values()]
         for number, inner in enumerate(nodes):
+            if inner.op_type != "Constant":
+                inner.metadata_props[PATTERN], inner.metadata_props[REPLACES] = NAME, json.dumps([label(node)])
             for index, output in enumerate(inner.outputs):
-                output.name = f"{node.name or node.outputs[0].name}__{cell.operator}_{number}_{index}"
+                output.name = f"{label(node)}__{cell.operator}_{number}_{index}"
         graph.insert_before(node, nodes)
-        results = {state.value: nodes[-1].outputs[0] for state, nodes in zip(cell.states, last, strict=True)}
-        for value, first, result in zip(self.body.inputs[2:], node.inputs[2:], node.outputs, strict=False):
-            source = results.get(value, first)
-            assert source is not None
-            _hand_over(node, result, source)
-        for result in node.outputs[len(self.body.inputs) - 2 :]:
-            _hand_over(node, result, listed[-1].outputs[0])
+        for result, same in handed.items():
+            replace(result, same.outputs[0])
         remove(node)
+        return nodes, [same.outputs[0] for same in handed.values()]
 
 
 def _is_state(term: Term) -> bool:
@@ -222,13 +291,3 @@ def _axis(operator: str, value: ir.Value, axis: int, opset: int) -> list[ir.Node
         return [ir.node(operator, [value], {"axes": [axis]})]
     axes = _constant(np.array([axis], np.int64))
     return [axes, ir.node(operator, [value, axes.outputs[0]])]
-
-
-def _hand_over(node: ir.Node, result: ir.Value, source: ir.Value) -> None:
-    """Let the readers of a Loop's result read what was made for it, or what it began with where no step changes that."""
-    if result.uses() or result.is_graph_output():
-        same = ir.node("Identity", [source])
-        graph = node.graph
-        assert graph is not None
-        graph.insert_before(node, same)
-        replace(result, same.outputs[0])

@@ -59,6 +59,11 @@ class Fused:
         return self.found.near_misses
 
     @property
+    def held(self) -> tuple[Rewrite, ...]:
+        """What is held by itself, in the order of the commits: the Loops and the rewrites."""
+        return (*(one.rewrite for one in self.recurrent), *self.rewrites)
+
+    @property
     def is_changed(self) -> bool:
         """Whether anything was done to the model, apart from its opset."""
         return bool(self.rewrites or self.flushed or self.simplified or self.recurrent)
@@ -105,10 +110,10 @@ class Rewriter:
         Patterns that did not come with the package have the first choice, and what the others leave in the end.
         """
         model = copied(base)
-        recurrent = self._recurrent(model)
         cuttings: list[Cutting] = []
         record = cuttings.append if self.recording else None
         allowed = admits or _everywhere
+        recurrent = self._recurrent(model, allowed, record)
         own = [p for p in self.patterns if not is_built_in(p.file)]
         rewrites: list[Rewrite] = []
         skips: list[Skip] = []
@@ -128,12 +133,12 @@ class Rewriter:
     def _is_left_off(self, skips: Sequence[Skip]) -> bool:
         return self.raising and any(skip.opset is not None for skip in skips)
 
-    def _recurrent(self, model: ir.Model) -> tuple[Recurrent, ...]:
+    def _recurrent(self, model: ir.Model, admits: Admits, record: Record | None) -> tuple[Recurrent, ...]:
         """The Loops that became recurrent operators. Changes `model`."""
         if not self.recurring:
             return ()
         with self.stage("rewrite"):
-            recurrent = make_recurrent(model, self.loadability)
+            recurrent = make_recurrent(model, self.loadability, admits, record)
             if recurrent:
                 infer_shapes(model)
         return recurrent

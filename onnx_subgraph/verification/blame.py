@@ -28,8 +28,8 @@ class Rewritten(Protocol):
     """A model after rewriting."""
 
     @property
-    def rewrites(self) -> tuple[Rewrite, ...]:
-        """What was replaced, in the order of the commits."""
+    def held(self) -> tuple[Rewrite, ...]:
+        """What was replaced and is held by itself, in the order of the commits."""
         ...
 
 
@@ -91,23 +91,23 @@ def settle(
         return place not in undone
 
     for _ in range(MOST_ROUNDS):
-        if not fused.rewrites or (found.verdict == "not-run" and not found.blind):
+        if not fused.held or (found.verdict == "not-run" and not found.blind):
             break
         checks = tuple(check(fused, found.verdict == "different"))
         guilty = [_at_site(one) for one in worst(checks) if one.wrong]
         if not guilty and found.verdict == "different":
             guilty = _bisected(fused, found, make, verdict, {c.rewrite.place: c.accuracy for c in worst(checks)})
         elif not guilty:
-            hidden = [one for one in left_to_outputs(found, fused.rewrites, checks) if _hides(plant(fused, one.rewrite))]
-            guilty = [*map(_unshown, unshown(found, fused.rewrites, checks)), *map(_hidden, hidden)]
+            hidden = [one for one in left_to_outputs(found, fused.held, checks) if _hides(plant(fused, one.rewrite))]
+            guilty = [*map(_unshown, unshown(found, fused.held, checks)), *map(_hidden, hidden)]
         if not guilty:
             break
         undone.update((one.rewrite.place, one) for one in guilty)
         fused = make(may_stay)
         found = verdict(fused)
-    left = {rewrite.place for rewrite in fused.rewrites}
+    left = {rewrite.place for rewrite in fused.held}
     sites = tuple(c for c in checks if c.rewrite.place in left)
-    return Settled(fused, resting_on(found, fused.rewrites, sites), tuple(undone.values()), sites)
+    return Settled(fused, resting_on(found, fused.held, sites), tuple(undone.values()), sites)
 
 
 def _at_site(check: SiteCheck) -> Undone:
@@ -139,7 +139,7 @@ def _bisected(
     verdict: Callable[[Fused], Verdict],
     sites: Mapping[Place, Accuracy | None],
 ) -> list[Undone]:
-    by_place = {rewrite.place: rewrite for rewrite in fused.rewrites}
+    by_place = {rewrite.place: rewrite for rewrite in fused.held}
 
     def test(places: Collection[Place]) -> Verdict:
         allowed = frozenset(places)

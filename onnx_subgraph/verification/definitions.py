@@ -13,6 +13,7 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 
 from onnx_subgraph.verification.convolution import convolve
+from onnx_subgraph.verification.loop import Loop
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -340,5 +341,5 @@ class MultiHeadAttention(OpRun):
 DEFINITIONS = (
     *(BatchNormalization, LpNormalization, GatherElements, StandardGelu, Gelu, BiasGelu, FastGelu, QuickGelu),
     *(SimplifiedLayerNormalization, SkipLayerNormalization, SkipSimplifiedLayerNormalization),
-    *(FusedMatMul, MatMulIntegerToFloat, STFT, FusedGemm, Conv, FusedConv, MultiHeadAttention),
+    *(FusedMatMul, MatMulIntegerToFloat, STFT, FusedGemm, Conv, Loop, FusedConv, MultiHeadAttention),
 )

@@ -135,4 +135,7 @@ def _wide_node(node: onnx.NodeProto, dtype: int) -> onnx.NodeProto:
             attribute.CopyFrom(helper.make_attribute("value", tensor))
         elif node.op_type == "Cast" and attribute.name == "to" and _is_narrow(attribute.i, dtype):
             attribute.i = dtype
+    if node.op_type == "ConstantOfShape" and not node.attribute:  # zeros of float32, unless it is told otherwise
+        zero = numpy_helper.from_array(np.zeros(1, helper.tensor_dtype_to_np_dtype(dtype)))
+        wide.attribute.append(helper.make_attribute("value", zero))
     return wide

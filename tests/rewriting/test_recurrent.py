@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +15,8 @@ import pytest
 
 from onnx_subgraph import Options, fuse, load_patterns
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
+from onnx_subgraph.rewriting import recurrent
+from onnx_subgraph.rewriting.cells import Cell, cell_of
 from onnx_subgraph.rewriting.recurrent import make_recurrent
 
 INPUTS, HIDDEN = 3, 2
@@ -213,3 +218,69 @@ def test_fuse_verifies_what_it_made_and_says_so(tmp_path: Path) -> None:
     for options in (Options(keep_loops=True), Options(only=("gelu",))):
         kept = fuse(tmp_path / "m.onnx", None, load_patterns(), options)
         assert not kept.recurrent and kept.operators_after["Loop"] == 1
+
+
+def renamed(graph: onnx.GraphProto, prefix: str) -> onnx.GraphProto:
+    """The graph with a prefix before the names of all its values, those in bodies too."""
+    for node in graph.node:
+        node.input[:] = [name and prefix + name for name in node.input]
+        node.output[:] = [name and prefix + name for name in node.output]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                renamed(attribute.g, prefix)
+    for named in (*graph.input, *graph.output, *graph.initializer):
+        named.name = prefix + named.name
+    return graph
+
+
+def two_loops() -> onnx.ModelProto:
+    """An LSTM and a GRU that have nothing to do with each other."""
+    one, other = model(KERAS_LSTM, 4), renamed(model(GRU_AFTER, 3).graph, "other_")
+    one.graph.node.extend(other.node)
+    one.graph.initializer.extend(other.initializer)
+    one.graph.input.extend(other.input)
+    one.graph.output.extend(other.output)
+    return one
+
+
+def test_each_loop_is_held_by_itself(tmp_path: Path) -> None:
+    onnx.save(two_loops(), tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(sites=True))
+    assert [one.operator for one in result.recurrent] == ["LSTM", "GRU"]
+    checks = [check for check in result.sites if check.rewrite.pattern == "recurrent"]
+    assert [check.rewrite.place.results for check in checks] == [("h_last", "c_last", "ys"), ("other_h_last", "other_ys")]
+    assert all(check.proved and check.against == "float64" and check.values == "flowing" for check in checks), checks
+
+
+def test_a_wrong_operator_is_named_and_undone_and_the_other_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(formula: Mapping[Any, Any]) -> Cell | None:
+        cell = cell_of(formula)
+        return replace(cell, weight=cell.weight * np.float32(1.01)) if cell is not None and cell.operator == "GRU" else cell
+
+    monkeypatch.setattr(recurrent, "cell_of", wrong)
+    onnx.save(two_loops(), tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", tmp_path / "o.onnx", load_patterns(), Options())
+    assert result.verdict.verdict == "equivalent" and result.output is not None
+    assert [(one.rewrite.pattern, one.rewrite.op, one.found) for one in result.undone] == [("recurrent", "GRU", "site")]
+    assert [one.operator for one in result.recurrent] == ["LSTM"] and [one.operator for one in result.unrecurrent] == ["GRU"]
+    assert result.operators_after["LSTM"] == result.operators_after["Loop"] == 1 and "GRU" not in result.operators_after
+
+
+def test_a_loop_in_a_branch_is_held_on_values_that_count_the_same_steps(tmp_path: Path) -> None:
+    """What flows in a branch can't be captured; the number of steps follows from the sequence that is drawn."""
+    inner = model(PACKED_LSTM, 4, steps="T", last=False)
+    outer = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (bool which, float[T, N, {INPUTS}] x) => (float[T, N, {HIDDEN}] y) {{ }}"""
+    )
+    zero = onnx.parser.parse_graph(
+        f"z () => (float[T, N, {HIDDEN}] zero) {{ s = Constant<value = int64[1] {{0}}>() e = Constant<value = int64[1] {{2}}>()"
+        " a = Constant<value = int64[1] {2}>() zero = Slice(x, s, e, a) }"
+    )
+    branch = onnx.helper.make_graph(list(inner.graph.node), "b", [], list(inner.graph.output))
+    outer.graph.initializer.extend(inner.graph.initializer)
+    outer.graph.node.append(onnx.helper.make_node("If", ["which"], ["y"], then_branch=branch, else_branch=zero))
+    onnx.save(outer, tmp_path / "m.onnx")
+    result = fuse(tmp_path / "m.onnx", None, load_patterns(), Options(sites=True))
+    assert [one.operator for one in result.recurrent] == ["LSTM"], result.undone
+    (check,) = [check for check in result.sites if check.rewrite.pattern == "recurrent"]
+    assert check.proved and check.values == "drawn", check

@@ -64,7 +64,7 @@ def roots(result: FuseResult) -> list[str]:
 class Made:
     """A model of which only the rewrites are known."""
 
-    rewrites: tuple[Rewrite, ...]
+    held: tuple[Rewrite, ...]
 
 
 def test_exactly_the_guilty_sites_are_undone(tmp_path: Path) -> None:
@@ -135,4 +135,4 @@ def test_a_model_that_stays_different_whatever_is_undone_blames_nobody() -> None
         lambda made, thorough: [],
         lambda made, rewrite: DIFFERENT,
     )
-    assert (settled.verdict, settled.undone, settled.fused.rewrites) == (DIFFERENT, (), rewrites)
+    assert (settled.verdict, settled.undone, settled.fused.held) == (DIFFERENT, (), rewrites)

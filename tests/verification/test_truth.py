@@ -102,8 +102,38 @@ def test_a_definition_is_what_onnxruntime_computes(
 
 
 def test_every_definition_has_a_case() -> None:
-    tested = {operator for operator, *_ in CASES}
+    tested = {"Loop", *(operator for operator, *_ in CASES)}
     assert {f"{d.op_domain}.{d.__name__}".lstrip(".") for d in DEFINITIONS} == tested
+
+
+LOOP = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (int64 most, float[2] x, float limit) => (float[2] last, float[N, 2] states, float[N] sums) {
+    start = Constant<value = bool {1}>()
+    last, states, sums = Loop(most, start, x) <body = b (int64 i, bool was, float[2] h)
+        => (bool on, float[2] next, float[2] state, float sum) {
+        shape = Shape(x) zeros = ConstantOfShape(shape) step = Add(zeros, x) next = Add(h, step) state = Identity(next)
+        sum = ReduceSum<keepdims = 0>(next) on = Less(sum, limit)
+    }>
+}"""
+
+
+@pytest.mark.parametrize(("most", "limit", "steps"), [(3, 100.0, 3), (9, 7.0, 2), (1, -1.0, 1)])
+def test_a_loop_stacks_what_its_steps_list(most: int, limit: float, steps: int) -> None:
+    model = onnx.parser.parse_model(LOOP)
+    feeds = {"most": np.array(most), "x": np.array([1, 2], np.float32), "limit": np.array(limit, np.float32)}
+    truth, kernel = evaluate(model, feeds), comparison.outputs(model, feeds)
+    assert isinstance(kernel, dict), kernel
+    assert kernel["states"].shape == (steps, 2)
+    for name, exact in truth.items():
+        assert exact.dtype == np.float64
+        np.testing.assert_array_equal(kernel[name], exact)
+
+
+def test_the_list_of_a_loop_without_a_step_is_not_known() -> None:
+    feeds = {"most": np.array(0), "x": np.ones(2, np.float32), "limit": np.array(1, np.float32)}
+    with pytest.raises(UnknownError, match="without a step"):
+        evaluate(onnx.parser.parse_model(LOOP), feeds)
 
 
 def test_the_truth_is_computed_in_float64() -> None:
