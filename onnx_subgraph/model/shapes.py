@@ -133,6 +133,26 @@ def declared_only(model: ir.Model) -> Iterator[None]:
             value.type, value.shape = type_, shape
 
 
+@contextmanager
+def proved_only(model: ir.Model) -> Iterator[None]:
+    """Within the block shapes are those that follow from the inputs, whatever the file declares of other values.
+
+    Runtimes take those declarations for hints, and files go stale: a model exported for one size says so after its inputs were
+    given names. Afterwards what stays open is as it was.
+    """
+    given = {value for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())}
+    known = {value: value.shape for value in values(model) if value not in given}
+    claims = any(value.meta.get(DECLARED, (None, None))[1] is not None for value in known)
+    if claims:
+        for value in known:
+            value.shape = None
+            value.meta.pop(SHAPE_DATA, None)
+        infer_shapes(model)
+    yield
+    for value, shape in known.items() if claims else ():
+        value.shape = value.shape or shape
+
+
 def values(model: ir.Model) -> Iterator[ir.Value]:
     """Every value of the main graph, nested bodies and functions, each once."""
     for _, inside in scopes(model):

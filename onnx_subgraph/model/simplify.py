@@ -2,8 +2,9 @@
 
 Exporters write arithmetic on shapes, branches on ranks, and Reshapes that change nothing. Runtimes do some of this when they load
 a model, and less inside the branches of an If. What is done here is exact: integers and truth values are computed, floats are
-only moved or given another type. Results that are larger than what they are computed from stay (`LARGEST`), as do those of
-DequantizeLinear and the like, whose operands are small on purpose.
+only moved or given another type. Shapes are those that follow from the inputs, not what the file declares. Results that are
+larger than what they are computed from stay (`LARGEST`), as do those of DequantizeLinear and the like, whose operands are small
+on purpose.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
-from onnx_subgraph.model.shapes import infer_shapes, same_dim, values
+from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, values
 from onnx_subgraph.model.surgery import remove, replace, sweep
 
 LARGEST = 1024
@@ -56,12 +57,13 @@ NOTHING = Simplified()
 def simplify(model: ir.Model) -> Simplified:
     """Compute what is known beforehand, in the main graph and its bodies. Changes `model`, whose shapes are inferred."""
     before, counts = _nodes(model), Counter[str]()
-    for _ in range(_MOST_PASSES):
-        done = _Pass(model).run()
-        if not done:
-            break
-        counts += done
-        infer_shapes(model)
+    with proved_only(model):
+        for _ in range(_MOST_PASSES):
+            done = _Pass(model).run()
+            if not done:
+                break
+            counts += done
+            infer_shapes(model)
     if not counts:
         return NOTHING
     return Simplified(counts["computed"], counts["passed"], counts["branches"], counts["targets"], before - _nodes(model))

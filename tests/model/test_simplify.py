@@ -162,6 +162,19 @@ def test_a_reshape_of_gathered_sizes_gives_the_same_for_every_batch(
     assert np.array_equal(run(proto, feeds)[0], run(written, feeds)[0])
 
 
+def test_what_a_file_declares_of_other_values_than_inputs_proves_nothing() -> None:
+    """A file says that one row is left, as it was when the model was traced; onnxruntime takes that for a hint."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (bool[N] kept, float[N, 4] x) => (float[1, 4] y) <float[1, 4] some> {
+            some = Compress<axis = 0>(x, kept) s = Shape(some) all = Constant<value = int64[1] {-1}>()
+            flat = Reshape(some, all) y = Reshape(flat, s)
+        }"""
+    )
+    _, written = simplified(proto)
+    feeds = {"kept": np.array([True, False, True]), "x": np.arange(12, dtype=np.float32).reshape(3, 4)}
+    assert np.array_equal(run(proto, feeds)[0], run(written, feeds)[0])
+
+
 def test_simplifying_is_idempotent() -> None:
     proto = parsed(CASES["an If in an If"][0])
     _, once = simplified(proto)
