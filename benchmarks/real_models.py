@@ -110,7 +110,7 @@ def _compared(task: Task, written: Path | None) -> tuple[float, float, str]:
     """The largest relative difference to the original, optimisation off: of the written model, and of the original optimised.
 
     Where the first is larger than the second, the second is the distance of the original from a float64 evaluation, if that is
-    larger: it says how exact the original is. written: None where nothing was. Third what onnxruntime says instead of running, or "".
+    larger: it says how exact the original is. written: None where nothing was. Third what onnxruntime says where it fails, or "".
     """
     plain, optimised = onnxruntime.SessionOptions(), onnxruntime.SessionOptions()
     plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
