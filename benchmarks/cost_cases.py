@@ -201,12 +201,9 @@ CONVOLUTION = (
     ),
     Case(
         ("conv-activation",),
-        """($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B, $T[$C,$C,1,1] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
-            c = Conv <pads = [1, 1, 1, 1]> (x, W, B) d = Conv(c, V, D) y = Add(d, c) }""",
+        """($T[$b,$C,$s,$s] x, $T[$C,$C,1,1] W, $T[$C] B) => ($T[$b,$C,$s,$s] y) { c = Conv(x, W, B) y = Add(c, x) }""",
         IMAGES,
         dtypes=("float",),
-        around="""($T[$b,$C,$s,$s] x, $T[$C,$C,3,3] W, $T[$C] B, $T[$C,$C,1,1] V, $T[$C] D) => ($T[$b,$C,$s,$s] y) {
-            y = Conv <pads = [1, 1, 1, 1]> (x, W, B) }""",
     ),
     Case(
         ("conv-activation",),
