@@ -77,12 +77,14 @@ def make_recurrent(
     nodes = [node for graph in (model.graph, *model.graph.subgraphs()) for node in graph]
     loops = [node for node in nodes if node.op_type == "Loop" and not node.domain]
     outline = Outline(model) if loops else None
-    found = []
+    found: list[Recurrent] = []
+    gone: set[ir.Graph] = set()
     for node in loops:
-        loop = _Loop.read(node, constants, opset)
+        loop = None if node.graph in gone else _Loop.read(node, constants, opset)
         if outline is None or loop is None or any(loop.is_refused_by(provider, opset) for provider in loadability):
             continue
         if admits(loop.place(outline)):
+            gone.update((loop.body, *loop.body.subgraphs()))
             found.append(loop.replaced(outline, constants, opset, record))
     return tuple(found)
 

@@ -191,6 +191,18 @@ def test_what_onnxruntime_gets_wrong_where_a_sequence_is_empty_stays() -> None:
         assert made(model(step, gates, steps="T"))[0] == []
 
 
+def test_a_loop_inside_that_nobody_reads_goes_with_its_body() -> None:
+    inner = """most = Constant<value = int64 {2}>()
+        unread = Loop(most, , h) <body = i (int64 j, bool so, float[A, B] z) => (bool more, float[A, B] zz) {
+            more = Identity(so) zz = Neg(z) }>"""
+    proto = model(RNN + " " + inner, 1)
+    found, written = made(proto)
+    assert found == ["RNN"]
+    x = np.random.default_rng(0).standard_normal((5, 2, INPUTS)).astype(np.float32)
+    for before, after in zip(run(proto, x), run(written, x), strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+
+
 def test_a_loop_that_lists_something_else_stays() -> None:
     assert made(model(PACKED_LSTM, 4, listed="c_next"))[0] == []
     assert made(model(PACKED_LSTM, 4, listed="h"))[0] == []
