@@ -82,9 +82,7 @@ def profiled(model: Path, feeds: Mapping[str, np.ndarray]) -> tuple[Mapping[str,
 
 def regions(model: onnx.ModelProto, seconds: Mapping[str, float]) -> Iterator[list[onnx.NodeProto]]:
     """The connected nodes that a row program could compute, as lists."""
-    nodes = [
-        n for n in model.graph.node if n.op_type in ELEMENTWISE | ROWWISE and n.domain != "onnx_subgraph" and n.name in seconds
-    ]
+    nodes = [n for n in model.graph.node if n.op_type in OPERATORS and n.domain != "onnx_subgraph" and n.name in seconds]
     region = {output: number for number, node in enumerate(nodes) for output in node.output}
     parent = list(range(len(nodes)))
 
