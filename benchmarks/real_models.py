@@ -109,8 +109,8 @@ def measure(task: Task) -> Fused:
 def _compared(task: Task, written: Path | None) -> tuple[float, float, str]:
     """The largest relative difference to the original, optimisation off: of the written model, and of the original optimised.
 
-    Where the first is larger than the second, the second is the distance of the original from a float64 evaluation, if that is
-    larger: it says how exact the original is. written: None where nothing was. Third what onnxruntime says where it fails, or "".
+    Where that says that the written model is off, both are distances from a float64 evaluation, of the written model and of the
+    original as it is, if it can be had. written: None where nothing was. Third what onnxruntime says where it fails, or "".
     """
     plain, optimised = onnxruntime.SessionOptions(), onnxruntime.SessionOptions()
     plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -121,22 +121,21 @@ def _compared(task: Task, written: Path | None) -> tuple[float, float, str]:
     own = _error([_session(task.model, optimised).run(None, drawn) for drawn in feeds], expected)
     if written is None:
         return float("nan"), own, "nothing was written"
-    error = 0.0
+    found = []
     for options in (plain, optimised):
         try:
             session = _session(written, options)
-            error = max(error, _error([session.run(None, drawn) for drawn in feeds], expected))
+            found.append([session.run(None, drawn) for drawn in feeds])
         except Exception as failure:  # onnxruntime raises its own classes, one for each status
             return float("nan"), own, f"{type(failure).__name__}: {str(failure).splitlines()[0][:200]}"
-    return error, max(own, _inexact(task.model, feeds, expected)) if is_off(error, own) else own, ""
-
-
-def _inexact(model: Path, feeds: Sequence[Mapping[str, Any]], found: Sequence[Sequence[Any]]) -> float:
-    """The largest relative distance of what the original gives from a float64 evaluation; 0 where that can't be had."""
+    error = max(_error(one, expected) for one in found)
+    if not is_off(error, own):
+        return error, own, ""
     try:
-        return _error(found, [[*evaluate(onnx.load(model), drawn).values()] for drawn in feeds])
+        truth = [[*evaluate(onnx.load(task.model), drawn).values()] for drawn in feeds]
     except UnknownError:
-        return 0.0
+        return error, own, ""
+    return max(_error(one, truth) for one in found), _error(expected, truth), ""
 
 
 def _session(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:

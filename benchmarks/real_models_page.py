@@ -31,14 +31,14 @@ npm; none was made for this page.
 
 **{models} models: {verdicts}; {failed} failed. Sites that were undone: {undone}.** {before:,} nodes became {after:,}.
 Held against the original by plain onnxruntime, on feeds that `fuse` did not choose, the largest error is {error:.1e} of an
-output's magnitude; {noisier} have one over {largest:.0e}, where the original itself is as far off.
+output's magnitude; {noisier} have one over {largest:.0e}, where onnxruntime's own optimisation of the original is as far off.
 {renamed}{slower}"""
 FUSED = """\
 *Sites* counts fusions by the group of their pattern. *Error* is the largest difference to the original with optimisation off,
 over the largest magnitude of that output, in three draws of feeds, with the optimisation of the written model on and off. *Own*
-is how far onnxruntime's own optimisation of the original is off, or the original from a float64 evaluation, where *error* is over
-that: quantized models round to wide steps, in an output that is close to zero everywhere the rounding of a Sigmoid is large, and
-onnxruntime works out the angles of an STFT in float32."""
+is how far onnxruntime's own optimisation of the original is off: quantized models round to wide steps, and in an output that is
+close to zero everywhere, the rounding of a Sigmoid is large. Where *error* is over what that allows, both are distances from a
+float64 evaluation: of the written model, and of the original."""
 COST = """\
 Seconds of `fuse` by the wall clock; *peak* is the memory of its whole process, in MB."""
 GAIN = """\
@@ -221,7 +221,7 @@ def page(rows: Sequence[Row], version: str, cores: int) -> str:
         "Matched and left as it was": _skipped(done),
         "Said with the verdict": _grouped((r.name, f.reason) for r, f in done if f.reason),
         "Problems": (f"* **{r.name}**: {f.problem}" for r, f in done if f.problem),
-        "Off": (f"* **{r.name}**: {f.error:.1e}, the original itself {f.own:.1e}" for r, f in done if f.is_off),
+        "Off": (f"* **{r.name}**: {f.error:.1e}, the original {f.own:.1e}" for r, f in done if f.is_off),
         "Failures": (f"* **{row.name}**\n\n{_fenced(row.failure)}" for row in rows if row.failure),
     }  # fmt: skip
     for title, said in sections.items():

@@ -150,7 +150,7 @@ def proved_only(model: ir.Model) -> Iterator[None]:
         infer_shapes(model)
     yield
     for value, shape in known.items() if claims else ():
-        value.shape = value.shape or shape
+        value.shape = shape if value.shape is None else value.shape
 
 
 def values(model: ir.Model) -> Iterator[ir.Value]:

@@ -2,8 +2,8 @@
 
 Such a Loop counts its steps up to the length of a sequence, takes one row of it in each, and carries the states of the cell, with
 its weights, which no step changes. What it does in a step is read as a formula (`step`), and held against those of the operators
-(`cells`). A Loop that does anything besides, such as skipping masked steps, is left alone. Each is a rewrite as a pattern's are:
-it is held by itself, and undone by itself.
+(`cells`). A Loop that does anything besides, such as skipping masked steps, is left alone. A replaced Loop is
+a rewrite like those of patterns: it is held by itself, and undone by itself.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def take_turns(
 
     budget: seconds, of the wall clock; each way runs ten times in any case. clock: what a run's seconds are read off.
     A way runs twice in its turn, and only the second run counts: the first finds the caches full of what another one left.
-    One run does not fill a large cache, and a way that follows itself from one turn to the next finds it fuller. So the order
-    is drawn for each turn, always the same draws: all ways follow themselves as often.
+    One run does not fill a large cache: a way that ends one turn and begins the next finds it fuller. So the order is drawn for
+    each turn, with a fixed seed, and that happens to all ways as often.
     Raises TimeIsUp where there is no more time.
     """
     times: dict[str, list[float]] = {name: [] for name in ways}

@@ -1,4 +1,7 @@
-"""The standard's Loop for the reference evaluator, whose own joins what the steps list, and does not stack it."""
+"""The standard's Loop for the reference evaluator.
+
+Its own Loop concatenates what the steps list along the first axis; the standard stacks it along a new one.
+"""
 
 from __future__ import annotations
 
