@@ -174,7 +174,7 @@ def _engines(path: Path, settings: SessionSettings, weights: Path | None = None)
     from onnx_subgraph.engine.engine import EngineSettings
     from onnx_subgraph.engine.session import EngineSession
 
-    return EngineSession(path, settings=EngineSettings(isolated=settings.isolated), weights=weights)
+    return EngineSession(path, settings=EngineSettings(isolated=settings.isolated), weights=weights, required=True)
 
 
 def weights_folder(options: Any) -> Path | None:
