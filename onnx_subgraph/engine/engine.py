@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -54,6 +54,7 @@ class _Entry:
     """What became of one signature. broken: why its backend isn't asked any more, "" while it is; since: from when."""
 
     expected: tuple[Expectation, ...]
+    sizes: Signature
     compiled: Any = None
     broken: str = ""
     since: float = 0.0
@@ -61,13 +62,14 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run of a region. exact: what serves all sizes does not do."""
+    """One run of a region. exact: what serves all sizes does not do. strict: onnxruntime may not take over."""
 
     inputs: Sequence[Array]
     signature: Signature
     patience: float | None = None
     checked: bool = False
     exact: bool = False
+    strict: bool = False
 
 
 class Engine:
@@ -106,20 +108,19 @@ class Engine:
         Raises EngineError where the backend fails and the settings are strict, else only what onnxruntime raises.
         """
         checked = is_due(next(self._numbers), self.settings.check)
-        return self._ran(_Run(inputs, signature_of(inputs), self.settings.patience, checked))
+        settings = self.settings
+        return self._ran(_Run(inputs, signature_of(inputs), settings.patience, checked, strict=settings.strict))
 
     def warm(self, inputs: Sequence[Array], *, every: bool = False) -> Sequence[Array]:
         """The outputs, as `run` gives them, when the backend has compiled the region for these inputs, however long that takes.
 
         every: compile it for all sizes of such inputs instead; the backend must be `dynamic`, or not specialize. The results are
-        held against onnxruntime's.
+        held against onnxruntime's. Raises EngineError where the backend does not run it.
         """
-        signature = signature_of(inputs)
+        run = _Run(inputs, signature_of(inputs), checked=True, exact=not every, strict=True)
         if every and self.backend.specializes and self._of_all is None and self.breaker.asks(self.subgraph.name):
-            sizes = tuple((dtype, (None,) * len(shape)) for dtype, shape in signature)
-            entry = self._compiled(sizes)
-            self._of_all = None if entry.broken else entry
-        return self._ran(_Run(inputs, signature, checked=True, exact=not every))
+            self._of_all = self._compiled(replace(run, signature=_of_any_size(run.signature)))
+        return self._ran(run)
 
     @property
     def usage(self) -> Usage:
@@ -138,10 +139,13 @@ class Engine:
 
     def _ran(self, run: _Run) -> Sequence[Array]:
         if not self.breaker.asks(self.subgraph.name):
-            self._refuse("was given up", run.signature)
+            if run.strict:
+                self._tell(f"was given up: {self._failure or 'it failed in other regions'}", run)
             return self._instead(run)
         entry = self._entry(run)
         if entry is None or entry.broken:
+            if run.strict and entry is not None:
+                self._tell(entry.broken, run)
             return self._instead(run)
         try:
             outputs = self._asked(entry, run.inputs)
@@ -167,23 +171,24 @@ class Engine:
         if entry is not None and entry.broken and self.breaker.clock() - entry.since >= self.breaker.retry:
             self._entries.drop(key, entry)
             entry = None
-        if entry is None and not run.exact and self._of_all is not None and not self._of_all.broken:
-            return self._of_all
-        future: Future[_Entry] = self._entries.get(key, lambda: self._compiled(run.signature), aside=run.patience is not None)
+        if entry is None and not run.exact and (of_all := self._of_all) is not None and of_all.sizes == _of_any_size(key):
+            return of_all
+        future: Future[_Entry] = self._entries.get(key, lambda: self._compiled(run), aside=run.patience is not None)
         try:
             return future.result(run.patience)
         except TimeoutError:
             if run.patience:
-                self._tell(f"has not compiled it after {run.patience:g} s, so this run does not wait", run.signature)
+                self._tell(f"has not compiled it after {run.patience:g} s, so this run does not wait", run)
             return None
 
-    def _compiled(self, signature: Signature) -> _Entry:
+    def _compiled(self, run: _Run) -> _Entry:
+        signature = run.signature
         specific = self.backend.specializes and all(None not in shape for _, shape in signature)
-        entry = _Entry(expected(self.subgraph, signature) if specific else _of_any_shape(self.subgraph))
+        entry = _Entry(expected(self.subgraph, signature) if specific else _of_any_shape(self.subgraph), signature)
         try:
             entry.compiled = restored_or_compiled(self.backend, self.subgraph, signature, self.settings.folder)
         except Exception as error:  # as above
-            self._give_up(entry, f"did not compile it: {_said(error)}", _Run((), signature))
+            self._give_up(entry, f"did not compile it: {_said(error)}", run)
         return entry
 
     def _asked(self, entry: _Entry, inputs: Sequence[Array]) -> Sequence[Array]:
@@ -214,24 +219,26 @@ class Engine:
     def _give_up(self, entry: _Entry, why: str, run: _Run, grave: str = "") -> None:
         first = not self._failure
         entry.broken, entry.since, entry.compiled = why, self.breaker.clock(), None
+        if entry is self._of_all:
+            self._of_all = None
         self._failure = self._failure or f"{self.backend.name} {why}"
         follows = self.breaker.failed(self.subgraph.name, grave=grave)
-        if first or follows or self.settings.strict:
-            self._tell("; ".join(filter(None, (why, follows))), run.signature)
+        if first or follows or run.strict:
+            self._tell("; ".join(filter(None, (why, follows))), run)
 
-    def _refuse(self, why: str, signature: Signature) -> None:
-        if self.settings.strict:
-            self._tell(f"{why}: {self._failure or 'it failed in other regions'}", signature)
-
-    def _tell(self, why: str, signature: Signature) -> None:
+    def _tell(self, why: str, run: _Run) -> None:
         given = ", ".join(
-            f"{name} {dtype}{['any' if size is None else size for size in shape]}"
-            for name, (dtype, shape) in zip(self.subgraph.inputs, signature, strict=True)
+            f"{name} {dtype}[{', '.join('any' if size is None else str(size) for size in shape)}]"
+            for name, (dtype, shape) in zip(self.subgraph.inputs, run.signature, strict=True)
         )
         message = f"region {self.subgraph.name}, with {given}: backend {self.backend.name} {why}"
-        if self.settings.strict:
+        if run.strict:
             raise EngineError(message, hint="onnxruntime runs such a region where the settings are not strict")
         warnings.warn(f"{message}; onnxruntime runs it instead", OnnxSubgraphWarning, stacklevel=2)
+
+
+def _of_any_size(signature: Signature) -> Signature:
+    return tuple((dtype, (None,) * len(shape)) for dtype, shape in signature)
 
 
 def _of_any_shape(subgraph: Subgraph) -> tuple[Expectation, ...]:

@@ -100,7 +100,8 @@ class EngineSession:
     def warm(self, feeds: Mapping[str, Any], *, every: bool = False) -> list[Array]:
         """All outputs, when every engine is compiled for what flows into it, and its results were held against onnxruntime's.
 
-        every: compile for all sizes at once, where `dynamic` says that this can be done. Raises as `run` does.
+        every: compile for all sizes at once, where `dynamic` says that this can be done. Raises as `run` does, and EngineError
+        where a backend does not run its region.
         """
         steps = [
             replace(step, run=partial(engine.warm, every=every)) if (engine := self._running.get(step.outputs)) else step
@@ -112,6 +113,16 @@ class EngineSession:
     def dynamic(self) -> bool:
         """Whether every backend can compile its regions once for all sizes."""
         return all(engine.backend.dynamic or not engine.backend.specializes for engine in self.engines)
+
+    @property
+    def fallbacks(self) -> int:
+        """How many runs of its engines went by onnxruntime instead of their backend."""
+        return sum(engine.fallbacks for engine in self.engines)
+
+    @property
+    def failure(self) -> str:
+        """Why a backend was given up, the first one that was; "" where none ever was."""
+        return next((engine.failure for engine in self.engines if engine.failure), "")
 
     def _ran(self, steps: Sequence[Step], wanted: list[str], feeds: Mapping[str, Any]) -> list[Array]:
         values = self._given | self._checked(feeds)

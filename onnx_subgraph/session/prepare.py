@@ -6,6 +6,7 @@ while preparing crashes elsewhere. A verdict against a model is remembered too, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -26,6 +27,8 @@ from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
 LOOK_SECONDS = 0.05
 """How often a preparation looks whether it is still wanted."""
+LOWEST = 19
+"""The priority of a process in the background, as `nice` counts."""
 FORMAT = "1"
 """Changes whenever what a cache entry means changes."""
 
@@ -102,7 +105,8 @@ def prepare(
 ) -> Prepared:
     """The model that `recipe` makes of `source`, from the cache where it was made before.
 
-    source: a model file, or a serialized model, whose external data lies in `weights`. stop: ends it early when it is set.
+    source: a model file, or a serialized model, whose external data lies in `weights`. stop: ends it early when it is set, and
+    what can be stopped goes on in the background, where it takes only the time that nobody else wants.
     Raises SessionError where it can't be made; OnnxSubgraphError and OSError where the model or the cache can't be read.
     """
     cache = NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
@@ -116,7 +120,7 @@ def prepare(
         staging.mkdir()
         try:
             given = _staged(source, cache.memory.locations(source), staging, weights)
-            return _follow(recipe, given, staging, folder, _Patience(settings.timeout, stop or threading.Event()))
+            return _follow(recipe, given, staging, folder, _Patience(settings.timeout, stop))
         finally:
             shutil.rmtree(staging)
 
@@ -142,7 +146,7 @@ class _Patience:
     """How long a command may run: so many seconds, and until `stop` is set."""
 
     seconds: float
-    stop: threading.Event
+    stop: threading.Event | None
 
 
 def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience: _Patience) -> dict[str, Any]:
@@ -195,6 +199,8 @@ def _run(command: tuple[str, ...], model: Path, output: Path, patience: _Patienc
             errors="replace",
             env=_environment(),
         ) as child:
+            if patience.stop is not None:
+                _step_back(child)
             out, err = _communicate(child, command[0], patience)
     except OSError as error:
         raise SessionError(f"{call[0]} can't be run: {error.strerror or error}", hint=_PYTHON_HINT) from error
@@ -209,6 +215,13 @@ def _run(command: tuple[str, ...], model: Path, output: Path, patience: _Patienc
     return told
 
 
+def _step_back(child: subprocess.Popen[str]) -> None:
+    """Let everybody else go first, where the system has priorities: threads that the child starts inherit its own."""
+    if hasattr(os, "setpriority"):
+        with contextlib.suppress(OSError):  # it may be gone already
+            os.setpriority(os.PRIO_PROCESS, child.pid, LOWEST)
+
+
 def _communicate(child: subprocess.Popen[str], command: str, patience: _Patience) -> tuple[str, str]:
     """What the child writes to its two streams. It does not outlive this call, whatever ends it."""
     begun = time.monotonic()
@@ -217,7 +230,7 @@ def _communicate(child: subprocess.Popen[str], command: str, patience: _Patience
             try:
                 return child.communicate(timeout=LOOK_SECONDS)
             except subprocess.TimeoutExpired:
-                if patience.stop.is_set():
+                if patience.stop is not None and patience.stop.is_set():
                     raise SessionError("it was not waited for") from None
                 if time.monotonic() - begun > patience.seconds:
                     raise SessionError(

@@ -26,8 +26,10 @@ class SessionSettings:
     enabled: False loads models as they are. skip, patterns, target, numerics: as the options of `onnx-subgraph fuse`; no target
     stands for standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
     backend: of `onnx-subgraph partition`, None for fusing alone. isolated: it prepares and runs in processes of its own, which it
-    may crash. measure: as the option of `onnx-subgraph partition`. constant_initializers, keep_subnormals: as the options of
-    `onnx-subgraph fuse`; with the first the session has fewer inputs. simplify: False is `--no-simplify`.
+    may crash. measure: as the option of `onnx-subgraph partition`.
+    static: prepare a model for each signature that comes again, as `StaticSession` does.
+    constant_initializers, keep_subnormals: as the options of `onnx-subgraph fuse`; with the first the session has fewer inputs.
+    simplify: False is `--no-simplify`.
     verify: compare the fused model with the original first.
     strict: a failure raises, and does not fall back to the unmodified model with a warning.
     cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
@@ -37,6 +39,7 @@ class SessionSettings:
     backend: str | None = None
     isolated: bool = False
     measure: bool = False
+    static: bool = False
     target: str | None = None
     numerics: str = "float32"
     skip: tuple[str, ...] = ()
@@ -61,6 +64,7 @@ class SessionSettings:
             backend=None if given.get("BACKEND", "").lower() in _NO else given["BACKEND"],
             isolated=_flag(given, "ISOLATED", default.isolated),
             measure=_flag(given, "MEASURE", default.measure),
+            static=_flag(given, "STATIC", default.static),
             target=given.get("TARGET") or None,
             numerics=given.get("NUMERICS") or default.numerics,
             skip=tuple(part.strip() for part in given.get("SKIP", "").split(",") if part.strip()),
@@ -81,6 +85,7 @@ VARIABLES: Mapping[str, str] = {
     "BACKEND": "the backend that regions are given to; it implies SESSION=1",
     "ISOLATED": "1 runs the backend in a process of its own, which it may crash",
     "MEASURE": "1 gives the backend only regions that were timed to be faster by it, as partition --measure",
+    "STATIC": "1 prepares a model for each signature of feeds that comes again, as StaticSession does",
     "TARGET": "as fuse --target",
     "NUMERICS": "as fuse --numerics",
     "SKIP": "as fuse --skip",
@@ -98,10 +103,14 @@ VARIABLES: Mapping[str, str] = {
 
 
 def asked_for(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the environment asks that onnxruntime's own sessions be prepared too: SESSION=1, or a BACKEND and no SESSION=0."""
-    session = environment.get(f"{PREFIX}SESSION", "").strip().lower()
-    backend = environment.get(f"{PREFIX}BACKEND", "").strip().lower()
-    return session in _YES or (session == "" and backend not in _NO)
+    """Whether the environment asks that onnxruntime's own sessions be prepared too.
+
+    SESSION=1 does, and BACKEND and STATIC=1 do without a SESSION=0.
+    """
+    session, backend, static = (
+        environment.get(f"{PREFIX}{name}", "").strip().lower() for name in ("SESSION", "BACKEND", "STATIC")
+    )
+    return session in _YES or (session == "" and (backend not in _NO or static in _YES))
 
 
 def is_strict(environment: Mapping[str, str] = os.environ) -> bool:

@@ -232,8 +232,8 @@ def test_warm_waits_whatever_the_patience_and_holds_the_results_to_onnxruntime()
         assert right(made.run(feed())) and made.fallbacks == 0
         assert right(made.run(feed(3)), 3) and made.fallbacks == 1
     wrong = engine(Scripted(answering=lambda o: [o[0] * np.float32(1.01), o[1]]))
-    with pytest.warns(OnnxSubgraphWarning, match="1.0e-02 of its largest element"):
-        assert right(wrong.warm(feed()))
+    with pytest.raises(EngineError, match=r"1.0e-02 of its largest element"):
+        wrong.warm(feed())
 
 
 def test_one_compilation_serves_all_sizes_where_the_backend_can() -> None:
