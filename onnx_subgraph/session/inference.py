@@ -37,6 +37,8 @@ from onnx_subgraph.verification.sessions import plain_session_class
 if TYPE_CHECKING:
     from onnx_subgraph.engine.session import EngineSession
 
+COMPILED = "compiled"
+"""The folder beside a model in the cache where what its backends compiled is kept."""
 _OTHER_FORMAT = "it is in onnxruntime's own format, not an ONNX model"
 
 
@@ -250,7 +252,8 @@ def engines_of(prepared: Prepared, settings: SessionSettings) -> EngineSession |
     """What runs the engines of a prepared model; None where it has none. Raises OnnxSubgraphError where a backend is missing."""
     if prepared.path is None or not (prepared.engines or has_engines(prepared.path)):
         return None
-    return _engines(prepared.path, settings)
+    compiled = None if prepared.temporary is not None else prepared.path.parent / COMPILED
+    return _engines(prepared.path, settings, compiled=compiled)
 
 
 def has_engines(path: Path) -> bool:
@@ -258,11 +261,15 @@ def has_engines(path: Path) -> bool:
     return (OWN_DOMAIN, ENGINE) in carried_functions(path)
 
 
-def _engines(path: Path, settings: SessionSettings, weights: Path | None = None) -> EngineSession:
+def _engines(path: Path, settings: SessionSettings, weights: Path | None = None, compiled: Path | None = None) -> EngineSession:
+    """A session of engines that never waits for a backend to compile: what is not compiled yet, onnxruntime runs."""
     from onnx_subgraph.engine.engine import EngineSettings
     from onnx_subgraph.engine.session import EngineSession
 
-    return EngineSession(path, settings=EngineSettings(isolated=settings.isolated, patience=0.0), weights=weights, required=True)
+    engines = EngineSettings(
+        isolated=settings.isolated, patience=0.0, deadline=settings.deadline, check=settings.check, folder=compiled
+    )
+    return EngineSession(path, settings=engines, weights=weights, required=True)
 
 
 def _users_frame() -> int:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.paths import StrPath, cache_folder
@@ -30,7 +31,8 @@ class SessionSettings:
     static: prepare a model for each signature that comes again, as `StaticSession` does.
     constant_initializers, keep_subnormals: as the options of `onnx-subgraph fuse`; with the first the session has fewer inputs.
     simplify: False is `--no-simplify`.
-    verify: compare the fused model with the original first.
+    deadline: seconds that a run of the backend may take, None for ever. check: the share of its runs that is held against
+    onnxruntime's. verify: compare the fused model with the original first.
     strict: a failure raises, and does not fall back to the unmodified model with a warning.
     cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
     """
@@ -47,6 +49,8 @@ class SessionSettings:
     constant_initializers: bool = False
     keep_subnormals: bool = False
     simplify: bool = True
+    deadline: float | None = None
+    check: float = 0.002
     verify: bool = True
     strict: bool = False
     cache: StrPath | None = field(default_factory=cache_folder)
@@ -72,11 +76,13 @@ class SessionSettings:
             constant_initializers=_flag(given, "CONSTANT_INITIALIZERS", default.constant_initializers),
             keep_subnormals=_flag(given, "KEEP_SUBNORMALS", default.keep_subnormals),
             simplify=_flag(given, "SIMPLIFY", default.simplify),
+            deadline=_seconds(given, "DEADLINE", default.deadline),
+            check=_share(given, "CHECK", default.check),
             verify=_flag(given, "VERIFY", default.verify),
             strict=_flag(given, "STRICT", default.strict),
             cache=cache_folder(environment) if not cache else None if cache.lower() in _NO else Path(cache).absolute(),
             cache_bytes=_bytes(given["CACHE_SIZE"]) if given.get("CACHE_SIZE") else default.cache_bytes,
-            timeout=_seconds(given["TIMEOUT"]) if given.get("TIMEOUT") else default.timeout,
+            timeout=_seconds(given, "TIMEOUT", default.timeout),
         )
 
 
@@ -93,6 +99,8 @@ VARIABLES: Mapping[str, str] = {
     "CONSTANT_INITIALIZERS": "1 takes weights that are inputs out of the inputs, as fuse --constant-initializers",
     "KEEP_SUBNORMALS": "1 leaves weights that are subnormal, as fuse --keep-subnormals",
     "SIMPLIFY": "0 leaves nodes whose results are known beforehand, as fuse --no-simplify",
+    "DEADLINE": "how many seconds a run of the backend may take; no limit by default",
+    "CHECK": "the share of the backend's runs that is held against onnxruntime's, 0.002 by default",
     "VERIFY": "0 prepares without comparing with the original",
     "STRICT": "1 raises where the unmodified model would be used",
     "CACHE": "the folder of prepared models, or off",
@@ -140,11 +148,23 @@ def _bytes(text: str) -> int:
     return int(count)
 
 
-def _seconds(text: str) -> float:
+def _seconds(given: Mapping[str, str], name: str, default: Any) -> Any:
+    return _number(given, name, default, 1e9, "is no number of seconds", "600") or default
+
+
+def _share(given: Mapping[str, str], name: str, default: float) -> float:
+    return float(_number(given, name, default, 1.0, "is no share of 1", "0.01"))
+
+
+def _number(given: Mapping[str, str], name: str, default: Any, most: float, problem: str, example: str) -> Any:
+    """The number that a variable gives, the default where there is none. Raises UsageError below 0 and above `most`."""
+    text = given.get(name, "")
+    if not text:
+        return default
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e9:
-        raise UsageError(f"{PREFIX}TIMEOUT={text} is no number of seconds", hint="write for example 600")
-    return seconds
+        number = -1.0
+    if not 0 <= number <= most or (number == 0 and name != "CHECK"):
+        raise UsageError(f"{PREFIX}{name}={text} {problem}", hint=f"write for example {example}")
+    return number
