@@ -12,8 +12,8 @@ from statistics import median
 
 from onnx_subgraph.timing.turns import Ratio, ratio, take_turns
 
-SLOWER = 1.05
-"""A schedule that is slower by so much in every part of its trial is not used."""
+ENOUGH = 2
+"""Schedules that are not faster, after which no more are prepared for nothing."""
 
 
 def timed(special: Callable[[], object], general: Callable[[], object]) -> Ratio:
@@ -50,4 +50,6 @@ class Account:
 
     def pays(self, rent: float) -> bool:
         """Whether a signature that ran for `rent` seconds without its own schedule is worth one."""
-        return len(self._seconds) < self.free or rent * self.gain >= self.price > 0.0
+        if len(self._seconds) < self.free and not (len(self._ratios) >= ENOUGH and self.gain <= 0.0):
+            return True
+        return rent * self.gain >= self.price > 0.0

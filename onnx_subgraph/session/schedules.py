@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from onnx_subgraph.errors import OnnxSubgraphWarning
-from onnx_subgraph.session.paying import SLOWER, Account, timed
+from onnx_subgraph.session.paying import Account, timed
 from onnx_subgraph.session.record import Limits, Record, Story
 from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, pattern_of, signature_of, spelled
 
@@ -240,8 +240,8 @@ class Schedules:
     def _tell_of_stopping(self) -> None:
         try:
             _warn(
-                f"more than {self.limits.schedules} signatures were met; another one is prepared when its runs have lost as much "
-                f"time as preparing takes, some {self._account.price:.1g} s"
+                f"from now on schedules are prepared only where they pay: preparing one takes some {self._account.price:.1g} s, "
+                f"running it {1 - self._account.gain:.2f} of what it takes without"
             )
         finally:
             with self._changed:
@@ -289,7 +289,7 @@ class Schedules:
             return ""
         trial = timed(lambda: schedule.answer(feeds), lambda: general(feeds))
         record.ratio = trial.ratio
-        return f"it takes {trial.ratio:.2f} of the general model's time" if trial.least > SLOWER else ""
+        return f"it takes {trial.ratio:.2f} of the general model's time" if trial.ratio > 1.0 else ""
 
 
 def _warn(message: str) -> None:
