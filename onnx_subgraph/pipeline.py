@@ -42,6 +42,7 @@ from onnx_subgraph.verification.blame import Settled, Undone
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import held_to
+from onnx_subgraph.verification.sessions import with_libraries
 
 if TYPE_CHECKING:
     from onnx_subgraph.kernels import Description
@@ -72,6 +73,13 @@ def fuse(
     target is native and there is no library of kernels.
     """
     model, output = Path(model), None if output is None else Path(output)
+    with with_libraries((*library.custom_op_libraries, *options.libraries)):
+        return _fuse(model, output, library, options, progress, accepts)
+
+
+def _fuse(
+    model: Path, output: Path | None, library: Library, options: Options, progress: Progress | None, accepts: Accepts | None
+) -> FuseResult:
     check_numerics(options.numerics, options.target)
     if options.bench and not options.providers:
         raise UsageError("there is nothing to time on an assumed provider", hint="--provider names one that is here")

@@ -97,6 +97,19 @@ def patterns_option(command: Command) -> Command:
     )(command)
 
 
+def libraries_option(command: Command) -> Command:
+    """`--custom-op-library`: libraries of custom operators, for every session of onnxruntime."""
+    return click.option(
+        "--custom-op-library",
+        "libraries",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        multiple=True,
+        metavar="PATH",
+        help="A library of custom operators that onnxruntime loads wherever a model is run. May be repeated; none is loaded that is "
+        "not named, here or by the pack.yaml of --patterns.",
+    )(command)
+
+
 def json_option(command: Command) -> Command:
     """`--json`: the answer as one JSON object."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a report.")(command)

@@ -68,6 +68,11 @@ class Library:
         """The id that a pattern has now: that of the pattern which `id` became a part of, where there is none with that id."""
         return id if id in self._by_id else self.renamed.get(id, id)
 
+    @property
+    def custom_op_libraries(self) -> tuple[Path, ...]:
+        """The libraries of custom operators that the packs bring."""
+        return tuple(path for pack in self.packs for path in pack.libraries)
+
     @cached_property
     def renamed(self) -> dict[str, str]:
         """Former id → the id of the pattern that it is a part of now."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph import custom_ops
 from onnx_subgraph.model.attributes import attribute_proto
 from onnx_subgraph.operators import schema
 from onnx_subgraph.operators.kernels import Kernel, kernel_table
@@ -274,6 +275,7 @@ def _session_error(model: bytes, provider: str, written: Path | None = None) -> 
     if provider != CPU:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     try:
+        custom_ops.register(options)
         InferenceSession(model, options, providers=[provider])
     except Exception as error:  # onnxruntime raises a class of its own for each status, without a common root
         return _sentence(str(error))

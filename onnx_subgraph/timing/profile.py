@@ -78,7 +78,7 @@ def profiled(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, An
     modules: of the model that this one was made of, by the names of its nodes.
     """
     with temporary.folder() as folder:
-        runner = open_runner(model, runtime, Setting(setting.provider, setting.threads, setting.libraries, folder / "profile"))
+        runner = open_runner(model, runtime, Setting(setting.provider, setting.threads, folder / "profile"))
         if isinstance(runner, Failure):
             return None
         assert runner.session is not None

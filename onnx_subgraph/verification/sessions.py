@@ -1,7 +1,7 @@
 """Sessions of onnxruntime: made quietly, with graph optimisation off or on, and run to a value.
 
-onnxruntime is imported when the first session is wanted and not before; no custom-op library is loaded unless it is
-named. What a session has to say against a model or its feeds comes back as a `Failure`, never as a traceback.
+onnxruntime is imported when the first session is wanted and not before; a custom-op library is loaded where the user named it
+(`custom_ops`), or whoever asks for a session, and no other. What a session has to say against a model or its feeds comes back as a `Failure`, never as a traceback.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import importlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -19,9 +20,11 @@ from typing import Any
 
 import numpy.typing as npt
 
+from onnx_subgraph import custom_ops
 from onnx_subgraph.deadline import check, remaining, start
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators.names import operator_of
+from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification import exotic
 from onnx_subgraph.verification.verdict import PlacedNode, Placement
 
@@ -109,13 +112,27 @@ def check_providers(providers: Sequence[str]) -> None:
         raise UsageError(f"execution provider {provider} is not in this onnxruntime; it has {', '.join(available)}", hint=hint)
 
 
+@contextmanager
+def with_libraries(paths: Sequence[StrPath]) -> Iterator[None]:
+    """Within the block every session has these libraries of custom operators. Raises UsageError for one that does not load."""
+    for path in map(Path, paths):
+        try:
+            onnxruntime().SessionOptions().register_custom_ops_library(str(path.absolute()))
+        except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
+            said = _first_lines(error) if path.is_file() else "there is no such file"
+            hint = "it is a shared library that exports RegisterCustomOps, built for this machine"
+            raise UsageError(f"the library of custom operators {path} can't be loaded: {said}", hint=hint) from error
+    with custom_ops.using(paths):
+        yield
+
+
 def open_session(
     model: Path | bytes,
     provider: str,
     *,
     optimised: bool,
     folder: Path | None = None,
-    custom_op_libraries: Sequence[Path] = (),
+    libraries: Sequence[Path] = (),
     weights: Mapping[str, Array] | None = None,
     threads: int | None = None,
     placing: bool = False,
@@ -123,6 +140,7 @@ def open_session(
 ) -> Session | Failure:
     """A session for a model file, or for a serialized model whose external data lies in `folder`.
 
+    libraries: of custom operators, beside those of this run.
     threads: None for as many as there are processors, at most four; one spares a small model the making of a pool.
     weights: initializers that the model declares as external data, in memory. placing: keep where each node was placed.
     profile: what the file begins with in which the session notes down what runs, for `executed`.
@@ -144,8 +162,7 @@ def open_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(profile)
     try:
-        for library in custom_op_libraries:
-            options.register_custom_ops_library(str(library))
+        custom_ops.register(options, libraries)
         if weights:
             values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
             options.add_external_initializers(list(weights), values)
@@ -197,6 +214,7 @@ def optimise(model: Path, provider: str, target: Path, *, folder: Path | None = 
     options.log_severity_level = 4
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", f"{target.name}.data")
     try:
+        custom_ops.register(options)
         plain_session_class()(source(model, options, folder), options, providers=[provider])
     except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
         return Failure(_first_lines(error))
