@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
+from onnx_subgraph.custom_ops import libraries
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.language.library import Library
@@ -39,6 +40,7 @@ from onnx_subgraph.rewriting.rewrite import Place, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.settling import settled_attempt
 from onnx_subgraph.verification.blame import Settled, Undone
+from onnx_subgraph.verification.found_shapes import find_shapes, of_unknown_operators
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import held_to
@@ -109,6 +111,9 @@ def _fuse(
     if options.marks:
         replace_marked(original, options.marks)
         infer_shapes(original)
+    if libraries() and options.providers and of_unknown_operators(original):
+        with clock.stage("run"):
+            find_shapes(original, model, options.providers[0], reference.cases(options.providers[0]))
     given_up, replaceable = gaps(original), overridable(original)
     prepared = bool(options.fixed or options.marks or made_constant)
     notes: dict[int, str] = {}
