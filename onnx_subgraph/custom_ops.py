@@ -1,8 +1,8 @@
 """The libraries of custom operators of this run: those that the user named, and no others.
 
-Whoever makes a session of onnxruntime registers them (`register`), so that a model that holds their operators loads everywhere: in
-a probe, for the reference, for a site, when it is timed. They belong to the context, and go with it into the threads of a run;
-a process that is started for a run is told of them by whoever starts it.
+Whoever makes a session of onnxruntime registers them (`register`), so that a model that holds their operators loads everywhere:
+in a probe, for the reference, for a site, when it is timed. They belong to the context, and go with it into the threads of a
+run; a process that is started for a run is told of them by whoever starts it.
 """
 
 from __future__ import annotations

@@ -41,10 +41,10 @@ from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.settling import settled_attempt
 from onnx_subgraph.verification.blame import Settled, Undone
 from onnx_subgraph.verification.found_shapes import find_shapes, of_unknown_operators
+from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import held_to
-from onnx_subgraph.verification.sessions import with_libraries
 
 if TYPE_CHECKING:
     from onnx_subgraph.kernels import Description
@@ -75,7 +75,7 @@ def fuse(
     target is native and there is no library of kernels.
     """
     model, output = Path(model), None if output is None else Path(output)
-    with with_libraries((*library.custom_op_libraries, *options.libraries)):
+    with with_libraries(options.libraries, library.packs):
         return _fuse(model, output, library, options, progress, accepts)
 
 
@@ -111,9 +111,7 @@ def _fuse(
     if options.marks:
         replace_marked(original, options.marks)
         infer_shapes(original)
-    if libraries() and options.providers and of_unknown_operators(original):
-        with clock.stage("run"):
-            find_shapes(original, model, options.providers[0], reference.cases(options.providers[0]))
+    _find_shapes(original, reference, clock)
     given_up, replaceable = gaps(original), overridable(original)
     prepared = bool(options.fixed or options.marks or made_constant)
     notes: dict[int, str] = {}
@@ -197,6 +195,14 @@ def _fuse(
         with clock.stage("bench"):
             result = replace(result, bench=_timed(model, output, options))
     return replace(result, output=output)
+
+
+def _find_shapes(original: ir.Model, reference: Reference, clock: Clock) -> None:
+    """Give the results of operators that only a library knows the types and shapes that they have where the original runs."""
+    if libraries() and reference.providers and of_unknown_operators(original):
+        with clock.stage("run"):
+            provider = reference.providers[0]
+            find_shapes(original, reference.path, provider, reference.cases(provider))
 
 
 def _own_kernels() -> Description:

@@ -125,7 +125,8 @@ def bench(
     )
     hint = "--budget runs for less time, --time-limit gives more"
     with temporary.folder() as folder, progress() as say:
-        models = [model, *(candidates or [_fused(model, folder, FuseOptions(target=target, providers=(provider,), libraries=libraries), say)])]
+        fusing = FuseOptions(target=target, providers=(provider,), libraries=libraries)
+        models = [model, *(candidates or [_fused(model, folder, fusing, say)])]
         result = within(time_limit, lambda tell: run(models, options, tell), say, hint)
     if as_json:
         show_json(bench_json.bench(result))

@@ -72,7 +72,15 @@ def explain(
     only = (pattern,) if pattern else ()
     # A region becomes a function and nothing else: asked about one, we don't answer that the target is another.
     target = "function" if pattern and library.get(pattern).grow else "onnxruntime"
-    options = Options(target, prefer=prefer, only=only, dry_run=True, verify=False, constant_initializers=constant_initializers, libraries=libraries)
+    options = Options(
+        target,
+        prefer=prefer,
+        only=only,
+        dry_run=True,
+        verify=False,
+        constant_initializers=constant_initializers,
+        libraries=libraries,
+    )
     hint = "PATTERN asks about one pattern only, --time-limit gives more time"
     explained = partial(explaining.explain, model, library, options)
     with progress() as say:

@@ -105,8 +105,8 @@ def libraries_option(command: Command) -> Command:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         multiple=True,
         metavar="PATH",
-        help="A library of custom operators that onnxruntime loads wherever a model is run. May be repeated; none is loaded that is "
-        "not named, here or by the pack.yaml of --patterns.",
+        help="A library of custom operators, to be loaded wherever a model is run. May be repeated; none is loaded that is not "
+        "named, here or by the pack.yaml of --patterns.",
     )(command)
 
 

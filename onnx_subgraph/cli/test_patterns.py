@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 @quiet_option
 @verbose_option
 @json_option
-def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], libraries: tuple[Path, ...], time_limit: float, as_json: bool) -> int:
+def test_patterns(
+    names: tuple[str, ...], patterns: tuple[Path, ...], libraries: tuple[Path, ...], time_limit: float, as_json: bool
+) -> int:
     """Prove all patterns, or these: on generated models that must fuse, and on mutants that must not.
 
     Of an instance that is not found it says how far the pattern got in it, and where it failed.
@@ -49,7 +51,7 @@ def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], libraries:
     names = current_ids(names, library)
 
     from onnx_subgraph.proving import prove
-    from onnx_subgraph.verification.sessions import with_libraries
+    from onnx_subgraph.verification.libraries import with_libraries
 
     chosen = [pattern for pattern in library.patterns if not names or pattern.id in names]
     proofs: list[Proof] = []
@@ -62,7 +64,7 @@ def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], libraries:
             proofs.append(prove(pattern, lambda models, stage=stage: tell(f"{stage}, {models}")))  # type: ignore[misc]
 
     try:
-        with progress() as say, with_libraries((*library.custom_op_libraries, *libraries)):
+        with progress() as say, with_libraries(libraries, library.packs):
             within(time_limit, prove_all, say, "name the patterns to prove, or give more time: --time-limit")
     except TimeLimitError as error:
         left = f"{len(chosen) - len(proofs)} of {len(chosen)} patterns were not proved"

@@ -1,5 +1,6 @@
-"""The process of an isolated backend: `python -m onnx_subgraph.engine.worker NAME [LIBRARY]...` compiles and runs what it is sent.
+"""The process of an isolated backend: it compiles and runs what it is sent.
 
+It is `python -m onnx_subgraph.engine.worker NAME [LIBRARY]...`, the libraries being those of custom operators of the run.
 Messages come in on standard input and go out on standard output; whatever the backend prints goes to standard error. The process
 ends when nobody sends any more.
 """

@@ -12,6 +12,9 @@ from onnx_subgraph.language.reading import check_keys
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
 
 PACK_FILE = "pack.yaml"
+_COMPARISON = re.compile(r"([<>]=?|[=!]=|~=)\s*(\d+(?:\.\d+)*)")
+_PARTS = 8
+"""Numbers of a version that are compared."""
 PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "libraries")
 
 
@@ -28,8 +31,15 @@ class Pack:
     version: str = ""
     domain: str = ""
     onnxruntime: str = ""
-    opsets: dict[str, int] = field(default_factory=dict)
+    opsets: dict[str, int] = field(default_factory=dict, hash=False)
     libraries: tuple[Path, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}".strip()
+
+    def takes(self, version: str) -> bool:
+        """Whether the pack works with that version of onnxruntime, by what it says."""
+        return all(_holds(part, version) for part in self.onnxruntime.split(",") if part.strip())
 
 
 def read_pack(path: Path) -> Pack:
@@ -50,6 +60,30 @@ def read_pack(path: Path) -> Pack:
         libraries=_libraries(fields.get("libraries"), path),
         **{key: scalar.text for key, scalar in texts.items() if scalar is not None and key != "name"},
     )
+
+
+def _holds(comparison: str, version: str) -> bool:
+    """Whether a version is as a comparison says: `>=1.22`. Numbers that one of the two leaves out are 0."""
+    found = _COMPARISON.fullmatch(comparison.strip())
+    assert found is not None, comparison
+    sign, wanted = found[1], _numbers(found[2])
+    have = _numbers(version)
+    if sign == "~=":
+        return have >= wanted and have[: found[2].count(".")] == wanted[: found[2].count(".")]
+    return {
+        "==": have == wanted,
+        "!=": have != wanted,
+        ">=": have >= wanted,
+        "<=": have <= wanted,
+        ">": have > wanted,
+        "<": have < wanted,
+    }[sign]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    leading = re.match(r"\d+(\.\d+)*", version)
+    numbers = tuple(map(int, leading[0].split("."))) if leading is not None else ()
+    return (*numbers, *(0,) * (_PARTS - len(numbers)))
 
 
 def _text(fields: Fields, key: str) -> Scalar | None:

@@ -31,9 +31,10 @@ from onnx_subgraph.partitioning.measure import slower
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.paths import StrPath
+from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import COARSEST, Truth, held_to, with_roundings
-from onnx_subgraph.verification.sessions import Failure, Session, with_libraries
+from onnx_subgraph.verification.sessions import Failure, Session
 from onnx_subgraph.verification.trial import CPU
 from onnx_subgraph.verification.verdict import Verdict
 

@@ -28,9 +28,10 @@ from onnx_subgraph.timing.profile import Profile, modules_of, profiled
 from onnx_subgraph.timing.runtimes import Runner, Setting, check_runtimes, open_runner, try_once
 from onnx_subgraph.timing.turns import Ratio, ratio, take_turns
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
+from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, trials
-from onnx_subgraph.verification.sessions import Failure, check_providers, onnxruntime, with_libraries
+from onnx_subgraph.verification.sessions import Failure, check_providers, onnxruntime
 from onnx_subgraph.verification.sizes import USUAL, fixed_by, symbols
 
 BUDGET = 10.0

@@ -69,5 +69,5 @@ def _partitioning(library: Library, options: Options, backend: str) -> Partition
         seed=options.seed,
         shapes=options.fixed or options.shapes,
         inputs=options.inputs,
-        libraries=(*library.custom_op_libraries, *options.libraries),
+        libraries=(*(path for pack in library.packs for path in pack.libraries), *options.libraries),
     )

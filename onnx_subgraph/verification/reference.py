@@ -20,10 +20,10 @@ import onnx_ir as ir
 
 from onnx_subgraph import custom_ops
 from onnx_subgraph.model.files import load
+from onnx_subgraph.model.local_functions import is_own
 from onnx_subgraph.model.overridable import make_constant
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.model.specialize import fix_dimensions
-from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
@@ -236,5 +236,5 @@ def _strength(model: ir.Model) -> Any:
     if custom_ops.libraries():
         return "kernel"
     nodes = itertools.chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
-    ours = (node for node in nodes if node.domain == OWN_DOMAIN and node.op_identifier() in model.functions)
+    ours = (node for node in nodes if (called := model.functions.get(node.op_identifier())) is not None and is_own(called))
     return "body" if next(ours, None) is not None else "kernel"

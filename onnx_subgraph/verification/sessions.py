@@ -1,7 +1,8 @@
 """Sessions of onnxruntime: made quietly, with graph optimisation off or on, and run to a value.
 
 onnxruntime is imported when the first session is wanted and not before; a custom-op library is loaded where the user named it
-(`custom_ops`), or whoever asks for a session, and no other. What a session has to say against a model or its feeds comes back as a `Failure`, never as a traceback.
+(`custom_ops`), or whoever asks for a session, and no other. What a session has to say against a model or its feeds comes back
+as a `Failure`, never as a traceback.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import importlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from onnx_subgraph import custom_ops
 from onnx_subgraph.deadline import check, remaining, start
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators.names import operator_of
-from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification import exotic
 from onnx_subgraph.verification.verdict import PlacedNode, Placement
 
@@ -112,20 +111,6 @@ def check_providers(providers: Sequence[str]) -> None:
         raise UsageError(f"execution provider {provider} is not in this onnxruntime; it has {', '.join(available)}", hint=hint)
 
 
-@contextmanager
-def with_libraries(paths: Sequence[StrPath]) -> Iterator[None]:
-    """Within the block every session has these libraries of custom operators. Raises UsageError for one that does not load."""
-    for path in map(Path, paths):
-        try:
-            onnxruntime().SessionOptions().register_custom_ops_library(str(path.absolute()))
-        except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
-            said = _first_lines(error) if path.is_file() else "there is no such file"
-            hint = "it is a shared library that exports RegisterCustomOps, built for this machine"
-            raise UsageError(f"the library of custom operators {path} can't be loaded: {said}", hint=hint) from error
-    with custom_ops.using(paths):
-        yield
-
-
 def open_session(
     model: Path | bytes,
     provider: str,
@@ -168,7 +153,7 @@ def open_session(
             options.add_external_initializers(list(weights), values)
         handle = plain_session_class()(source(model, options, folder), options, providers=[provider])
     except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
-        return Failure(_first_lines(error))
+        return Failure(first_lines(error))
     if provider not in handle.get_providers():
         raise UsageError(
             f"execution provider {provider} is in this onnxruntime but does not start on this machine",
@@ -217,7 +202,7 @@ def optimise(model: Path, provider: str, target: Path, *, folder: Path | None = 
         custom_ops.register(options)
         plain_session_class()(source(model, options, folder), options, providers=[provider])
     except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
-        return Failure(_first_lines(error))
+        return Failure(first_lines(error))
     return target
 
 
@@ -259,7 +244,7 @@ def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
         return dict(zip(session.outputs, runner(session)(feeds, options), strict=True))
     except Exception as error:  # as above
         check()
-        return Failure(f"it ran for {LONGEST_RUN:g} seconds and was ended" if options.terminate else _first_lines(error))
+        return Failure(f"it ran for {LONGEST_RUN:g} seconds and was ended" if options.terminate else first_lines(error))
     finally:
         watch.cancel()
 
@@ -271,7 +256,8 @@ def runner(session: Session) -> Callable[[Mapping[str, Any], Any], Sequence[Any]
     return lambda feeds, options: list(session.handle.run(None, dict(feeds), options))
 
 
-def _first_lines(error: Exception) -> str:
+def first_lines(error: Exception) -> str:
+    """What onnxruntime said, without its preamble, cut where it is long."""
     if isinstance(error, UnicodeDecodeError):  # what it wanted to say names something that is not UTF-8
         text = error.object.decode(errors="backslashreplace")
     else:

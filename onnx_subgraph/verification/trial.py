@@ -52,9 +52,7 @@ class Trial:
     ) -> Session | Failure:
         if self.file is None or results:
             model = with_results_fed(self.model, results) if results else self.model
-            return open_model(
-                model, self.home, provider, optimised=optimised, placing=placing, profile=profile
-            )
+            return open_model(model, self.home, provider, optimised=optimised, placing=placing, profile=profile)
         return open_session(
             self.file,
             provider,

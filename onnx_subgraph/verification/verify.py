@@ -13,8 +13,8 @@ from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.model.files import load
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.both_ways import both_ways, numerics_of
+from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.reference import Reference
-from onnx_subgraph.verification.sessions import with_libraries
 from onnx_subgraph.verification.trial import CPU
 from onnx_subgraph.verification.verdict import Verdict
 
@@ -45,7 +45,8 @@ def verify(
     fix_overflows: the candidate may have numbers where the reference is NaN or infinite.
     A candidate that was written for our library of kernels is held against the reference with the library, too.
     constant_initializers: the candidate's are constants: those that are inputs of the reference as well are none of its own.
-    Raises UsageError for a provider or library that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
+    Raises UsageError for a provider or library that is not there or shapes or feeds that do not fit, ModelError for an unreadable
+    file.
     """
     original = Reference(
         Path(reference),
