@@ -15,7 +15,7 @@ PACK_FILE = "pack.yaml"
 _COMPARISON = re.compile(r"([<>]=?|[=!]=|~=)\s*(\d+(?:\.\d+)*)")
 _PARTS = 8
 """Numbers of a version that are compared."""
-PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "libraries")
+PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "shapes", "libraries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class Pack:
     """What a `pack.yaml` says.
 
     domain: of the operators that the pack brings, "" where it brings none. onnxruntime: a version specifier, `>=1.22`.
-    opsets: domain → the least opset it needs. libraries: the custom-op libraries it brings.
+    opsets: domain → the least opset it needs. shapes: operator of the domain → the standard operator that gives such shapes.
+    libraries: the custom-op libraries it brings.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Pack:
     domain: str = ""
     onnxruntime: str = ""
     opsets: dict[str, int] = field(default_factory=dict, hash=False)
+    shapes: dict[str, str] = field(default_factory=dict, hash=False)
     libraries: tuple[Path, ...] = ()
 
     def __str__(self) -> str:
@@ -57,6 +59,7 @@ def read_pack(path: Path) -> Pack:
         name=name.text,
         path=path,
         opsets=_opsets(fields.get("opsets")),
+        shapes=_shapes(fields.get("shapes"), "domain" in fields.keys),
         libraries=_libraries(fields.get("libraries"), path),
         **{key: scalar.text for key, scalar in texts.items() if scalar is not None and key != "name"},
     )
@@ -105,6 +108,22 @@ def _opsets(data: Data | None) -> dict[str, int]:
             raise PatternError("an opset is a number", span=value.span, hint='write `opsets: {"": 17}`')
         opsets["" if key.text == "ai.onnx" else key.text] = number
     return opsets
+
+
+def _shapes(data: Data | None, has_domain: bool) -> dict[str, str]:
+    usage = "write `shapes: {ConvBN: Conv}`"
+    if data is None:
+        return {}
+    if not has_domain:
+        raise PatternError("`shapes` are of operators of the pack's domain", span=data.span, hint="add `domain: …`")
+    if not isinstance(data, Fields):
+        raise PatternError("`shapes` is not a mapping", span=data.span, hint=usage)
+    shapes: dict[str, str] = {}
+    for key, value in data.entries:
+        if not isinstance(value, Scalar) or not value.text:
+            raise PatternError("not the name of an operator of the standard", span=value.span, hint=usage)
+        shapes[key.text] = value.text
+    return shapes
 
 
 def _libraries(data: Data | None, folder: Path) -> tuple[Path, ...]:

@@ -6,7 +6,7 @@ A class with four methods, registered under a name in the entry point group `onn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
@@ -25,11 +25,15 @@ METHODS = ("select", "select_input", "select_output", "filter")
 """What a selector must be able to answer."""
 
 
+Kept = bool | Region | Iterable[ir.Node]
+"""All of a region, nothing, or a part of it: nodes that are connected, and that no path leaves and comes back to."""
+
+
 class Selector(Questions, Protocol):
     """Where a region may start, how far it may grow, and whether it is worth keeping. Asked in the order of the graph."""
 
-    def filter(self, region: Region) -> bool:
-        """Is the finished region worth it?"""
+    def filter(self, region: Region) -> Kept:
+        """Is the finished region worth it, or which of its nodes are?"""
         ...
 
 

@@ -20,7 +20,7 @@ from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import bodies, graph_of, operands
-from onnx_subgraph.regions.growing import PATTERN
+from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut

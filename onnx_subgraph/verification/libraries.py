@@ -9,6 +9,7 @@ from pathlib import Path
 from onnx_subgraph import custom_ops
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.pack import Pack
+from onnx_subgraph.model.declared_shapes import shaped_like
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.sessions import first_lines, onnxruntime
 
@@ -17,12 +18,17 @@ from onnx_subgraph.verification.sessions import first_lines, onnxruntime
 def with_libraries(paths: Sequence[StrPath], packs: Sequence[Pack] = ()) -> Iterator[None]:
     """Within the block every session has these libraries of custom operators, and those of the packs.
 
-    Raises UsageError for a library that does not load, and for a pack that asks for another onnxruntime.
+    Raises UsageError for a library that does not load, and for a pack that asks for another onnxruntime
+    or says shapes that nobody knows.
     """
     for pack in packs:
         if pack.onnxruntime and not pack.takes(onnxruntime().__version__):
             message = f"the pack {pack.name} asks for onnxruntime {pack.onnxruntime}, and {onnxruntime().__version__} is here"
             raise UsageError(message, hint="install that onnxruntime, or leave the pack out")
+        for name, standard in pack.shapes.items():
+            if not shaped_like(pack.domain, name, standard):
+                message = f"the pack {pack.name} gives {name} the shapes of {standard}, and these are not known"
+                raise UsageError(message, hint="name an operator of the standard")
         for path in pack.libraries:
             _check(path, f"of the pack {pack.name} ")
     for given in paths:
