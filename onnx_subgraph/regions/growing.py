@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.errors import UsageError
+from onnx_subgraph.errors import UsageError, as_raised
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.pattern import Grow, Pattern
 from onnx_subgraph.language.sentence import UnknownFact, evaluate, free_names
@@ -51,7 +51,7 @@ def regions_of(ground: Ground, pattern: Pattern) -> list[Grown]:
         if selector is None:
             raise
         name = type(selector).__name__
-        raise UsageError(f"the selector {name} fails: {type(error).__name__}: {error}", hint="mend its code") from error
+        raise UsageError(f"the selector {name} fails: {as_raised(error)}", hint="mend its code") from error
 
 
 class _Untouched:

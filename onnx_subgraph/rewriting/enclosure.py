@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph import operators
+from onnx_subgraph.errors import as_raised
 from onnx_subgraph.language.pattern import OfNode, Pattern
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.origin import REPLACES
@@ -79,7 +80,7 @@ def _somebody_elses(selector: object) -> Iterator[None]:
     except Refused:
         raise
     except Exception as error:
-        reason = f"the selector {type(selector).__name__} fails: {type(error).__name__}: {error}"
+        reason = f"the selector {type(selector).__name__} fails: {as_raised(error)}"
         raise Refused(reason, change="mend its code") from error
 
 
@@ -98,6 +99,9 @@ def _reviewed(review: Review | None) -> Mapping[str, object]:
         return {}
     if review.refusal:
         raise Refused(review.refusal)
+    for key, said in review.metadata.items():
+        if not isinstance(key, str) or not isinstance(said, str):
+            raise TypeError(f"the metadata of a review are texts, and {key!r} is {said!r}")
     return review.attributes
 
 

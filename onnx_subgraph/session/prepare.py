@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnx_subgraph.backends.names import check_backend
 from onnx_subgraph.errors import SessionError
 from onnx_subgraph.paths import several
 from onnx_subgraph.session.cache import MODEL, Cache, Entry, NoCache
@@ -85,9 +86,10 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
 
 
 def partitioning(settings: SessionSettings) -> tuple[tuple[str, ...], ...]:
-    """The command that gives regions to the backend, where one is chosen."""
+    """The command that gives regions to the backend, where one is chosen. Raises UsageError where there is no such backend."""
     if settings.backend is None:
         return ()
+    check_backend(settings.backend)  # before the time is spent on fusing
     chosen = [*(["--isolated"] if settings.isolated else []), *(["--measure"] if settings.measure else [])]
     return (("partition", "--backend", settings.backend, *chosen),)
 
