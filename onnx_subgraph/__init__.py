@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.regions.selector import NewNode, Review, region_pattern
     from onnx_subgraph.result import FuseResult
     from onnx_subgraph.session.inference import InferenceSession
-    from onnx_subgraph.session.schedules import Limits
+    from onnx_subgraph.session.record import Limits
     from onnx_subgraph.session.settings import SessionSettings
     from onnx_subgraph.session.static import StaticSession
     from onnx_subgraph.timing.bench import Bench, BenchOptions, bench
@@ -94,7 +94,7 @@ _HOMES = {
     "FuseResult": "result",
     "InferenceSession": "session.inference",
     "Library": "language.library",
-    "Limits": "session.schedules",
+    "Limits": "session.record",
     "ModelError": "errors",
     "NewNode": "regions.selector",
     "OnnxSubgraphError": "errors",

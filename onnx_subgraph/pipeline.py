@@ -181,6 +181,7 @@ def _fuse(
         recurrent=fused.recurrent,
         unrecurrent=tuple(one for one in attempt.fused.recurrent if one.rewrite.place in undone),
         tuning=options.tuning,
+        libraries=libraries(),
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     writes = writes and not (options.strict and undone)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from onnx_subgraph.backends.subgraph import Subgraph
 
-Signature = tuple[tuple[str, tuple[int, ...]], ...]
-"""What a region is compiled for: numpy's name of the dtype, and the shape, of each input in order."""
+Signature = tuple[tuple[str, tuple[int | None, ...]], ...]
+"""What a region is compiled for: numpy's name of the dtype, and the shape, of each input in order. None is any size."""
 
 
 def signature_of(inputs: Sequence[Array]) -> Signature:
@@ -40,6 +40,10 @@ class Backend(ABC):
     """Of what does the work: what one version compiled, no other one reads from a cache on disk."""
     specializes: bool = True
     """Whether `compile` makes use of the shapes. Where not, a region is compiled once for all shapes."""
+    dynamic: bool = False
+    """Whether `compile` also takes a signature in which sizes are None: one compilation for all of them."""
+    bounded: bool = False
+    """Whether a run ends by itself at the deadline of the engines."""
     concurrent: bool = True
     """Whether `run` may be called for one compiled region by several threads at a time."""
 

@@ -29,7 +29,7 @@ class Declared(Backend):
         self.name = runner.name  # which has to be there when the model runs; the file need not be
         self.version = runner.version
         self.specializes = runner.specializes
-        self.concurrent = runner.concurrent
+        self.concurrent, self.dynamic = runner.concurrent, runner.dynamic
         self.gain = math.inf  # what such a machine gains, the one that runs it here does not know
         self._capability = capability
         self._runner = runner

@@ -59,6 +59,22 @@ class Cache(Generic[Key, Made]):
             self._make(key, make, future)
         return future
 
+    def peek(self, key: Key) -> Made | None:
+        """The thing under `key` where it is made already; None else. It counts as used, but neither as a hit nor as a miss."""
+        with self._lock:
+            future = self._held.get(key)
+            if future is None or not future.done() or future.exception() is not None:
+                return None
+            self._held.move_to_end(key)
+            return future.result()
+
+    def drop(self, key: Key, made: Made) -> None:
+        """Let go of what is under `key` if that is still `made`."""
+        with self._lock:
+            future = self._held.get(key)
+            if future is not None and future.done() and future.exception() is None and future.result() is made:
+                del self._held[key]
+
     def _make(self, key: Key, make: Callable[[], Made], future: Future[Made]) -> None:
         try:
             future.set_result(make())

@@ -1,29 +1,31 @@
-"""One region at run time: compiled once for each signature of its inputs, checked, run by onnxruntime where its backend fails.
+"""One region at run time: compiled for each signature or for all, checked, run by onnxruntime where its backend fails.
 
 A backend may raise, answer wrongly, be slow or hang. Whatever it does, the run yields what the region computes, and an
-`OnnxSubgraphWarning` says which region did not run as it should, and why.
+`OnnxSubgraphWarning` says which region did not run as it should, why, and when its backend is asked again.
 """
 
 from __future__ import annotations
 
-import threading
+import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature, signature_of
 from onnx_subgraph.backends.subgraph import Subgraph
+from onnx_subgraph.engine.breaker import Breaker
 from onnx_subgraph.engine.cache import Cache, Usage
+from onnx_subgraph.engine.deadline import within
 from onnx_subgraph.engine.disk import restored_or_compiled
 from onnx_subgraph.engine.expectation import Expectation, expected
+from onnx_subgraph.engine.sample import is_due, problem
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
 from onnx_subgraph.paths import StrPath
-
-FAILURES = 3
-"""A backend that failed as often in a region, and never ran it, is not asked there again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,9 @@ class EngineSettings:
     """How engines behave. signatures: how many are held compiled, for each engine. folder: of the cache on disk, None for none.
 
     patience: seconds to wait for a backend to compile; the run then goes by onnxruntime, and later ones by the backend once it
-    is ready. deadline: seconds that a run of a backend may take, after which it is given up for that signature. None: for ever.
+    is ready. deadline: seconds that a run of a backend may take, after which it is given up. None: for ever.
+    retry: seconds after which a backend that failed is asked again; each time it fails anew, twice as long, up to an hour.
+    check: the share of runs whose results are held against onnxruntime's. What `warm` runs is, whatever the share.
     strict: raise EngineError where onnxruntime would take over. isolated: run backends in processes of their own, which may end.
     """
 
@@ -39,53 +43,84 @@ class EngineSettings:
     folder: StrPath | None = None
     patience: float | None = None
     deadline: float | None = None
+    retry: float = 300.0
+    check: float = 0.0
     strict: bool = False
     isolated: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
-    """What became of one signature. broken: why its backend isn't asked any more, "" while it is."""
+    """What became of one signature. broken: why its backend isn't asked any more, "" while it is; since: from when."""
 
     expected: tuple[Expectation, ...]
+    sizes: Signature
     compiled: Any = None
     broken: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a region. exact: what serves all sizes does not do. strict: onnxruntime may not take over."""
+
+    inputs: Sequence[Array]
+    signature: Signature
+    patience: float | None = None
+    checked: bool = False
+    exact: bool = False
+    strict: bool = False
 
 
 class Engine:
-    """A region with its backend. plain: what runs the region when that does not. May be used by several threads."""
+    """A region with its backend. plain: what runs the region when that does not. May be used by several threads.
 
-    def __init__(self, subgraph: Subgraph, backend: Backend, plain: Backend, settings: EngineSettings) -> None:
+    breaker: of the backend, which the engines of a session share. bound: how far a result may be from onnxruntime's, as a share
+    of its largest element.
+    """
+
+    def __init__(
+        self,
+        subgraph: Subgraph,
+        backend: Backend,
+        plain: Backend,
+        settings: EngineSettings,
+        breaker: Breaker | None = None,
+        bound: float = 1e-3,
+    ) -> None:
         self.subgraph = subgraph
         self.backend = backend
         self.plain = plain
         self.settings = settings
+        self.breaker = breaker or Breaker(settings.retry)
+        self.bound = bound
         self._entries: Cache[Signature, _Entry] = Cache(settings.signatures)
+        self._of_all: _Entry | None = None
         self._plainly: Cache[None, Any] = Cache(1)
-        self._alone = threading.Lock()
-        self._failures = 0
+        self._alone: AbstractContextManager[Any] = nullcontext() if backend.concurrent else Lock()
+        self._numbers = itertools.count(1)
         self._failure = ""
-        self._runs = self._fallbacks = 0
+        self._fallbacks = 0
 
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         """The outputs for these inputs, both in the order of the region.
 
         Raises EngineError where the backend fails and the settings are strict, else only what onnxruntime raises.
         """
-        signature = signature_of(inputs)
-        entry = self._entry(signature)
-        if entry is None or entry.broken:
-            return self._run_plainly(inputs, signature)
-        try:
-            outputs = list(self._run(entry, inputs))
-        except Exception as error:  # a backend may raise whatever it likes
-            self._give_up(entry, f"did not run it: {_said(error)}", signature)
-            return self._run_plainly(inputs, signature)
-        wrong = _wrong(entry, outputs)
-        if wrong:
-            return self._judged(entry, outputs, wrong, inputs, signature)
-        self._runs += 1
-        return outputs
+        checked = is_due(next(self._numbers), self.settings.check)
+        settings = self.settings
+        return self._ran(_Run(inputs, signature_of(inputs), settings.patience, checked, strict=settings.strict))
+
+    def warm(self, inputs: Sequence[Array], *, every: bool = False) -> Sequence[Array]:
+        """The outputs, as `run` gives them, when the backend has compiled the region for these inputs, however long that takes.
+
+        every: compile it for all sizes of such inputs instead; the backend must be `dynamic`, or not specialize. The results are
+        held against onnxruntime's. Raises EngineError where the backend does not run it.
+        """
+        run = _Run(inputs, signature_of(inputs), checked=True, exact=not every, strict=True)
+        if every and self.backend.specializes and self._of_all is None and self.breaker.asks(self.subgraph.name):
+            self._of_all = self._compiled(replace(run, signature=_of_any_size(run.signature)))
+        return self._ran(run)
 
     @property
     def usage(self) -> Usage:
@@ -102,68 +137,108 @@ class Engine:
         """How many runs went by onnxruntime instead of the backend."""
         return self._fallbacks
 
-    def _entry(self, signature: Signature) -> _Entry | None:
-        """The compiled region; None where it is not there yet and nobody is to wait for it."""
-        key = signature if self.backend.specializes else tuple((dtype, (len(shape),)) for dtype, shape in signature)
-        aside = self.settings.patience is not None
-        future: Future[_Entry] = self._entries.get(key, lambda: self._compiled(signature), aside=aside)
+    def _ran(self, run: _Run) -> Sequence[Array]:
+        if not self.breaker.asks(self.subgraph.name):
+            if run.strict:
+                self._tell(f"was given up: {self._failure or 'it failed in other regions'}", run)
+            return self._instead(run)
+        entry = self._entry(run)
+        if entry is None or entry.broken:
+            if run.strict and entry is not None:
+                self._tell(entry.broken, run)
+            return self._instead(run)
         try:
-            return future.result(self.settings.patience)
+            outputs = self._asked(entry, run.inputs)
+        except Exception as error:  # a backend may raise whatever it likes
+            self._give_up(entry, f"did not run it: {_said(error)}", run, "backend" if isinstance(error, TimeoutError) else "")
+            return self._instead(run)
+        if _wrong(entry, outputs):
+            return self._judged(entry, outputs, run)
+        if run.checked:
+            plain = self._plain(run)
+            if why := problem(outputs, plain, self.subgraph.outputs, self.bound):
+                self._give_up(entry, why, run, "engine")
+                self._fallbacks += 1
+                return plain
+        self.breaker.worked(self.subgraph.name)
+        return outputs
+
+    def _entry(self, run: _Run) -> _Entry | None:
+        """The compiled region; None where it is not there yet and nobody is to wait for it."""
+        specializes = self.backend.specializes
+        key = run.signature if specializes else tuple((dtype, (len(shape),)) for dtype, shape in run.signature)
+        entry = self._entries.peek(key)
+        if entry is not None and entry.broken and self.breaker.clock() - entry.since >= self.breaker.retry:
+            self._entries.drop(key, entry)
+            entry = None
+        if entry is None and not run.exact and (of_all := self._of_all) is not None and of_all.sizes == _of_any_size(key):
+            return of_all
+        future: Future[_Entry] = self._entries.get(key, lambda: self._compiled(run), aside=run.patience is not None)
+        try:
+            return future.result(run.patience)
         except TimeoutError:
-            self._tell(f"has not compiled it after {self.settings.patience:g} s, so this run does not wait", signature)
+            if run.patience:
+                self._tell(f"has not compiled it after {run.patience:g} s, so this run does not wait", run)
             return None
 
-    def _compiled(self, signature: Signature) -> _Entry:
-        entry = _Entry(expected(self.subgraph, signature) if self.backend.specializes else _of_any_shape(self.subgraph))
-        if self._failures >= FAILURES and not self._runs:
-            entry.broken = "failed before"
-            return entry
+    def _compiled(self, run: _Run) -> _Entry:
+        signature = run.signature
+        specific = self.backend.specializes and all(None not in shape for _, shape in signature)
+        entry = _Entry(expected(self.subgraph, signature) if specific else _of_any_shape(self.subgraph), signature)
         try:
             entry.compiled = restored_or_compiled(self.backend, self.subgraph, signature, self.settings.folder)
         except Exception as error:  # as above
-            self._give_up(entry, f"did not compile it: {_said(error)}", signature)
+            self._give_up(entry, f"did not compile it: {_said(error)}", run)
         return entry
 
-    def _run(self, entry: _Entry, inputs: Sequence[Array]) -> Sequence[Array]:
-        if self.settings.deadline is not None:
-            return _within(self.settings.deadline, lambda: self._run_now(entry, inputs))
-        return self._run_now(entry, inputs)
+    def _asked(self, entry: _Entry, inputs: Sequence[Array]) -> Sequence[Array]:
+        def call() -> Sequence[Array]:
+            with self._alone:
+                return list(self.backend.run(entry.compiled, inputs))
 
-    def _run_now(self, entry: _Entry, inputs: Sequence[Array]) -> Sequence[Array]:
-        if self.backend.concurrent:
-            return self.backend.run(entry.compiled, inputs)
-        with self._alone:
-            return self.backend.run(entry.compiled, inputs)
+        deadline = None if self.backend.bounded else self.settings.deadline
+        return call() if deadline is None else within(deadline, call)
 
-    def _run_plainly(self, inputs: Sequence[Array], signature: Signature) -> Sequence[Array]:
+    def _plain(self, run: _Run) -> Sequence[Array]:
+        compiled = self._plainly.get(None, lambda: self.plain.compile(self.subgraph, run.signature)).result()
+        return self.plain.run(compiled, run.inputs)
+
+    def _instead(self, run: _Run) -> Sequence[Array]:
         self._fallbacks += 1
-        compiled = self._plainly.get(None, lambda: self.plain.compile(self.subgraph, signature)).result()
-        return self.plain.run(compiled, inputs)
+        return self._plain(run)
 
-    def _judged(
-        self, entry: _Entry, outputs: Sequence[Array], wrong: str, inputs: Sequence[Array], signature: Signature
-    ) -> Sequence[Array]:
+    def _judged(self, entry: _Entry, outputs: Sequence[Array], run: _Run) -> Sequence[Array]:
         """Outputs that are not as declared: onnxruntime's say whether the backend is wrong, or the declaration."""
-        plain = self._run_plainly(inputs, signature)
+        plain = self._instead(run)
         if [_form(output) for output in outputs] == [_form(output) for output in plain]:
             entry.expected = _of_any_shape(self.subgraph)
         else:
-            self._give_up(entry, wrong, signature)
+            self._give_up(entry, _wrong(entry, outputs), run)
         return plain
 
-    def _give_up(self, entry: _Entry, why: str, signature: Signature) -> None:
-        entry.broken = why
-        entry.compiled = None
-        self._failures += 1
+    def _give_up(self, entry: _Entry, why: str, run: _Run, grave: str = "") -> None:
+        first = not self._failure
+        entry.broken, entry.since, entry.compiled = why, self.breaker.clock(), None
+        if entry is self._of_all:
+            self._of_all = None
         self._failure = self._failure or f"{self.backend.name} {why}"
-        self._tell(why, signature)
+        follows = self.breaker.failed(self.subgraph.name, grave=grave)
+        if first or follows or run.strict:
+            self._tell("; ".join(filter(None, (why, follows))), run)
 
-    def _tell(self, why: str, signature: Signature) -> None:
-        given = ", ".join(f"{n} {d}{list(s)}" for n, (d, s) in zip(self.subgraph.inputs, signature, strict=True))
+    def _tell(self, why: str, run: _Run) -> None:
+        given = ", ".join(
+            f"{name} {dtype}[{', '.join('any' if size is None else str(size) for size in shape)}]"
+            for name, (dtype, shape) in zip(self.subgraph.inputs, run.signature, strict=True)
+        )
         message = f"region {self.subgraph.name}, with {given}: backend {self.backend.name} {why}"
-        if self.settings.strict:
+        if run.strict:
             raise EngineError(message, hint="onnxruntime runs such a region where the settings are not strict")
         warnings.warn(f"{message}; onnxruntime runs it instead", OnnxSubgraphWarning, stacklevel=2)
+
+
+def _of_any_size(signature: Signature) -> Signature:
+    return tuple((dtype, (None,) * len(shape)) for dtype, shape in signature)
 
 
 def _of_any_shape(subgraph: Subgraph) -> tuple[Expectation, ...]:
@@ -184,12 +259,3 @@ def _said(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {' '.join(lines[:4])}" if lines else type(error).__name__
     return text if len(text) <= 400 else f"{text[:397]}..."
-
-
-def _within(seconds: float, run: Callable[[], Sequence[Array]]) -> Sequence[Array]:
-    """What `run` gives, in a thread of its own. Raises TimeoutError after `seconds`; the thread is left to itself."""
-    future: Future[Sequence[Array]] = Cache[None, Sequence[Array]](1).get(None, run, aside=True)
-    try:
-        return future.result(seconds)
-    except TimeoutError:
-        raise TimeoutError(f"it takes more than {seconds:g} s") from None

@@ -60,7 +60,8 @@ class Isolated(Backend):
         self._numbers = itertools.count()
         self._gone: list[int] = []
         traits = self._start()
-        self.version, self.specializes = traits["version"], traits["specializes"]
+        self.version, self.specializes, self.dynamic = traits["version"], traits["specializes"], traits["dynamic"]
+        self.bounded = True
 
     def supports(self, node: ir.Node) -> bool:
         """As the backend does, in this process."""
@@ -106,7 +107,9 @@ class Isolated(Backend):
         except (EOFError, OSError):
             late = deadline is not None and not watch.is_alive()
             ended = _ended(process)
-            raise RuntimeError(f"it took more than {deadline:g} s and was ended" if late else ended) from None
+            if late:
+                raise TimeoutError(f"it took more than {deadline:g} s and was ended") from None
+            raise RuntimeError(ended) from None
         except BaseException:  # ^C for one: its answer would be taken for that to the next question
             _close(process)
             raise

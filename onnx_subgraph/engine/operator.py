@@ -8,7 +8,7 @@ inlining, and the default of its attribute `subgraph` is the region as a model w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,10 @@ IR_VERSION = 10
 """The IR version that overloads of functions need."""
 BACKEND, SUBGRAPH, INTERVAL, KEY = "backend", "subgraph", "interval", "engine_key"
 """The attributes. interval: the positions of the replaced nodes in their graph as half-open runs, [0, 3, 5, 6] for 0, 1, 2, 5."""
+APART = "onnx_subgraph.apart"
+"""Metadata of a node: how far its backend's results were from onnxruntime's when it was verified, as a share of the largest."""
+BOUND = 1e-3
+"""How far they may be at run time; four times what was measured, if that is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,14 @@ class Placed:
     subgraph: Subgraph
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
+
+    @property
+    def bound(self) -> float:
+        """How far a result may be from onnxruntime's, as a share of its largest element."""
+        try:
+            return max(BOUND, 4 * float(self.node.metadata_props[APART]))
+        except (KeyError, ValueError):
+            return BOUND
 
 
 def is_engine(node: ir.Node) -> bool:
@@ -72,6 +84,13 @@ def engine_node(function: ir.Function, inputs: Sequence[ir.Value], backend: str,
 def placed_engines(model: ir.Model) -> tuple[Placed, ...]:
     """The engines in the main graph of a model, in order. Raises ModelError for one that can't be read."""
     return tuple(_placed(node, model) for node in model.graph if is_engine(node))
+
+
+def note_bounds(model: ir.Model, apart: Mapping[str, float]) -> None:
+    """Note at the engines of a model how far their results are from onnxruntime's, where that is much: name of a node → share."""
+    for node in model.graph:
+        if is_engine(node) and 4 * apart.get(str(node.name), 0.0) > BOUND:
+            node.metadata_props[APART] = f"{apart[str(node.name)]:.1e}"
 
 
 def _placed(node: ir.Node, model: ir.Model) -> Placed:

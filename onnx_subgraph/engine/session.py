@@ -6,8 +6,10 @@ one engine costs what its backend costs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,12 @@ from onnx_subgraph.backends.backend import Backend, dtype_name
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import constant
+from onnx_subgraph.engine.breaker import Breaker
 from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.operator import Placed, placed_engines
-from onnx_subgraph.engine.schedule import run_steps, schedule
-from onnx_subgraph.errors import UsageError
+from onnx_subgraph.engine.schedule import Step, run_steps, schedule
+from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.paths import StrPath
@@ -44,7 +47,8 @@ class EngineSession:
     backends: by name, in place of those that the registry has under the names that the engines carry.
     plain: runs what is between the engines, and the engines whose backend fails; None for onnxruntime on the CPU.
     weights: the folder of the model's external data, where that is not its own.
-    Raises ModelError for a model that can't be read, UsageError where a backend is missing.
+    required: raise UsageError where a backend is missing, as strict settings do; else `plain` runs its regions, with a warning.
+    Raises ModelError for a model that can't be read.
     """
 
     def __init__(
@@ -55,17 +59,21 @@ class EngineSession:
         plain: Backend | None = None,
         settings: EngineSettings | None = None,
         weights: StrPath | None = None,
+        required: bool = False,
     ) -> None:
         model = load(Path(path), weights=None if weights is None else Path(weights))
         placed = placed_engines(model)
         plain = plain or OnnxRuntime()
-        self.engines = engines_of(placed, backends, plain, settings)
+        settings = settings or EngineSettings()
+        self.engines = engines_of(placed, backends, plain, settings, required=required or settings.strict)
         """The engines, in the order of the model."""
         self._arguments = [_argument(value) for value in model.graph.inputs]
         self._outputs = [_argument(value) for value in model.graph.outputs]
         self._dtypes = {str(value.name): dtype_name(value.dtype) for value in model.graph.inputs}
         self._given = _given(model)
-        self._steps = schedule(model, tuple(zip(placed, self.engines, strict=True)), plain)
+        engines = tuple(zip(placed, self.engines, strict=True))
+        self._steps = schedule(model, engines, plain)
+        self._running = {tuple(str(value.name) for value in one.outputs): engine for one, engine in engines}
 
     def get_inputs(self) -> list[Argument]:
         """The inputs that a run needs."""
@@ -87,8 +95,38 @@ class EngineSession:
         wanted = list(output_names or [output.name for output in self._outputs])
         if unknown := [name for name in wanted if name not in {output.name for output in self._outputs}]:
             raise UsageError(f"the model has no output {unknown[0]}", hint=f"it has {', '.join(o.name for o in self._outputs)}")
+        return self._ran(self._steps, wanted, feeds)
+
+    def warm(self, feeds: Mapping[str, Any], *, every: bool = False) -> list[Array]:
+        """All outputs, when every engine is compiled for what flows into it, and its results were held against onnxruntime's.
+
+        every: compile for all sizes at once, where `dynamic` says that this can be done. Raises as `run` does, and EngineError
+        where a backend does not run its region.
+        """
+        steps = [
+            replace(step, run=partial(engine.warm, every=every)) if (engine := self._running.get(step.outputs)) else step
+            for step in self._steps
+        ]
+        return self._ran(steps, [output.name for output in self._outputs], feeds)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether every backend can compile its regions once for all sizes."""
+        return all(engine.backend.dynamic or not engine.backend.specializes for engine in self.engines)
+
+    @property
+    def fallbacks(self) -> int:
+        """How many runs of its engines went by onnxruntime instead of their backend."""
+        return sum(engine.fallbacks for engine in self.engines)
+
+    @property
+    def failure(self) -> str:
+        """Why a backend was given up, the first one that was; "" where none ever was."""
+        return next((engine.failure for engine in self.engines if engine.failure), "")
+
+    def _ran(self, steps: Sequence[Step], wanted: list[str], feeds: Mapping[str, Any]) -> list[Array]:
         values = self._given | self._checked(feeds)
-        run_steps(self._steps, values, wanted)
+        run_steps(steps, values, wanted)
         loose = {*self._given, *feeds}  # what is an output as well must not be the caller's array, or ours
         return [values[name].copy() if name in loose else values[name] for name in wanted]
 
@@ -112,14 +150,26 @@ class EngineSession:
 
 
 def engines_of(
-    placed: Sequence[Placed], backends: Mapping[str, Backend] | None, plain: Backend | None, settings: EngineSettings | None
+    placed: Sequence[Placed],
+    backends: Mapping[str, Backend] | None,
+    plain: Backend | None,
+    settings: EngineSettings | None,
+    *,
+    required: bool = True,
 ) -> tuple[Engine, ...]:
-    """The engines of a model at run time; the arguments are those of `EngineSession`. Raises UsageError for a missing backend."""
+    """The engines of a model at run time; the arguments are those of `EngineSession`. Raises UsageError as it does."""
     settings, plain = settings or EngineSettings(), plain or OnnxRuntime()
     known = dict(backends or {})
     for name in dict.fromkeys(p.backend for p in placed if p.backend not in known):
-        known[name] = Isolated(name, settings.deadline) if settings.isolated else find_backend(name)
-    return tuple(Engine(p.subgraph, known[p.backend], plain, settings) for p in placed)
+        try:
+            known[name] = Isolated(name, settings.deadline) if settings.isolated else find_backend(name)
+        except OnnxSubgraphError as error:
+            if required:
+                raise
+            known[name] = plain
+            warnings.warn(f"{error.message}; onnxruntime runs its engines", OnnxSubgraphWarning, stacklevel=3)
+    breakers = {name: Breaker(settings.retry) for name in known}
+    return tuple(Engine(p.subgraph, known[p.backend], plain, settings, breakers[p.backend], p.bound) for p in placed)
 
 
 def _given(model: ir.Model) -> dict[str, Array]:

@@ -39,7 +39,7 @@ def main(name: str, *libraries: str) -> None:
 def serve(backend: Backend, asked: BinaryIO, answers: BinaryIO) -> None:
     """Answer every message of `asked`."""
     regions: dict[int, Any] = {}
-    traits = {"version": backend.version, "specializes": backend.specializes}
+    traits = {"version": backend.version, "specializes": backend.specializes, "dynamic": backend.dynamic}
     send(answers, Message(traits))
     while True:
         try:

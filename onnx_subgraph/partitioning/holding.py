@@ -17,6 +17,7 @@ import onnx
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
+from onnx_subgraph.engine.sample import NUMBERS
 from onnx_subgraph.verification.accuracy import Accuracy, accuracy
 from onnx_subgraph.verification.rounding import distance
 from onnx_subgraph.verification.truth import Exact, UnknownError
@@ -84,6 +85,17 @@ def further(watched: Watched, accuracy: float) -> dict[str, str]:
         away = max((distance(mine, exact) for mine, _, exact in _results(watched.regions[name], runs)), default=0.0)
         if away > accuracy:
             found[name] = f"by itself it is {away:.1e} of its largest element from the truth; {accuracy:.1e} is allowed"
+    return found
+
+
+def apart(watched: Watched) -> dict[str, float]:
+    """How far each engine's results are from onnxruntime's, as a share of the largest element: name → the furthest."""
+    plain, found = OnnxRuntime(), {}
+    for name, runs in watched.runs.items():
+        region = watched.regions[name]
+        compiled = plain.compile(region, ())
+        pairs = ((mine, own) for inputs, outputs in runs for mine, own in zip(outputs, plain.run(compiled, inputs), strict=False))
+        found[name] = max((distance(mine, own) for mine, own in pairs if own.dtype.kind in NUMBERS), default=0.0)
     return found
 
 

@@ -17,16 +17,18 @@ import onnx_ir as ir
 
 from onnx_subgraph import temporary
 from onnx_subgraph.backends.backend import Backend
-from onnx_subgraph.backends.registry import SHIPPED, find_backend
+from onnx_subgraph.backends.names import SHIPPED
+from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.engine.isolated import Isolated
+from onnx_subgraph.engine.operator import note_bounds
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning
 from onnx_subgraph.language.capability import read_capability
 from onnx_subgraph.model.files import hand_on, load, save, write_temporary
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Unsupported, partition_model
-from onnx_subgraph.partitioning.holding import Watched, further, wrong
+from onnx_subgraph.partitioning.holding import Watched, apart, further, wrong
 from onnx_subgraph.partitioning.measure import slower
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
@@ -232,6 +234,8 @@ class _Trial:
             else:
                 rounded = with_roundings(replace(verdict, also=(self.backend.name,)), self.truth(reference), by_engines())
                 verdict, failures = held_to(rounded, accuracy), further(watched, accuracy)
+        if verdict.verdict == "equivalent":
+            note_bounds(partition.model, apart(watched))
         failures |= {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
         return verdict, {made.place: failures[made.node] for made in partition.engines if made.node in failures}
 

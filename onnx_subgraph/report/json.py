@@ -50,6 +50,7 @@ def fusion(result: FuseResult) -> Object:
         "onnxruntime": [_own(work) for work in result.own],
         "verification": verdict(result.verdict),
         "seconds": {stage: round(seconds, 6) for stage, seconds in result.seconds.items()},
+        **({"libraries": [str(path) for path in result.libraries]} if result.libraries else {}),
         **({"tuning": asdict(result.tuning)} if result.tuning is not None else {}),
         **({"engines": asdict(result.engines)} if result.engines is not None else {}),
         **({"bench": bench_json.bench(result.bench)} if result.bench is not None else {}),

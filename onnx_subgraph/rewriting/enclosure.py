@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -99,9 +100,9 @@ def _reviewed(review: Review | None) -> Mapping[str, object]:
         return {}
     if review.refusal:
         raise Refused(review.refusal)
-    for key, said in review.metadata.items():
-        if not isinstance(key, str) or not isinstance(said, str):
-            raise TypeError(f"the metadata of a review are texts, and {key!r} is {said!r}")
+    metadata: dict[Any, Any] = dict(review.metadata)  # whatever somebody else's code gives
+    if wrong := [key for key, said in metadata.items() if not isinstance(key, str) or not isinstance(said, str)]:
+        raise TypeError(f"the metadata of a review are texts, and {wrong[0]!r} is {metadata[wrong[0]]!r}")
     return review.attributes
 
 

@@ -88,16 +88,11 @@ class Loadability:
         inputs: Sequence[Operand | None],
         outputs: Sequence[Operand | None] = (ANY,),
         attributes: Iterable[ir.Attr] = (),
-        *,
-        function: bool = False,
     ) -> str | None:
         """Why the provider does not load the operator, or None if it does.
 
         inputs, outputs: one for each, None for an omitted one; an output of dtype UNDEFINED is left to the schema.
-        function: the operator carries its definition, and is loaded by inlining it.
         """
-        if function:
-            return None
         listed = tuple(attributes)
         key = (operator_name, domain, opset, tuple(inputs), tuple(outputs), _signature(listed))
         if key not in self._known:

@@ -177,7 +177,7 @@ def _is_whole(path: Path, known: dict[str, Any]) -> bool:
 def _size(folder: Path) -> int:
     total = 0
     with contextlib.suppress(OSError):
-        for path in folder.iterdir():
+        for path in folder.rglob("*"):
             total += path.stat().st_size
     return total
 

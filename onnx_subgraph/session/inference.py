@@ -1,4 +1,4 @@
-"""`InferenceSession`: onnxruntime's own class, with a model that is fused before it is loaded.
+"""`InferenceSession`: onnxruntime's own class, with a model that is fused before it is loaded, and special ones for some lengths.
 
 It is a subclass, so that everything that works on onnxruntime's sessions works on it. What it adds happens on construction;
 whatever goes wrong then, the unmodified model is loaded instead, with a warning. This module imports onnxruntime at its top,
@@ -10,35 +10,47 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 import warnings
-from collections.abc import Sequence
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession as PlainSession
 
+from onnx_subgraph import custom_ops
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError, UsageError
 from onnx_subgraph.model.carried import carried_functions
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
+from onnx_subgraph.paths import several
 from onnx_subgraph.session import hook
 from onnx_subgraph.session.kernels import with_kernels_for
+from onnx_subgraph.session.libraries import registered, with_libraries
+from onnx_subgraph.session.options import is_enabled, is_other_format, weights_folder
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
+from onnx_subgraph.session.record import Limits, Story
+from onnx_subgraph.session.schedule import Feeds, Schedule, signature_of
+from onnx_subgraph.session.schedules import Maker, Schedules
 from onnx_subgraph.session.settings import SessionSettings, is_strict
+from onnx_subgraph.session.special import Compiled, Specialised
+from onnx_subgraph.verification.sessions import plain_session_class
 
 if TYPE_CHECKING:
     from onnx_subgraph.engine.session import EngineSession
 
-ENABLE = "onnx_subgraph.enable"
-"""Key of `SessionOptions.add_session_config_entry`: "0" leaves the model of this one session as it is."""
-_FOLDER = "session.model_external_initializers_file_folder_path"
-_FORMAT = "session.load_model_format"
+COMPILED = "compiled"
+"""The folder beside a model in the cache where what its backends compiled is kept."""
 _OTHER_FORMAT = "it is in onnxruntime's own format, not an ONNX model"
 
 
 class InferenceSession(PlainSession):  # type: ignore[misc]
     """A session of onnxruntime whose model is fused (and partitioned) first, once: the result is cached on disk.
 
-    Takes what onnxruntime.InferenceSession takes; settings: how to prepare, by default what the environment says.
+    Takes what onnxruntime.InferenceSession takes; settings: how to prepare, by default what the environment says. With static
+    settings, or where regions are given to a backend, feeds of sizes that come again are run by a schedule for them.
     Raises what onnxruntime raises for the unmodified model; SessionError only where the settings are strict.
     """
 
@@ -57,11 +69,13 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._strict = settings.strict if settings is not None else is_strict()
         self._settings: SessionSettings | None = None  # those by which the model was prepared, once it was
         self._engines: EngineSession | None = None
+        self._schedules: Schedules | None = None
         self.prepared = self._prepare(sess_options, providers, settings)
-        if self.prepared.path is not None and self._load_prepared(sess_options, providers, provider_options, kwargs):
-            return
-        super().__init__(path_or_bytes, self._own_options(sess_options, providers), providers, provider_options, **kwargs)
-        self._engines = self._own_engines(sess_options)
+        if self.prepared.path is None or not self._load_prepared(sess_options, providers, provider_options, kwargs):
+            super().__init__(path_or_bytes, self._own_options(sess_options, providers), providers, provider_options, **kwargs)
+        self._special(sess_options, providers, provider_options)
+
+    _limits, _reuse = Limits(), False
 
     prepared: Prepared
     """What became of the model: its file, whether it came from the cache, and why it is the original if it is."""
@@ -71,20 +85,24 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         options, settings, kwargs = self._given
         type(self).__init__(self, self._source, options, providers, provider_options, settings=settings, **kwargs)
 
+    def _wanted(self, settings: SessionSettings) -> SessionSettings:
+        """The settings as this class takes them."""
+        return settings
+
     def _prepare(self, options: Any, providers: Any, settings: SessionSettings | None) -> Prepared:
         try:
-            settings = settings or SessionSettings.of_environment()
+            settings = self._wanted(settings or SessionSettings.of_environment())
             if not settings.enabled:
                 return Prepared(None, reason="the settings say so")
-            if _entry(options, ENABLE) == "0":
+            if not is_enabled(options):
                 return Prepared(None, reason="its options say so")
-            source = self._source if isinstance(self._source, bytes) else Path(os.fspath(self._source))
+            source = self._model()
             if isinstance(source, Path) and not source.is_file():
                 return Prepared(None, reason="there is no such file")  # onnxruntime says it in its own words
-            if _is_other_format(source, options):
+            if is_other_format(source, options):
                 raise SessionError(_OTHER_FORMAT)
-            names = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
-            recipe = fusing(settings, names or ["CPUExecutionProvider"])
+            settings = replace(settings, libraries=(*several(settings.libraries), *registered(options)))
+            recipe = fusing(settings, _names(providers))
             prepared = prepare(source, recipe, settings, weights=weights_folder(options))
             if prepared.refused:
                 raise SessionError(prepared.reason)
@@ -97,16 +115,89 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         """The options for the model as it is; with our kernels where it has operators of ours and is not to be left alone."""
         if self._settings is None:
             return options
-        source = self._source if isinstance(self._source, bytes) else Path(os.fspath(self._source))
-        return with_kernels_for(source, options, providers)
+        return with_kernels_for(self._model(), with_libraries(options, several(self._settings.libraries)), providers)
 
-    def _own_engines(self, options: Any) -> EngineSession | None:
-        """What runs the engines of the model as it is, where it was written with some; None where it has none, or no backend."""
-        if self._settings is None or isinstance(self._source, bytes):
-            return None
-        path = Path(os.fspath(self._source))
+    def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+        """The outputs, as onnxruntime's `run` gives them: by the general model, or by what was prepared for such feeds."""
+        signature = None if self._schedules is None else signature_of(input_feed)
+        if self._schedules is None or signature is None:
+            return super().run(output_names, input_feed, run_options)
+        schedule = self._schedules.find(signature)
+        begun = time.perf_counter()
+        if schedule is None:
+            outputs = super().run(output_names, input_feed, run_options)
+        else:
+            outputs = self._run_special(schedule, output_names, input_feed, run_options)
+        self._schedules.ran(signature, input_feed, time.perf_counter() - begun, schedule)
+        return outputs
+
+    def _run_special(self, schedule: Schedule, output_names: Any, feeds: Any, options: Any) -> Any:
+        assert self._schedules is not None
+        before = schedule.fallbacks
         try:
-            return _engines(path, self._settings, weights_folder(options)) if has_engines(path) else None
+            outputs = schedule.run(output_names, feeds, options)
+        except Exception as error:  # the general model says whether the feeds are wrong or the schedule is
+            outputs = super().run(output_names, feeds, options)
+            self._schedules.refuse(schedule, f"it failed: {error}", tell=True)
+            return outputs
+        if schedule.fallbacks > before:  # what onnxruntime runs anyway it runs faster in one piece
+            self._schedules.refuse(schedule, schedule.failure, tell=False)
+        return outputs
+
+    def schedules(self) -> tuple[Story, ...]:
+        """What is known of each signature: its state, hits and misses, and why its schedule was made, is not there or is gone."""
+        return () if self._schedules is None else self._schedules.stories()
+
+    def warm(self, input_feed: Mapping[str, Any], timeout: float | None = None) -> bool:
+        """Prepare the schedule for feeds like these and wait for it; whether it is there. Raises UsageError for no arrays."""
+        signature = signature_of(input_feed)
+        if signature is None:
+            raise UsageError("only arrays of numbers have a signature", hint="give numpy arrays")
+        if self._schedules is None:
+            return False
+        self._schedules.want(signature, input_feed)
+        self._schedules.wait(timeout)
+        return self._schedules.get(signature) is not None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is being prepared; whether that was so before `timeout` seconds were over."""
+        return self._schedules is None or self._schedules.wait(timeout)
+
+    def close(self) -> None:
+        """Let go of all schedules; runs are by the general model from now on."""
+        if self._schedules is not None:
+            self._schedules.close()
+
+    def _special(self, options: Any, providers: Any, provider_options: Any) -> None:
+        """Have schedules, where the settings or the engines of the model ask for them."""
+        settings = self._settings
+        if settings is None:
+            return
+        if settings.static:
+            names = _names(providers)
+            opened = partial(_opened, settings, options, providers, provider_options)
+            make: Maker = Specialised(self._model(), weights_folder(options), names, settings, opened, self._reuse)
+        elif (engines := self._engines or self._own_engines(options, settings)) is not None:
+            make = Compiled(engines, self._limits.every)
+        else:
+            return
+        general = weakref.WeakMethod(self._general)  # the session may end before a trial
+        self._schedules = Schedules(make, self._limits, lambda feeds: run(feeds) if (run := general()) is not None else None)
+        weakref.finalize(self, self._schedules.close)
+
+    def _general(self, feeds: Feeds) -> Any:
+        return super().run(None, feeds)
+
+    def _model(self) -> Path | bytes:
+        return self._source if isinstance(self._source, bytes) else Path(os.fspath(self._source))
+
+    def _own_engines(self, options: Any, settings: SessionSettings) -> EngineSession | None:
+        """What runs the engines of the model as it is, where it was written with some; None where it has none, or no backend."""
+        path = self._model()
+        if isinstance(path, bytes) or self.prepared.path is not None:
+            return None
+        try:
+            return _engines(path, settings, weights_folder(options)) if has_engines(path) else None
         except Exception as error:  # a backend's own
             said = error.message if isinstance(error, OnnxSubgraphError) else str(error) or type(error).__name__
             message = f"{path}: the nodes of its engines run in onnxruntime: {said}"
@@ -115,19 +206,11 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             warnings.warn(message, OnnxSubgraphWarning, stacklevel=_users_frame())
             return None
 
-    def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
-        """The outputs, as onnxruntime's `run` gives them; where regions were given to a backend, by their engines."""
-        if self._engines is not None:
-            try:
-                return self._engines.run(output_names, input_feed, run_options)
-            except UsageError:
-                pass  # the feeds don't fit, which onnxruntime says in its own words
-        return super().run(output_names, input_feed, run_options)
-
     def _load_prepared(self, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any]) -> bool:
         """Load the prepared model; whether that worked."""
         assert self.prepared.path is not None
         try:
+            options = with_libraries(options, self.prepared.libraries)
             options = with_kernels_for(self.prepared.path, options, providers)
             # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
             super().__init__(str(self.prepared.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
@@ -158,11 +241,26 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return Prepared(None, reason=said)
 
 
+def _names(providers: Any) -> tuple[str, ...]:
+    names = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
+    return tuple(names) or ("CPUExecutionProvider",)
+
+
+def _opened(settings: SessionSettings, options: Any, providers: Any, provider_options: Any, prepared: Prepared) -> Any:
+    """A session of a model that was prepared for one signature."""
+    engines = engines_of(prepared, settings)
+    if engines is not None:
+        return engines
+    options = with_libraries(options, prepared.libraries)
+    return plain_session_class()(str(prepared.path), options, providers, provider_options, enable_fallback=0)
+
+
 def engines_of(prepared: Prepared, settings: SessionSettings) -> EngineSession | None:
     """What runs the engines of a prepared model; None where it has none. Raises OnnxSubgraphError where a backend is missing."""
     if prepared.path is None or not (prepared.engines or has_engines(prepared.path)):
         return None
-    return _engines(prepared.path, settings)
+    compiled = None if prepared.temporary is not None else prepared.path.parent / COMPILED
+    return _engines(prepared.path, settings, compiled=compiled)
 
 
 def has_engines(path: Path) -> bool:
@@ -170,34 +268,16 @@ def has_engines(path: Path) -> bool:
     return (OWN_DOMAIN, ENGINE) in carried_functions(path)
 
 
-def _engines(path: Path, settings: SessionSettings, weights: Path | None = None) -> EngineSession:
+def _engines(path: Path, settings: SessionSettings, weights: Path | None = None, compiled: Path | None = None) -> EngineSession:
+    """A session of engines that never waits for a backend to compile: what is not compiled yet, onnxruntime runs."""
     from onnx_subgraph.engine.engine import EngineSettings
     from onnx_subgraph.engine.session import EngineSession
 
-    return EngineSession(path, settings=EngineSettings(isolated=settings.isolated), weights=weights)
-
-
-def weights_folder(options: Any) -> Path | None:
-    """Where session options say that external data lies; None where they say nothing."""
-    folder = _entry(options, _FOLDER)
-    return Path(folder) if folder else None
-
-
-def _entry(options: Any, key: str) -> str:
-    """What the session options say under `key`, "" where they say nothing."""
-    if options is None:
-        return ""
-    try:
-        return str(options.get_session_config_entry(key))
-    except RuntimeError:  # the key is not there
-        return ""
-
-
-def _is_other_format(source: Path | bytes, options: Any) -> bool:
-    """Whether the model is in onnxruntime's flatbuffer format, by the rules by which onnxruntime tells."""
-    if _entry(options, _FORMAT).upper() == "ORT":
-        return True
-    return source[4:8] == b"ORTM" if isinstance(source, bytes) else source.suffix == ".ort"
+    engines = EngineSettings(
+        isolated=settings.isolated, patience=0.0, deadline=settings.deadline, check=settings.check, folder=compiled
+    )
+    with custom_ops.using(settings.libraries):
+        return EngineSession(path, settings=engines, weights=weights, required=True)
 
 
 def _users_frame() -> int:

@@ -6,6 +6,7 @@ while preparing crashes elsewhere. A verdict against a model is remembered too, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -20,13 +21,16 @@ from typing import Any
 
 from onnx_subgraph.backends.names import check_backend
 from onnx_subgraph.errors import SessionError
+from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
 from onnx_subgraph.session.cache import MODEL, Cache, Entry, NoCache
-from onnx_subgraph.session.digest import PACKAGE, digest_of, versions
+from onnx_subgraph.session.digest import PACKAGE, digest_of, file_digest, versions
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
 LOOK_SECONDS = 0.05
 """How often a preparation looks whether it is still wanted."""
+LOWEST = 19
+"""The priority of a process in the background, as `nice` counts."""
 FORMAT = "1"
 """Changes whenever what a cache entry means changes."""
 
@@ -42,8 +46,8 @@ class Recipe:
 class Prepared:
     """A prepared model. path: its file, None where the original is to be used as it is (`reason` says why).
 
-    from_cache: it was made before. nbytes: of its files. fusions, engines: how many were made. temporary: to be removed after
-    loading.
+    from_cache: it was made before. nbytes: of its files. fusions, engines: how many were made. libraries: of custom
+    operators, that the file needs. temporary: to be removed after loading.
     """
 
     path: Path | None
@@ -53,6 +57,7 @@ class Prepared:
     nbytes: int = 0
     fusions: int = 0
     engines: int = 0
+    libraries: tuple[Path, ...] = ()
     temporary: Path | None = None
 
 
@@ -75,7 +80,8 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
         options += ["--provider", provider]
     if settings.skip:
         options += ["--skip", ",".join(settings.skip)]
-    options += [part for path in several(settings.patterns) for part in ("--patterns", str(path.absolute()))]
+    options += [part for path in with_names_resolved(settings.patterns) for part in ("--patterns", str(path.absolute()))]
+    options += _libraries(settings)
     if settings.constant_initializers:
         options.append("--constant-initializers")
     if settings.keep_subnormals:
@@ -91,7 +97,11 @@ def partitioning(settings: SessionSettings) -> tuple[tuple[str, ...], ...]:
         return ()
     check_backend(settings.backend)  # before the time is spent on fusing
     chosen = [*(["--isolated"] if settings.isolated else []), *(["--measure"] if settings.measure else [])]
-    return (("partition", "--backend", settings.backend, *chosen),)
+    return (("partition", "--backend", settings.backend, *chosen, *_libraries(settings)),)
+
+
+def _libraries(settings: SessionSettings) -> list[str]:
+    return [part for path in several(settings.libraries) for part in ("--custom-op-library", str(path.absolute()))]
 
 
 def prepare(
@@ -104,13 +114,20 @@ def prepare(
 ) -> Prepared:
     """The model that `recipe` makes of `source`, from the cache where it was made before.
 
-    source: a model file, or a serialized model, whose external data lies in `weights`. stop: ends it early when it is set.
+    source: a model file, or a serialized model, whose external data lies in `weights`. stop: ends it early when it is set, and
+    what can be stopped goes on in the background, where it takes only the time that nobody else wants.
     Raises SessionError where it can't be made; OnnxSubgraphError and OSError where the model or the cache can't be read.
     """
     cache = NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
     content = cache.memory.model(source, weights)
     key = digest_of(
-        [FORMAT, versions(several(settings.patterns)), content, *(json.dumps(command) for command in recipe.commands)]
+        [
+            FORMAT,
+            versions(with_names_resolved(settings.patterns)),
+            content,
+            *(json.dumps(command) for command in recipe.commands),
+            *map(file_digest, several(settings.libraries)),
+        ]
     )
 
     def fill(folder: Path) -> dict[str, Any]:
@@ -118,7 +135,7 @@ def prepare(
         staging.mkdir()
         try:
             given = _staged(source, cache.memory.locations(source), staging, weights)
-            return _follow(recipe, given, staging, folder, _Patience(settings.timeout, stop or threading.Event()))
+            return _follow(recipe, given, staging, folder, _Patience(settings.timeout, stop))
         finally:
             shutil.rmtree(staging)
 
@@ -135,6 +152,7 @@ def _prepared(entry: Entry, *, temporary: bool) -> Prepared:
         nbytes=entry.nbytes,
         fusions=int(entry.note.get("fusions", 0)),
         engines=int(entry.note.get("engines", 0)),
+        libraries=tuple(map(Path, entry.note.get("libraries", ()))),
         temporary=entry.folder if temporary else None,
     )
 
@@ -144,13 +162,13 @@ class _Patience:
     """How long a command may run: so many seconds, and until `stop` is set."""
 
     seconds: float
-    stop: threading.Event
+    stop: threading.Event | None
 
 
 def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience: _Patience) -> dict[str, Any]:
     """Run the commands on `source`; leaves the model in `folder`, or no model where none of them changed anything."""
     model = source
-    changed, fusions, engines = False, 0, 0
+    changed, fusions, engines, libraries = False, 0, 0, list[str]()
     for number, command in enumerate(recipe.commands):
         output = staging / f"step{number}" / MODEL
         output.parent.mkdir()
@@ -164,10 +182,12 @@ def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience:
             model, changed = output, True
             fusions += sum(int(fusion["count"]) for fusion in told.get("fusions", ()))
             engines += len(told.get("engines", ()))
+            libraries += told.get("libraries", ())
     if changed:
         for path in sorted(model.parent.iterdir()):
             path.rename(folder / path.name)
-    return {"fusions": fusions, "engines": engines, "reason": "" if changed else "nothing in it can be fused"}
+    made = {"fusions": fusions, "engines": engines, "libraries": libraries}
+    return made | {"reason": "" if changed else "nothing in it can be fused"}
 
 
 def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weights: Path | None) -> Path:
@@ -197,6 +217,8 @@ def _run(command: tuple[str, ...], model: Path, output: Path, patience: _Patienc
             errors="replace",
             env=_environment(),
         ) as child:
+            if patience.stop is not None:
+                _step_back(child)
             out, err = _communicate(child, command[0], patience)
     except OSError as error:
         raise SessionError(f"{call[0]} can't be run: {error.strerror or error}", hint=_PYTHON_HINT) from error
@@ -211,6 +233,13 @@ def _run(command: tuple[str, ...], model: Path, output: Path, patience: _Patienc
     return told
 
 
+def _step_back(child: subprocess.Popen[str]) -> None:
+    """Let everybody else go first, where the system has priorities: threads that the child starts inherit its own."""
+    if hasattr(os, "setpriority"):
+        with contextlib.suppress(OSError):  # it may be gone already
+            os.setpriority(os.PRIO_PROCESS, child.pid, LOWEST)
+
+
 def _communicate(child: subprocess.Popen[str], command: str, patience: _Patience) -> tuple[str, str]:
     """What the child writes to its two streams. It does not outlive this call, whatever ends it."""
     begun = time.monotonic()
@@ -219,7 +248,7 @@ def _communicate(child: subprocess.Popen[str], command: str, patience: _Patience
             try:
                 return child.communicate(timeout=LOOK_SECONDS)
             except subprocess.TimeoutExpired:
-                if patience.stop.is_set():
+                if patience.stop is not None and patience.stop.is_set():
                     raise SessionError("it was not waited for") from None
                 if time.monotonic() - begun > patience.seconds:
                     raise SessionError(

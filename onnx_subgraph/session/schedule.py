@@ -1,6 +1,6 @@
-"""A static schedule: a session of a model that is specialised to one signature, the shapes and dtypes of the feeds.
+"""A schedule: what runs one signature, the shapes and dtypes of the feeds, or all of them. Most are specialised models.
 
-A run is a run of that session, whose outputs belong to the caller. Where buffers are reused, inputs and outputs have been
+A run is a run of its session, whose outputs belong to the caller. Where buffers are reused, inputs and outputs have been
 allocated and bound once, and a run only copies in and replays.
 """
 
@@ -17,8 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+Feeds = Mapping[str, Array]
+"""Input name → array."""
 Signature = tuple[tuple[str, str, tuple[int, ...]], ...]
 """(input, dtype, shape) of each feed, by the name of the input."""
+EVERY: Signature = (("every size", "", ()),)
+"""Stands for all signatures of one pattern."""
 
 _DTYPES = {
     "tensor(float)": np.float32,
@@ -49,8 +53,15 @@ def signature_of(feeds: Mapping[str, Any]) -> Signature | None:
     return tuple(parts)
 
 
+def pattern_of(signature: Signature) -> Signature:
+    """What the signatures of all sizes have in common: inputs, dtypes, ranks."""
+    return tuple((name, char, (0,) * len(shape)) for name, char, shape in signature)
+
+
 def spelled(signature: Signature) -> str:
     """A signature for a person: `input_ids=int64[1, 128]`."""
+    if signature == EVERY:
+        return EVERY[0][0]
     return ", ".join(f"{name}={np.dtype(char).name}{list(shape)}" for name, char, shape in signature)
 
 
@@ -89,7 +100,8 @@ class Buffers:
 class Schedule:
     """One schedule, ready to run.
 
-    model: its file. nbytes: what it is taken to need, its weights and its buffers. buffers: only where they are reused.
+    model: its file, None where there never was one. nbytes: what it is taken to need, its weights and its buffers. buffers: only
+    where they are reused.
     """
 
     signature: Signature
@@ -108,6 +120,20 @@ class Schedule:
         if self.buffers is not None and self._is_owner():
             return self._replay(self.buffers, output_names, feeds, run_options)
         return self.session.run(output_names, feeds, run_options)
+
+    def answer(self, feeds: Feeds) -> Any:
+        """All outputs, in arrays of the caller's."""
+        return self.session.run(None, feeds)
+
+    @property
+    def fallbacks(self) -> int:
+        """How many runs of its engines went by onnxruntime instead of their backend."""
+        return int(getattr(self.session, "fallbacks", 0))
+
+    @property
+    def failure(self) -> str:
+        """Why a backend of its engines was given up; "" where none was."""
+        return str(getattr(self.session, "failure", ""))
 
     def _is_owner(self) -> bool:
         mine = threading.current_thread()

@@ -1,103 +1,109 @@
 """The schedules of one session: which signatures have one, which wait for one, and which had to go.
 
 Over the bound in number or in bytes, the least recently used one goes. One thread prepares, in the background, the signature that
-was asked for last; it holds no reference to the session, and ends with it.
+was asked for last, and times it beside the general model before it is used. It holds no reference to the session, and ends with
+it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Protocol
 
-from onnx_subgraph.session.schedule import Schedule, Signature
+from onnx_subgraph.errors import OnnxSubgraphWarning
+from onnx_subgraph.session.paying import Account, timed
+from onnx_subgraph.session.record import Limits, Record, Story
+from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, pattern_of, signature_of, spelled
 
 MOST_REMEMBERED = 1024
 """Signatures without a schedule whose story is kept."""
+RETRY, LONGEST = 300.0, 3600.0
+"""Seconds after which a schedule that failed is asked for again, twice as long after each failure; and the longest wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much is spent on speed: at most so many schedules, of so many bytes together, and none before `after` runs.
+class Maker(Protocol):
+    """Makes schedules."""
 
-    nbytes counts what each schedule is taken to need, its weights and its buffers.
-    """
+    @property
+    def every(self) -> int | None:
+        """The number of signatures at which it is to make one for all sizes; None where it can't."""
 
-    schedules: int = 8
-    nbytes: int = 2 << 30
-    after: int = 1
+    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event) -> Schedule:
+        """The schedule of a signature, or of EVERY for all sizes of such feeds; ends early when the event is set.
 
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """What a session knows of one signature.
-
-    state: "ready", "waiting", "preparing", "seen" (not often enough), "evicted" or "refused". reason: why; of a ready one, why it
-    was made. hits: runs by its schedule; misses: runs by the general model. nbytes: of its schedule. seconds: of preparing it.
-    """
-
-    signature: Signature
-    state: str
-    reason: str
-    hits: int
-    misses: int
-    nbytes: int = 0
-    seconds: float = 0.0
-
-
-Make = Callable[[Signature, threading.Event], Schedule]
-"""Makes the schedule of a signature, and ends early when the event is set. Raises any exception where it can't."""
-
-
-@dataclass(slots=True)
-class _Record:
-    """What is kept of a signature."""
-
-    state: str = "seen"
-    reason: str = ""
-    hits: int = 0
-    misses: int = 0
-    seconds: float = 0.0
-    schedule: Schedule | None = None
+        Raises any exception where it can't be made.
+        """
+        ...
 
 
 class Schedules:
     """The schedules of one session. Every method may be called by any thread.
 
-    make: called in the background, by one thread at a time. failed: told of what `make` raised.
+    make: called in the background, by one thread at a time. general: runs feeds by the general model, for timing; None: no
+    schedule is timed.
     """
 
-    def __init__(self, make: Make, limits: Limits, failed: Callable[[Signature, Exception], None]) -> None:
+    def __init__(
+        self,
+        make: Maker,
+        limits: Limits,
+        general: Callable[[Feeds], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.limits = limits
-        self._make, self._failed = make, failed
-        self._records: OrderedDict[Signature, _Record] = OrderedDict()
+        self._make, self._general, self._clock = make, general, clock
+        self._account = Account(limits.schedules)
+        self._records: OrderedDict[Signature, Record] = OrderedDict()
         self._ready: OrderedDict[Signature, Schedule] = OrderedDict()
+        self._pattern: Signature | None = None
         self._wanted: list[Signature] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
+        self._stopped = self._stopping = False  # stopping: it is to be told
 
     def find(self, signature: Signature) -> Schedule | None:
-        """The schedule of a signature, counted as a hit; where there is none, a miss is counted and one is asked for."""
+        """What runs a signature: its own schedule, or the one for all sizes; counted as a hit. None for the general model."""
+        with self._changed:
+            found = self._ready.get(signature)
+            if found is not None:
+                self._ready.move_to_end(signature)
+            elif EVERY in self._ready and pattern_of(signature) == self._pattern:
+                found = self._ready[EVERY]
+                self._ready.move_to_end(EVERY)
+            if found is not None:
+                self._record(signature).hits += 1
+            return found
+
+    def ran(self, signature: Signature, feeds: Feeds, seconds: float, by: Schedule | None) -> None:
+        """A signature was run, in so many seconds, by its own schedule, by that for all sizes, or by the general model (None)."""
+        if by is not None and by.signature == signature:
+            return
         with self._changed:
             record = self._record(signature)
-            if record.schedule is not None:
-                self._ready.move_to_end(signature)
-                record.hits += 1
-                return record.schedule
-            record.misses += 1
-            if record.state in ("seen", "evicted") and record.misses >= self.limits.after:
-                self._want(signature, record)
-            return None
+            record.rent += seconds
+            record.misses += by is None
+            if self._is_time_for_every():
+                self._want(EVERY, self._record(EVERY), feeds)
+                self._account.free = 0
+            if not record.is_open(self._clock()) or record.misses + record.hits < self.limits.after or not self.limits.schedules:
+                return
+            if self._account.pays(record.rent):
+                self._want(signature, record, feeds)
+            elif not self._stopped and not self._serves_every:
+                self._stopped = self._stopping = True
+                self._changed.notify_all()
 
-    def want(self, signature: Signature) -> None:
+    def want(self, signature: Signature, feeds: Feeds) -> None:
         """Ask for the schedule of a signature, whether it was seen or not."""
         with self._changed:
             record = self._record(signature)
             if record.schedule is None:
-                self._want(signature, record)
+                self._want(signature, record, feeds)
 
     def get(self, signature: Signature) -> Schedule | None:
         """The schedule of a signature; nothing is counted, and nothing asked for."""
@@ -109,16 +115,20 @@ class Schedules:
         with self._changed:
             return self._changed.wait_for(lambda: self._closed.is_set() or not self._is_busy(), timeout)
 
-    def refuse(self, signature: Signature, reason: str) -> None:
-        """Let go of the schedule of a signature and make none again; a run that is using it ends undisturbed."""
+    def refuse(self, schedule: Schedule, reason: str, *, tell: bool) -> None:
+        """Let go of a schedule that failed, for a while; a run that is using it ends undisturbed. tell: warn of it."""
+        if tell:
+            _warn(f"no schedule for {spelled(schedule.signature)}: {reason}")
         with self._changed:
-            self._let_go(signature, "refused", reason)
+            if self._ready.get(schedule.signature) is schedule:
+                self._let_go(schedule.signature, "refused", reason)
+                self._failed(self._record(schedule.signature), reason)
 
     def stories(self) -> tuple[Story, ...]:
         """What is known of each signature: those without a schedule first, then the others, the most recently used last."""
         with self._changed:
             order = [*(sig for sig in self._records if sig not in self._ready), *self._ready]
-            return tuple(_story(signature, self._records[signature]) for signature in order)
+            return tuple(self._records[signature].story(signature) for signature in order)
 
     def close(self) -> None:
         """Prepare no more, and let go of all schedules."""
@@ -134,7 +144,7 @@ class Schedules:
 
     # Within the lock
 
-    def _record(self, signature: Signature) -> _Record:
+    def _record(self, signature: Signature) -> Record:
         record = self._records.get(signature)
         if record is not None:
             return record
@@ -142,28 +152,41 @@ class Schedules:
             idle = (old for old, other in self._records.items() if other.state not in ("ready", "waiting", "preparing"))
             if (oldest := next(idle, None)) is not None:
                 del self._records[oldest]
-        record = self._records[signature] = _Record()
+        record = self._records[signature] = Record()
         return record
 
-    def _want(self, signature: Signature, record: _Record) -> None:
+    @property
+    def _serves_every(self) -> bool:
+        """Whether all sizes have a schedule, or will have."""
+        record = self._records.get(EVERY)
+        return record is not None and record.state in ("ready", "waiting", "preparing")
+
+    def _is_time_for_every(self) -> bool:
+        least = self._make.every
+        if least is None or not self._record(EVERY).is_open(self._clock()):
+            return False
+        return sum(1 for signature, other in self._records.items() if signature != EVERY and other.misses) >= least
+
+    def _want(self, signature: Signature, record: Record, feeds: Feeds) -> None:
         if self._closed.is_set() or record.state in ("waiting", "preparing") or self.limits.schedules < 1:
             return
         runs = f"{record.misses} run{'' if record.misses == 1 else 's'} by the general model"
         record.reason = runs if record.state == "seen" else f"{runs}, {record.state} before: {record.reason}"
         record.state = "waiting"
+        record.feeds = {name: array.copy() for name, array in feeds.items()}  # the caller's are written to while they wait
         self._wanted.append(signature)
         while len(self._wanted) > self.limits.schedules:  # by the time of its turn, what waits longest is not wanted any more
             passed = self._records[self._wanted.pop(0)]
-            passed.state, passed.reason = "seen", "others were wanted after it"
+            passed.state, passed.reason, passed.feeds = "seen", "others were wanted after it", None
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="onnx-subgraph schedules", daemon=True)
             self._thread.start()
         self._changed.notify_all()
 
     def _is_busy(self) -> bool:
-        return bool(self._wanted) or any(record.state == "preparing" for record in self._records.values())
+        return self._stopping or bool(self._wanted) or any(record.state == "preparing" for record in self._records.values())
 
-    def _keep(self, signature: Signature, record: _Record, schedule: Schedule) -> None:
+    def _keep(self, signature: Signature, record: Record, schedule: Schedule) -> None:
         if schedule.nbytes > self.limits.nbytes:
             what = f"it needs {schedule.nbytes} bytes, and all together may have {self.limits.nbytes}"
             record.state, record.reason = "refused", what
@@ -175,42 +198,99 @@ class Schedules:
             bound = f"{self.limits.schedules} schedules" if few else f"{self.limits.nbytes} bytes"
             self._let_go(next(iter(self._ready)), "evicted", f"it was the least recently used, over {bound}")
 
+    def _failed(self, record: Record, reason: str) -> None:
+        record.failures += 1
+        record.state, record.reason = "refused", reason
+        record.again = self._clock() + min(RETRY * 2 ** (record.failures - 1), LONGEST)
+
     def _let_go(self, signature: Signature, state: str, reason: str) -> None:
-        self._ready.pop(signature, None)
+        if self._ready.pop(signature, None) is not None and signature == EVERY:
+            self._account.instead = 1.0
         record = self._record(signature)
-        record.state, record.reason, record.schedule = state, reason, None
+        record.state, record.reason, record.schedule, record.rent = state, reason, None, 0.0
 
     # In the background
 
     def _work(self) -> None:
-        while True:
+        try:
+            while self._worked():
+                pass
+        finally:  # a warning that is an error here ends this thread; the next one that is wanted starts another
             with self._changed:
-                self._changed.wait_for(lambda: self._closed.is_set() or bool(self._wanted))
-                if self._closed.is_set():
-                    return
+                self._thread = None
+                self._changed.notify_all()
+
+    def _worked(self) -> bool:
+        """Do what is to be done next; whether there may be more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed.is_set() or bool(self._wanted) or self._stopping)
+            if self._closed.is_set():
+                return False
+            telling = self._stopping
+            if not telling:
                 signature = self._wanted.pop()
                 record = self._records[signature]
                 record.state = "preparing"
+        if telling:
+            self._tell_of_stopping()
+        else:
             self._prepare(signature, record)
+        return True
 
-    def _prepare(self, signature: Signature, record: _Record) -> None:
-        begun = time.perf_counter()
-        schedule, failure = None, None
+    def _tell_of_stopping(self) -> None:
         try:
-            schedule = self._make(signature, self._closed)
+            _warn(
+                f"from now on schedules are prepared only where they pay: preparing one takes some {self._account.price:.1g} s, "
+                f"running it {1 - self._account.gain:.2f} of what it takes without"
+            )
+        finally:
+            with self._changed:
+                self._stopping = False
+                self._changed.notify_all()
+
+    def _prepare(self, signature: Signature, record: Record) -> None:
+        begun = time.perf_counter()
+        feeds, record.feeds = record.feeds or {}, None
+        schedule, failure, slow = None, "", ""
+        try:
+            schedule = self._make(signature, feeds, self._closed)
+            seconds = time.perf_counter() - begun
+            slow = self._trial(schedule, feeds, record)
         except Exception as error:  # whatever it is, the general model goes on
-            failure = error
-        if failure is not None and not self._closed.is_set():
-            self._failed(signature, failure)
-        with self._changed:
-            record.seconds = time.perf_counter() - begun
-            if failure is not None:
-                record.state, record.reason = "refused", str(failure) or type(failure).__name__
-            elif schedule is not None and not self._closed.is_set():
-                self._keep(signature, record, schedule)
-            self._changed.notify_all()
+            seconds, failure = time.perf_counter() - begun, str(error) or type(error).__name__
+        try:
+            if failure and not self._closed.is_set():
+                _warn(f"no schedule for {spelled(signature)}: {failure}")
+        finally:
+            with self._changed:
+                record.seconds = seconds
+                self._settle(signature, record, schedule, failure, slow)
+                if signature == EVERY and schedule is not None:
+                    self._pattern, self._account.instead = pattern_of(signature_of(feeds) or ()), record.ratio or 1.0
+                self._changed.notify_all()
+
+    def _settle(self, signature: Signature, record: Record, schedule: Schedule | None, failure: str, slow: str) -> None:
+        """Keep a schedule, or what stands against it. Within the lock."""
+        if signature != EVERY:
+            self._account.prepared(record.seconds, record.ratio or None)
+        elif failure or slow:
+            self._account.free = self.limits.schedules
+        if failure:
+            self._failed(record, failure)
+        elif slow:
+            record.state, record.reason = "refused", slow
+        elif schedule is not None and not self._closed.is_set():
+            self._keep(signature, record, schedule)
+
+    def _trial(self, schedule: Schedule, feeds: Feeds, record: Record) -> str:
+        """Time a schedule beside the general model; in words why it is not to be used, "" where it is."""
+        general = self._general
+        if general is None or self._closed.is_set():
+            return ""
+        trial = timed(lambda: schedule.answer(feeds), lambda: general(feeds))
+        record.ratio = trial.ratio
+        return f"it takes {trial.ratio:.2f} of the general model's time" if trial.ratio > 1.0 else ""
 
 
-def _story(signature: Signature, record: _Record) -> Story:
-    nbytes = 0 if record.schedule is None else record.schedule.nbytes
-    return Story(signature, record.state, record.reason, record.hits, record.misses, nbytes, record.seconds)
+def _warn(message: str) -> None:
+    warnings.warn(message, OnnxSubgraphWarning, stacklevel=2)

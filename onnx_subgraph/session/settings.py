@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.paths import StrPath, cache_folder
@@ -26,10 +27,12 @@ class SessionSettings:
     enabled: False loads models as they are. skip, patterns, target, numerics: as the options of `onnx-subgraph fuse`; no target
     stands for standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
     backend: of `onnx-subgraph partition`, None for fusing alone. isolated: it prepares and runs in processes of its own, which it
-    may crash. measure: as the option of `onnx-subgraph partition`. constant_initializers, keep_subnormals: as the options of
-    `onnx-subgraph fuse`; with the first the session has fewer inputs. simplify: False is `--no-simplify`. libraries: of custom
-    operators, loaded where the model is prepared and into the session.
-    verify: compare the fused model with the original first.
+    may crash. measure: as the option of `onnx-subgraph partition`.
+    static: prepare a model for each signature that comes again, as `StaticSession` does.
+    constant_initializers, keep_subnormals: as the options of `onnx-subgraph fuse`; with the first the session has fewer inputs.
+    simplify: False is `--no-simplify`. libraries: of custom operators, loaded where the model is prepared, and into the session.
+    deadline: seconds that a run of the backend may take, None for ever. check: the share of its runs that is held against
+    onnxruntime's. verify: compare the fused model with the original first.
     strict: a failure raises, and does not fall back to the unmodified model with a warning.
     cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
     """
@@ -38,6 +41,7 @@ class SessionSettings:
     backend: str | None = None
     isolated: bool = False
     measure: bool = False
+    static: bool = False
     target: str | None = None
     numerics: str = "float32"
     skip: tuple[str, ...] = ()
@@ -46,6 +50,8 @@ class SessionSettings:
     constant_initializers: bool = False
     keep_subnormals: bool = False
     simplify: bool = True
+    deadline: float | None = None
+    check: float = 0.002
     verify: bool = True
     strict: bool = False
     cache: StrPath | None = field(default_factory=cache_folder)
@@ -63,6 +69,7 @@ class SessionSettings:
             backend=None if given.get("BACKEND", "").lower() in _NO else given["BACKEND"],
             isolated=_flag(given, "ISOLATED", default.isolated),
             measure=_flag(given, "MEASURE", default.measure),
+            static=_flag(given, "STATIC", default.static),
             target=given.get("TARGET") or None,
             numerics=given.get("NUMERICS") or default.numerics,
             skip=tuple(part.strip() for part in given.get("SKIP", "").split(",") if part.strip()),
@@ -71,11 +78,13 @@ class SessionSettings:
             constant_initializers=_flag(given, "CONSTANT_INITIALIZERS", default.constant_initializers),
             keep_subnormals=_flag(given, "KEEP_SUBNORMALS", default.keep_subnormals),
             simplify=_flag(given, "SIMPLIFY", default.simplify),
+            deadline=_seconds(given, "DEADLINE", default.deadline),
+            check=_share(given, "CHECK", default.check),
             verify=_flag(given, "VERIFY", default.verify),
             strict=_flag(given, "STRICT", default.strict),
             cache=cache_folder(environment) if not cache else None if cache.lower() in _NO else Path(cache).absolute(),
             cache_bytes=_bytes(given["CACHE_SIZE"]) if given.get("CACHE_SIZE") else default.cache_bytes,
-            timeout=_seconds(given["TIMEOUT"]) if given.get("TIMEOUT") else default.timeout,
+            timeout=_seconds(given, "TIMEOUT", default.timeout),
         )
 
 
@@ -84,6 +93,7 @@ VARIABLES: Mapping[str, str] = {
     "BACKEND": "the backend that regions are given to; it implies SESSION=1",
     "ISOLATED": "1 runs the backend in a process of its own, which it may crash",
     "MEASURE": "1 gives the backend only regions that were timed to be faster by it, as partition --measure",
+    "STATIC": "1 prepares a model for each signature of feeds that comes again, as StaticSession does",
     "TARGET": "as fuse --target",
     "NUMERICS": "as fuse --numerics",
     "SKIP": "as fuse --skip",
@@ -92,6 +102,8 @@ VARIABLES: Mapping[str, str] = {
     "CONSTANT_INITIALIZERS": "1 takes weights that are inputs out of the inputs, as fuse --constant-initializers",
     "KEEP_SUBNORMALS": "1 leaves weights that are subnormal, as fuse --keep-subnormals",
     "SIMPLIFY": "0 leaves nodes whose results are known beforehand, as fuse --no-simplify",
+    "DEADLINE": "how many seconds a run of the backend may take; no limit by default",
+    "CHECK": "the share of the backend's runs that is held against onnxruntime's, 0.002 by default",
     "VERIFY": "0 prepares without comparing with the original",
     "STRICT": "1 raises where the unmodified model would be used",
     "CACHE": "the folder of prepared models, or off",
@@ -102,10 +114,14 @@ VARIABLES: Mapping[str, str] = {
 
 
 def asked_for(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the environment asks that onnxruntime's own sessions be prepared too: SESSION=1, or a BACKEND and no SESSION=0."""
-    session = environment.get(f"{PREFIX}SESSION", "").strip().lower()
-    backend = environment.get(f"{PREFIX}BACKEND", "").strip().lower()
-    return session in _YES or (session == "" and backend not in _NO)
+    """Whether the environment asks that onnxruntime's own sessions be prepared too.
+
+    SESSION=1 does, and BACKEND and STATIC=1 do without a SESSION=0.
+    """
+    session, backend, static = (
+        environment.get(f"{PREFIX}{name}", "").strip().lower() for name in ("SESSION", "BACKEND", "STATIC")
+    )
+    return session in _YES or (session == "" and (backend not in _NO or static in _YES))
 
 
 def is_strict(environment: Mapping[str, str] = os.environ) -> bool:
@@ -135,11 +151,23 @@ def _bytes(text: str) -> int:
     return int(count)
 
 
-def _seconds(text: str) -> float:
+def _seconds(given: Mapping[str, str], name: str, default: Any) -> Any:
+    return _number(given, name, default, 1e9, "is no number of seconds", "600") or default
+
+
+def _share(given: Mapping[str, str], name: str, default: float) -> float:
+    return float(_number(given, name, default, 1.0, "is no share of 1", "0.01"))
+
+
+def _number(given: Mapping[str, str], name: str, default: Any, most: float, problem: str, example: str) -> Any:
+    """The number that a variable gives, the default where there is none. Raises UsageError below 0 and above `most`."""
+    text = given.get(name, "")
+    if not text:
+        return default
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e9:
-        raise UsageError(f"{PREFIX}TIMEOUT={text} is no number of seconds", hint="write for example 600")
-    return seconds
+        number = -1.0
+    if not 0 <= number <= most or (number == 0 and name != "CHECK"):
+        raise UsageError(f"{PREFIX}{name}={text} {problem}", hint=f"write for example {example}")
+    return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import time
 import warnings
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
-from onnx_subgraph.engine.engine import FAILURES, Engine, EngineSettings
+from onnx_subgraph.engine.breaker import ENGINES, FAILURES, Breaker
+from onnx_subgraph.engine.engine import Engine, EngineSettings
+from onnx_subgraph.engine.sample import is_due
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
 from tests.engine.backends import REGION, Scripted, fails, feed, region, sleeps, waits
 
@@ -118,6 +121,129 @@ def test_a_run_that_hangs_is_given_up() -> None:
     made = engine(Scripted(answering=sleeps(5)), EngineSettings(deadline=0.05))
     with pytest.warns(OnnxSubgraphWarning, match=r"did not run it: TimeoutError: it takes more than 0.05 s"):
         assert right(made.run(feed()))
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_backend_that_comes_back_is_asked_again_after_a_while() -> None:
+    """One run tries; each try that fails doubles the wait."""
+    down = [True]
+
+    def device(outputs: Any) -> Any:
+        if down[0]:
+            raise OSError("device lost")
+        return outputs
+
+    clock = Clock()
+    backend = Scripted(answering=device)
+    made = Engine(region(), backend, OnnxRuntime(), EngineSettings(), Breaker(300, clock))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for batch in range(1, 10):
+            assert right(made.run(feed(batch)), batch)
+        assert len(backend.compiled) == FAILURES
+        clock.now = 299
+        assert right(made.run(feed(1)), 1) and len(backend.compiled) == FAILURES
+        clock.now = 301
+        assert right(made.run(feed(1)), 1) and right(made.run(feed(2)), 2)
+        assert len(backend.compiled) == FAILURES + 1, "one run tries"
+        down[0] = False
+        clock.now = 301 + 301
+        assert right(made.run(feed(1)), 1) and len(backend.compiled) == FAILURES + 1, "it waits twice as long"
+        clock.now = 301 + 601
+        before = made.fallbacks
+        assert all(right(made.run(feed(batch)), batch) for batch in (1, 4, 5, 1)) and made.fallbacks == before
+    said = [str(warning.message) for warning in told]
+    assert len(said) == 3
+    assert "device lost; onnxruntime runs it instead" in said[0]
+    assert "it is not asked here again for 300 s" in said[1] and "for 600 s" in said[2]
+
+
+def test_several_engines_that_fail_give_the_backend_up_for_all() -> None:
+    backend, breaker = Scripted(compiling=fails(RuntimeError("no"))), Breaker(300, Clock())
+    engines = [Engine(region(name=f"engine {n}"), backend, OnnxRuntime(), EngineSettings(), breaker) for n in range(12)]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for batch in range(1, 6):
+            assert all(right(engine.run(feed(batch)), batch) for engine in engines)
+    assert len(backend.compiled) <= ENGINES * FAILURES + len(engines) * (FAILURES - 1)
+    assert sum("no engine asks it again" in str(warning.message) for warning in told) == 1
+    asked = len(backend.compiled)
+    assert all(right(engine.run(feed(9)), 9) for engine in engines) and len(backend.compiled) == asked
+
+
+def test_a_backend_that_hangs_costs_one_deadline_one_warning_and_no_thread() -> None:
+    """All engines give it up at the first; the thread that it holds ends when it does."""
+    go = threading.Event()
+    backend = Scripted(answering=waits(go))
+    breaker = Breaker(300, Clock())
+    settings = EngineSettings(deadline=0.05)
+    engines = [Engine(region(name=f"engine {n}"), backend, OnnxRuntime(), settings, breaker) for n in range(9)]
+    before = set(threading.enumerate())
+    with pytest.warns(OnnxSubgraphWarning, match="more than 0.05 s; no engine asks it again for 300 s") as told:
+        for _ in range(3):
+            assert all(right(engine.run(feed())) for engine in engines)
+    assert len(told) == 1
+    (held,) = set(threading.enumerate()) - before
+    go.set()
+    held.join(5)
+    assert not held.is_alive()
+
+
+def test_a_deadline_that_is_kept_uses_the_same_threads() -> None:
+    made = engine(Scripted(), EngineSettings(deadline=30))
+    assert right(made.run(feed()))
+    before = set(threading.enumerate())
+    assert all(right(made.run(feed())) for _ in range(50))
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("factor", [1.01, float("nan"), 0.0])
+def test_wrong_values_are_found_by_the_share_of_runs_that_is_checked(factor: float) -> None:
+    runs = itertools.count(1)
+    made = engine(
+        Scripted(answering=lambda o: [o[0] * np.float32(factor if next(runs) > 10 else 1), o[1]]), EngineSettings(check=0.25)
+    )
+    with pytest.warns(OnnxSubgraphWarning, match=r"gave y that is .* from onnxruntime's; 1.0e-03 is allowed; .* again for 300 s"):
+        answers = [made.run(feed()) for _ in range(40)]
+    wrong = [number for number, answer in enumerate(answers, 1) if not right(answer)]
+    assert wrong == [11], "the twelfth is checked, and the backend is not asked any more"
+
+
+def test_a_share_is_spread_evenly() -> None:
+    for share in (0.0, 0.01, 0.3, 1.0):
+        due = [number for number in range(1, 1001) if is_due(number, share)]
+        assert len(due) == round(1000 * share)
+        assert not due or max(np.diff([0, *due])) <= np.ceil(1 / share)
+
+
+def test_warm_waits_whatever_the_patience_and_holds_the_results_to_onnxruntime() -> None:
+    made = engine(Scripted(compiling=sleeps(0.05)), EngineSettings(patience=0.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # who waits for nothing is not told so each time
+        assert right(made.warm(feed())) and made.fallbacks == 0
+        assert right(made.run(feed())) and made.fallbacks == 0
+        assert right(made.run(feed(3)), 3) and made.fallbacks == 1
+    wrong = engine(Scripted(answering=lambda o: [o[0] * np.float32(1.01), o[1]]))
+    with pytest.raises(EngineError, match=r"1.0e-02 of its largest element"):
+        wrong.warm(feed())
+
+
+def test_one_compilation_serves_all_sizes_where_the_backend_can() -> None:
+    backend = Scripted()
+    made = engine(backend)
+    assert right(made.warm(feed(), every=True))
+    assert all(right(made.run(feed(batch)), batch) for batch in range(1, 20))
+    assert backend.compiled == [(("float32", (None, None)),)]
+    assert right(made.warm(feed(7)), 7) and right(made.run(feed(7)), 7)
+    assert backend.compiled[1:] == [(("float32", (7, 4)),)], "one that is asked for by itself is compiled by itself"
 
 
 def test_a_declaration_that_is_wrong_is_not_held_against_the_backend() -> None:

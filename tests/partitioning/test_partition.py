@@ -16,8 +16,9 @@ from onnx_subgraph import verify
 from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.subgraph import Subgraph
+from onnx_subgraph.engine.engine import EngineSettings
 from onnx_subgraph.engine.session import EngineSession
-from onnx_subgraph.errors import ModelError, UsageError
+from onnx_subgraph.errors import ModelError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.partitioning.inline import inline
 from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
 from onnx_subgraph.partitioning.worth import RegionLimits
@@ -258,6 +259,11 @@ def test_a_backend_of_less_precision_is_held_to_the_accuracy_that_is_given(
     if engines:
         (rounding,) = result.verdict.roundings
         assert 1e-4 < rounding.kernels < 1e-2
+        assert result.output is not None
+        backends = {"scripted": Scripted(answering=rounded)}
+        session = EngineSession(result.output, backends=backends, settings=EngineSettings(check=1, strict=True))
+        session.run(None, x(2))  # what was measured when it was verified is allowed when it runs
+        assert session.engines[0].bound > 1e-3
     else:
         assert "from the truth" in result.refused[0].reason
 
@@ -273,3 +279,15 @@ def test_a_size_below_zero_is_any_size(tmp_path: Path) -> None:
     session = EngineSession(result.output)
     (given,) = session.get_inputs()
     assert given.shape is not None and given.shape[0] is None
+
+
+def test_without_its_backend_a_session_runs_by_onnxruntime_unless_strict(tmp_path: Path) -> None:
+    written_with = partitioned(written(LAYERS, tmp_path), tmp_path, Scripted()).output
+    assert written_with is not None
+    with pytest.warns(OnnxSubgraphWarning, match=r"there is no backend scripted; .*; onnxruntime runs its engines") as told:
+        session = EngineSession(written_with)
+    assert len(told) == 1 and told[0].filename == __file__
+    for mine, own in zip(session.run(None, x(2)), run(written_with, x(2)), strict=True):
+        np.testing.assert_allclose(mine, own, rtol=1e-6)
+    with pytest.raises(UsageError, match="there is no backend scripted"):
+        EngineSession(written_with, settings=EngineSettings(strict=True))

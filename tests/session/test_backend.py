@@ -21,7 +21,8 @@ from onnx_subgraph import (
     partition,
 )
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
-from onnx_subgraph.session import hook, inference
+from onnx_subgraph.session import hook, inference, schedules
+from onnx_subgraph.timing.turns import Ratio
 
 # More nodes than the fewest that are worth an engine.
 CHAIN = """
@@ -35,6 +36,12 @@ def chain(tmp_path: Path) -> Path:
     from tests.session.conftest import save
 
     return save(CHAIN, tmp_path / "chain.onnx")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines are used however slow they are: these models are so small that none is faster."""
+    monkeypatch.setattr(schedules, "timed", lambda *_: Ratio(0.5, 0.4, 0.6))
 
 
 @pytest.fixture
@@ -51,6 +58,9 @@ def test_regions_are_run_by_their_engines(
     real = OnnxRuntime.run
     monkeypatch.setattr(OnnxRuntime, "run", lambda *arguments: ran.append(1) or real(*arguments))
     plain = onnxruntime.InferenceSession(chain)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], plain.run(None, {"x": x})[0], rtol=1e-6)
+    assert session.wait(60)
+    ran.clear()
     np.testing.assert_allclose(session.run(None, {"x": x})[0], plain.run(None, {"x": x})[0], rtol=1e-6)
     assert ran
     binding = session.io_binding()  # what is not `run` is onnxruntime's, which inlines the engine
@@ -69,7 +79,10 @@ def test_engines_that_a_file_was_written_with_run(
     real = OnnxRuntime.run
     monkeypatch.setattr(OnnxRuntime, "run", lambda *arguments: ran.append(1) or real(*arguments))
     plain = onnxruntime.InferenceSession(chain).run(None, {"x": x})[0]
-    np.testing.assert_allclose(InferenceSession(written, settings=settings).run(None, {"x": x})[0], plain, rtol=1e-6)
+    session = InferenceSession(written, settings=settings)
+    assert session.warm({"x": x}, 60)
+    ran.clear()
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], plain, rtol=1e-6)
     assert ran == [1]
     InferenceSession(written, settings=replace(settings, enabled=False)).run(None, {"x": x})
     assert ran == [1], "settings that leave the model alone leave its engines to onnxruntime"

@@ -47,6 +47,7 @@ class OpenVino(Backend):
     """
 
     name = "openvino"
+    dynamic = True
     gain = 0.1  # benchmarks/engines.md: from nothing to two fifths
 
     def __init__(self, device: str = "CPU", config: dict[str, Any] | None = None) -> None:
@@ -101,7 +102,8 @@ class OpenVino(Backend):
     def compile(self, subgraph: Subgraph, signature: Signature) -> Compiled:
         """The region for these shapes."""
         model = self._read(subgraph)
-        model.reshape({name: list(shape) for name, (_, shape) in zip(subgraph.inputs, signature, strict=True)})
+        sizes = (tuple(-1 if size is None else size for size in shape) for _, shape in signature)  # -1 is OpenVINO's any size
+        model.reshape({name: list(shape) for name, shape in zip(subgraph.inputs, sizes, strict=True)})
         return self._ready(self._core.compile_model(model, self._device, self._config), subgraph)
 
     def run(self, compiled: Compiled, inputs: Sequence[Array]) -> Sequence[Array]:

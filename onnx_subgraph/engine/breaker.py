@@ -1,0 +1,92 @@
+"""A circuit breaker: which engines still ask their backend, after failures.
+
+An engine that failed often enough is given up, and when several are, so is the backend for all of them. After a while one run
+asks again: if it works the circuit closes, if not the next wait is twice as long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+FAILURES = 3
+"""Failures in a row after which an engine is given up."""
+ENGINES = 3
+"""Engines that are given up after which the backend is."""
+LONGEST = 3600.0
+"""Seconds, which no wait exceeds."""
+
+
+@dataclass(slots=True)
+class _Circuit:
+    """failures: in a row. wait: seconds between runs that try again, 0 while it is closed. since: when it was opened or tried."""
+
+    failures: int = 0
+    wait: float = 0.0
+    since: float = 0.0
+    trying: bool = False
+
+    def lets(self, now: float) -> bool:
+        """Whether a run may ask."""
+        return not self.wait or now - self.since >= self.wait
+
+    def ask(self, now: float) -> None:
+        """A run asks. Of an open circuit it is the only one until the wait is over again, whatever becomes of it."""
+        if self.wait:
+            self.trying, self.since = True, now
+
+    def open(self, now: float, retry: float) -> None:
+        """Let nothing through for a while, and for twice as long after each try."""
+        self.wait = min(2 * self.wait, LONGEST) if self.trying else self.wait or retry
+        self.since, self.trying = now, False
+
+
+class Breaker:
+    """One backend in one session. retry: seconds until what was given up is tried again. Every method is safe in any thread."""
+
+    def __init__(self, retry: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.retry = retry
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._engines: dict[str, _Circuit] = defaultdict(_Circuit)
+        self._whole = _Circuit()
+
+    def asks(self, engine: str) -> bool:
+        """Whether a run of this engine asks the backend. Who is told so says `worked` or `failed` afterwards."""
+        with self._lock:
+            now, both = self.clock(), (self._engines[engine], self._whole)
+            if not all(circuit.lets(now) for circuit in both):
+                return False
+            for circuit in both:
+                circuit.ask(now)
+            return True
+
+    def worked(self, engine: str) -> None:
+        """A run of the backend gave what the region computes."""
+        circuit = self._engines.get(engine)
+        if circuit is None or (not circuit.failures and not self._whole.wait):
+            return  # as almost always, and without the lock
+        with self._lock:
+            if circuit.trying or not circuit.wait:
+                self._engines[engine] = _Circuit()
+            if self._whole.trying:
+                self._whole = _Circuit()
+
+    def failed(self, engine: str, *, grave: str = "") -> str:
+        """A compilation or run failed; what follows, in words.
+
+        grave: "engine" gives the engine up at the first failure, "backend" the whole backend.
+        """
+        with self._lock:
+            circuit, whole, now = self._engines[engine], self._whole, self.clock()
+            circuit.failures += 1
+            if circuit.trying or grave or circuit.failures >= FAILURES:
+                circuit.open(now, self.retry)
+            given_up = sum(1 for other in self._engines.values() if other.wait)
+            if whole.trying or grave == "backend" or given_up >= ENGINES:
+                whole.open(now, self.retry)
+                return f"no engine asks it again for {whole.wait:g} s"
+            return f"it is not asked here again for {circuit.wait:g} s" if circuit.wait else ""

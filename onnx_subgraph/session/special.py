@@ -1,0 +1,95 @@
+"""What makes the schedules of a session: specialised models, or the engines of a backend compiled for the sizes at hand.
+
+A maker knows the arguments of its session and not the session, which may end before it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnx_subgraph.engine.session import EngineSession
+from onnx_subgraph.errors import EngineError, SessionError
+from onnx_subgraph.session.prepare import LOOK_SECONDS, Prepared, prepare, specializing
+from onnx_subgraph.session.schedule import EVERY, Buffers, Feeds, Schedule, Signature
+from onnx_subgraph.session.settings import SessionSettings
+
+WORKERS = threading.BoundedSemaphore(1)
+"""Preparations that run at a time, over all sessions of the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Specialised:
+    """Models that are fixed to a signature, by `onnx-subgraph specialize`.
+
+    source, weights: the model, and the folder of its external data where that is not its own. open: a session of a prepared
+    model. reuse: bind inputs and outputs once.
+    """
+
+    source: Path | bytes
+    weights: Path | None
+    providers: tuple[str, ...]
+    settings: SessionSettings
+    open: Callable[[Prepared], Any]
+    reuse: bool = False
+    every: int | None = None
+
+    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event) -> Schedule:
+        """The schedule of a signature. Raises SessionError, OnnxSubgraphError or what onnxruntime raises."""
+        _check(signature)
+        recipe = specializing(self.settings, self.providers, {name: shape for name, _, shape in signature})
+        while not WORKERS.acquire(timeout=LOOK_SECONDS):
+            if stop.is_set():
+                raise SessionError("it was not waited for")
+        try:
+            prepared = prepare(self.source, recipe, self.settings, weights=self.weights, stop=stop)
+        finally:
+            WORKERS.release()
+        try:
+            if prepared.path is None:
+                raise SessionError(prepared.reason)
+            session = self.open(prepared)
+        finally:
+            if prepared.temporary is not None:
+                shutil.rmtree(prepared.temporary, ignore_errors=True)
+        if isinstance(session, EngineSession):
+            session.warm(feeds)
+        buffers = Buffers.bound(session, signature) if self.reuse and not prepared.engines else None
+        needed = prepared.nbytes + (0 if buffers is None else buffers.nbytes)
+        return Schedule(signature, session, prepared.path, needed, buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The engines of a model, compiled for a signature or for all sizes.
+
+    every: the number of signatures at which they are compiled for all sizes, where their backends can do that.
+    """
+
+    engines: EngineSession
+    least: int
+
+    @property
+    def every(self) -> int | None:
+        """At the first signature where nothing is compiled for sizes at all."""
+        if not any(engine.backend.specializes for engine in self.engines.engines):
+            return 1
+        return self.least if self.engines.dynamic else None
+
+    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event) -> Schedule:
+        """The schedule. Raises SessionError where a backend does not run these feeds."""
+        _check(signature)
+        try:
+            self.engines.warm(feeds, every=signature == EVERY)
+        except EngineError as error:
+            raise SessionError(error.message) from error
+        return Schedule(signature, self.engines, None, 0)
+
+
+def _check(signature: Signature) -> None:
+    if any(0 in shape for _, _, shape in signature):
+        raise SessionError("an input is empty")

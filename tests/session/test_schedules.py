@@ -1,0 +1,183 @@
+"""One policy for lengths: what is unseen is answered at once, what comes again is prepared, and nothing that does not pay."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnx_subgraph.errors import OnnxSubgraphWarning
+from onnx_subgraph.session import schedules
+from onnx_subgraph.session.paying import Account
+from onnx_subgraph.session.record import Limits
+from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, signature_of
+from onnx_subgraph.session.schedules import Schedules
+from onnx_subgraph.timing.turns import Ratio
+
+
+@dataclass
+class Maker:
+    """Makes schedules of nothing. price: seconds. fails: what it raises, once for each element."""
+
+    every: int | None = None
+    price: float = 0.0
+    fails: list[Exception] = field(default_factory=list)
+    made: list[Signature] = field(default_factory=list)
+
+    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event) -> Schedule:
+        self.made.append(signature)
+        if self.fails:
+            raise self.fails.pop()
+        time.sleep(self.price)
+        return Schedule(signature, None, None, 0)
+
+
+@pytest.fixture(autouse=True)
+def ratios(monkeypatch: pytest.MonkeyPatch) -> dict[bool, float]:
+    """The time of schedules over that of the general model: of one that serves all sizes (True), and of the others."""
+    given = {False: 0.5, True: 0.75}
+
+    def timed(special: Callable[[], Any], general: Any) -> Ratio:
+        with pytest.raises(AttributeError):
+            special()
+        ratio = given[kinds[0]]
+        return Ratio(ratio, ratio, ratio)
+
+    kinds = [False]
+    real = Schedules._trial
+
+    def trial(self: Schedules, schedule: Schedule, *others: Any) -> str:
+        kinds[0] = schedule.signature == EVERY
+        return real(self, schedule, *others)
+
+    monkeypatch.setattr(schedules, "timed", timed)
+    monkeypatch.setattr(Schedules, "_trial", trial)
+    return given
+
+
+def feeds(length: int) -> Feeds:
+    return {"x": np.zeros((1, length), np.float32)}
+
+
+def run(mine: Schedules, length: int, seconds: float) -> Schedule | None:
+    """One run of a session, that took so long."""
+    signature = signature_of(feeds(length))
+    assert signature is not None
+    found = mine.find(signature)
+    mine.ran(signature, feeds(length), seconds, found)
+    assert mine.wait(10)
+    return found
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Schedules]]:
+    made: list[Schedules] = []
+
+    def opening(maker: Maker, clock: Callable[[], float] = time.monotonic, **limits: int) -> Schedules:
+        made.append(Schedules(maker, Limits(**limits), lambda feeds: None, clock))
+        return made[-1]
+
+    yield opening
+    for one in made:
+        one.close()
+
+
+def states(mine: Schedules) -> dict[object, str]:
+    return {EVERY if s.signature == EVERY else s.signature[0][2][1]: s.state for s in mine.stories()}
+
+
+def test_random_lengths_cost_what_the_limit_says_and_one_warning(opened: Callable[..., Schedules]) -> None:
+    maker = Maker(price=0.02)
+    mine = opened(maker, schedules=3)
+    with pytest.warns(OnnxSubgraphWarning, match=r"they pay: preparing one takes some 0.02 s, running it 0.50 of") as told:
+        for length in range(1, 200):
+            assert run(mine, length, 0.001) is None
+    assert len(maker.made) == 3 and len(told) == 1
+
+
+def test_one_that_comes_again_is_prepared_when_its_runs_have_lost_as_much_as_that_takes(opened: Callable[..., Schedules]) -> None:
+    """Each run of 10 ms loses 5 ms, preparing takes 20 ms or a little more."""
+    maker = Maker(price=0.02)
+    mine = opened(maker, schedules=2)
+    run(mine, 1, 0.01), run(mine, 2, 0.01)
+    with pytest.warns(OnnxSubgraphWarning, match="only where they pay"):
+        runs = next(n for n in range(1, 100) if run(mine, 3, 0.01) is not None)
+    assert 5 <= runs <= 12
+    assert states(mine) == {1: "evicted", 2: "ready", 3: "ready"}
+
+
+@given(price=st.floats(0.1, 10), ratio=st.floats(0.05, 0.95), runs=st.lists(st.floats(0.001, 1), min_size=1, max_size=60))
+def test_renting_and_buying_cost_at_most_twice_what_the_best_would(price: float, ratio: float, runs: list[float]) -> None:
+    """The law of rent or buy, up to the one run in which the decision falls."""
+    account = Account(free=1)
+    account.prepared(price, ratio)
+    rent = lost = 0.0
+    for seconds in runs:
+        if account.pays(rent):
+            lost += price
+            break
+        rent += seconds
+        lost += seconds * (1 - ratio)
+    best = min(price, sum(runs) * (1 - ratio))
+    assert lost <= 2 * best + max(runs)
+
+
+def test_what_is_slower_is_not_used_and_nothing_more_is_prepared(
+    ratios: dict[bool, float], opened: Callable[..., Schedules]
+) -> None:
+    ratios[False] = 1.2
+    maker = Maker()
+    mine = opened(maker, schedules=8)
+    with pytest.warns(OnnxSubgraphWarning, match="only where they pay"):
+        for length in (1, 2, 3, 3, 3, 1):
+            assert run(mine, length, 5.0) is None
+    assert [story.reason for story in mine.stories()][:1] == ["it takes 1.20 of the general model's time"]
+    assert states(mine) == {1: "refused", 2: "refused", 3: "seen"}
+
+
+def test_a_backend_that_can_compiles_for_all_sizes_at_the_third(opened: Callable[..., Schedules]) -> None:
+    maker = Maker(every=3, price=0.01)
+    mine = opened(maker)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        served = [run(mine, length, 0.001) for length in range(1, 60)]
+    assert len(maker.made) == 3 and maker.made[2] == EVERY
+    assert all(schedule is not None and schedule.signature == EVERY for schedule in served[3:])
+    other = signature_of({"x": np.zeros((1, 1, 7), np.float32)})
+    assert other is not None and mine.find(other) is None, "another rank is another pattern"
+    runs = next(n for n in range(1, 100) if (found := run(mine, 9, 0.01)) is not None and found.signature != EVERY)
+    assert runs > 3, "its own saves a third of what the one for all sizes takes"
+
+
+def test_where_nothing_is_compiled_for_sizes_the_first_run_serves_all(opened: Callable[..., Schedules]) -> None:
+    maker = Maker(every=1)
+    mine = opened(maker)
+    assert run(mine, 1, 0.001) is None and run(mine, 2, 0.001) is not None
+    assert maker.made == [EVERY]
+
+
+def test_a_failure_is_tried_again_after_a_while_and_then_later(opened: Callable[..., Schedules]) -> None:
+    now = [0.0]
+    maker = Maker(fails=[RuntimeError("down"), RuntimeError("down")])
+    mine = opened(maker, lambda: now[0])
+    with pytest.warns(OnnxSubgraphWarning, match=r"no schedule for x=float32\[1, 4\]: down"):
+        run(mine, 4, 0.001)
+    for seconds, tries in ((299, 1), (301, 2), (900, 2), (902, 3)):
+        now[0] = seconds
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run(mine, 4, 0.001)
+        assert len(maker.made) == tries, seconds
+    assert states(mine) == {4: "ready"}
+    schedule = run(mine, 4, 0.001)
+    assert schedule is not None
+    mine.refuse(schedule, "the backend did not run it", tell=False)
+    assert run(mine, 4, 0.001) is None and states(mine) == {4: "refused"}
