@@ -35,7 +35,7 @@ _File = tuple[Path, Fields]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a list of patterns shows of one."""
+    """What a list of patterns shows of one. origin: where it comes from in words, "" where it came with the package."""
 
     id: str
     group: str
@@ -44,6 +44,7 @@ class Header:
     file: str
     order: int
     formerly: tuple[str, ...] = ()
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
 
     Raises PatternError, with the place, for a file whose envelope has a mistake.
     """
-    _, files = _collect(paths, built_in)
+    packs, files = _collect(paths, built_in)
     formulas, operators, lowerings = _told_apart(_unique(_contents(files)))
     lowered: dict[str, list[str]] = defaultdict(list)
     for _, fields in (*operators, *lowerings):
@@ -157,9 +158,16 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
             str(path),
             order,
             read_formerly(fields, identity),
+            _origin(path, packs),
         )
         for order, (path, fields) in enumerate(formulas)
     )
+
+
+def _origin(file: Path, packs: Iterable[Pack]) -> str:
+    """Where a pattern file comes from, in words; "" for one that came with the package."""
+    pack = _pack_of(file, packs)
+    return "" if is_built_in(str(file)) else str(file.parent) if pack is None else f"the pack {pack}"
 
 
 def _told_apart(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[_File]]:

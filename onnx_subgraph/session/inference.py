@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession as PlainSession
+from onnxruntime.capi.onnxruntime_pybind11_state import SessionOptions
 
 from onnx_subgraph import custom_ops
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError, UsageError
@@ -28,7 +29,7 @@ from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import several
 from onnx_subgraph.session import hook
 from onnx_subgraph.session.kernels import with_kernels_for
-from onnx_subgraph.session.libraries import registered, with_libraries
+from onnx_subgraph.session.libraries import note_down, registered, with_libraries
 from onnx_subgraph.session.options import is_enabled, is_other_format, weights_folder
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.record import Limits, Story
@@ -288,4 +289,5 @@ def _users_frame() -> int:
     return level
 
 
+note_down(SessionOptions)
 hook.catch_up()

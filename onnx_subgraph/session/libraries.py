@@ -1,7 +1,7 @@
 """The libraries of custom operators that a session has: those that its program registered, and those that its model needs.
 
-onnxruntime does not say which libraries session options have, so each that is registered from Python is noted down from the time
-that this module is imported.
+onnxruntime does not say which libraries session options have, so each that is registered from Python is noted down, from the time
+that sessions of ours are there.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from onnxruntime import SessionOptions
-
 _REGISTERED: WeakKeyDictionary[Any, tuple[Path, ...]] = WeakKeyDictionary()
-_register = SessionOptions.register_custom_ops_library
 
 
-@wraps(_register)
-def _noting(options: Any, path: Any) -> None:
-    _register(options, path)
-    _REGISTERED[options] = (*registered(options), Path(path).absolute())
+def note_down(kind: Any) -> None:
+    """From now on note down what is registered in options of this class, `onnxruntime.SessionOptions`."""
+    register = kind.register_custom_ops_library
 
+    @wraps(register)
+    def noting(options: Any, path: Any) -> None:
+        register(options, path)
+        _REGISTERED[options] = (*registered(options), Path(path).absolute())
 
-SessionOptions.register_custom_ops_library = _noting
+    kind.register_custom_ops_library = noting
 
 
 def registered(options: Any) -> tuple[Path, ...]:
@@ -34,6 +34,8 @@ def registered(options: Any) -> tuple[Path, ...]:
 
 def with_libraries(options: Any, libraries: Sequence[Path]) -> Any:
     """The options, or new ones, with these libraries, each once. Raises what onnxruntime raises for a file that is none."""
+    from onnxruntime import SessionOptions
+
     have = {path.resolve() for path in registered(options)}
     missing = [path for path in libraries if path.resolve() not in have]
     if not missing:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onnx_subgraph.backends import registry
+from onnx_subgraph.backends import names
 from onnx_subgraph.backends.names import backend_names
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.errors import UsageError
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def register(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
-    points = EntryPoints(EntryPoint(name, place, registry.GROUP) for name, place in places.items())
-    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+    points = EntryPoints(EntryPoint(name, place, names.GROUP) for name, place in places.items())
+    monkeypatch.setattr(names, "entry_points", lambda group: points.select(group=group))
 
 
 def test_those_of_the_package_are_there() -> None:
