@@ -41,7 +41,7 @@ from onnx_subgraph.matching.find import find  # noqa: E402
 from onnx_subgraph.model.constants import Constants  # noqa: E402
 from onnx_subgraph.model.files import load, save  # noqa: E402
 from onnx_subgraph.model.shapes import infer_shapes  # noqa: E402
-from onnx_subgraph.regions.growing import PATTERN  # noqa: E402
+from onnx_subgraph.regions.ground import PATTERN  # noqa: E402
 from onnx_subgraph.rewriting import costs  # noqa: E402
 from onnx_subgraph.rewriting.apply import apply  # noqa: E402
 from onnx_subgraph.rewriting.loadability import Loadability  # noqa: E402

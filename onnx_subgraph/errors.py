@@ -6,7 +6,9 @@ prints the line with a caret under the place. An error says what is wrong, where
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,18 @@ class Span:
         width = max(1, min(self.length, len(self.text) - self.column + 1))
         number = str(self.line)
         return f"{number} | {self.text}\n{' ' * len(number)} | {' ' * (self.column - 1)}{'^' * width}"
+
+
+def as_raised(error: BaseException) -> str:
+    """An exception of somebody else's code in words, with the place: `KeyError: 'tiles' at selectors.py:12`.
+
+    The place is in the first file that is none of ours, at the last line of it that ran.
+    """
+    ours, places = Path(__file__).parent, traceback.extract_tb(error.__traceback__)
+    theirs = next((place.filename for place in places if not Path(place.filename).is_relative_to(ours)), None)
+    line = next((place.lineno for place in reversed(places) if place.filename == theirs), None)
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return said if theirs is None else f"{said} at {theirs}:{line}"
 
 
 class OnnxSubgraphError(Exception):

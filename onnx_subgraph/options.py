@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ class Options:
     rounded: the results of the products that may be rounded as `numerics` says; None for all. accuracy: how far an output may be
     from float64 where they are rounded, as a share of its largest element.
     bench: time the result beside the original. tuning: what `skip` and `prefer` were measured to be best as, for the report.
+    libraries: of custom operators, loaded wherever the model runs, beside those of the packs of patterns.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
     strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself on all feeds, whichever others it
     is like, and report how each stands. compare_ort: find out what onnxruntime would have fused by itself. excerpts: whether each
@@ -54,6 +55,7 @@ class Options:
     seed: int = 0
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: StrPath | None = None
+    libraries: Sequence[StrPath] = ()
     opset: str = "auto"
     dry_run: bool = False
     excerpts: bool = False

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_subgraph import __version__
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.collection import uncollected
+from onnx_subgraph.custom_ops import libraries
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.language.library import Library
@@ -39,6 +40,8 @@ from onnx_subgraph.rewriting.rewrite import Place, Skip
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.settling import settled_attempt
 from onnx_subgraph.verification.blame import Settled, Undone
+from onnx_subgraph.verification.found_shapes import find_shapes, of_unknown_operators
+from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import held_to
@@ -72,6 +75,13 @@ def fuse(
     target is native and there is no library of kernels.
     """
     model, output = Path(model), None if output is None else Path(output)
+    with with_libraries(options.libraries, library.packs):
+        return _fuse(model, output, library, options, progress, accepts)
+
+
+def _fuse(
+    model: Path, output: Path | None, library: Library, options: Options, progress: Progress | None, accepts: Accepts | None
+) -> FuseResult:
     check_numerics(options.numerics, options.target)
     if options.bench and not options.providers:
         raise UsageError("there is nothing to time on an assumed provider", hint="--provider names one that is here")
@@ -101,6 +111,7 @@ def fuse(
     if options.marks:
         replace_marked(original, options.marks)
         infer_shapes(original)
+    _find_shapes(original, reference, clock)
     given_up, replaceable = gaps(original), overridable(original)
     prepared = bool(options.fixed or options.marks or made_constant)
     notes: dict[int, str] = {}
@@ -170,6 +181,7 @@ def fuse(
         recurrent=fused.recurrent,
         unrecurrent=tuple(one for one in attempt.fused.recurrent if one.rewrite.place in undone),
         tuning=options.tuning,
+        libraries=libraries(),
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     writes = writes and not (options.strict and undone)
@@ -184,6 +196,14 @@ def fuse(
         with clock.stage("bench"):
             result = replace(result, bench=_timed(model, output, options))
     return replace(result, output=output)
+
+
+def _find_shapes(original: ir.Model, reference: Reference, clock: Clock) -> None:
+    """Give the results of operators that only a library knows the types and shapes that they have where the original runs."""
+    if libraries() and reference.providers and of_unknown_operators(original):
+        with clock.stage("run"):
+            provider = reference.providers[0]
+            find_shapes(original, reference.path, provider, reference.cases(provider))
 
 
 def _own_kernels() -> Description:

@@ -42,6 +42,7 @@ class FuseResult:
     fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
     bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
+    libraries: of custom operators, that were loaded.
     tuning: what was measured to pay; None where nobody asked. engines: what became engines, None for nothing.
     gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
     made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros;
@@ -86,3 +87,4 @@ class FuseResult:
     bench: Bench | None = None
     tuning: Tuning | None = None
     engines: Engines | None = None
+    libraries: tuple[Path, ...] = ()

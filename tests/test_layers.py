@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("facts",),  # what sentences ask of values
     ("language", "model"),
     ("operators", "kernels"),
-    ("deadline",),
+    ("deadline", "custom_ops"),
     ("paths",),
     ("errors", "clock", "collection", "temporary", "protobuf"),
 )

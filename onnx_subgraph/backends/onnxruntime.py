@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onnx_subgraph import kernels
+from onnx_subgraph import custom_ops, kernels
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature, plain_array
 from onnx_subgraph.errors import KernelError, UsageError
@@ -34,7 +34,10 @@ class Nested:
 
 
 class OnnxRuntime(Backend):
-    """Nested sessions. providers: as onnxruntime takes them. options: makes the options of one session."""
+    """Nested sessions. providers: as onnxruntime takes them. options: makes the options of one session.
+
+    They have the libraries of custom operators that the run has which makes the backend.
+    """
 
     name = "onnxruntime"
     specializes = False
@@ -47,6 +50,7 @@ class OnnxRuntime(Backend):
         self._runtime = onnxruntime
         self._providers = list(providers)
         self._options = options or self._quiet_options
+        self._libraries = custom_ops.libraries()
         self.version = str(onnxruntime.__version__)
 
     @classmethod
@@ -63,9 +67,11 @@ class OnnxRuntime(Backend):
         """A session. Large weights are handed over in memory, and don't count towards the 2 GiB of a protobuf."""
         content, weights = subgraph.detached()
         options = self._options()
+        also = list(self._libraries)
         if KERNELS in subgraph.model.metadata_props:
             with contextlib.suppress(KernelError):  # without the library it runs by its definitions
-                options.register_custom_ops_library(str(kernels.path()))
+                also.append(kernels.path())
+        custom_ops.register(options, also)
         values = [self._runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         if values:
             options.add_external_initializers(list(weights), values)

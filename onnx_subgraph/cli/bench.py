@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,7 @@ from onnx_subgraph.cli.options import (
     feeds_file,
     input_shape,
     json_option,
+    libraries_option,
     shapes,
     target_option,
     time_limit_option,
@@ -19,6 +21,9 @@ from onnx_subgraph.cli.options import (
 )
 from onnx_subgraph.cli.streams import MODEL
 from onnx_subgraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnx_subgraph.options import Options as FuseOptions
 
 
 @click.command(short_help="Time models side by side.")
@@ -70,6 +75,7 @@ from onnx_subgraph.errors import UsageError
     help="Exit code 1 where a CANDIDATE takes more than X times as long as MODEL.",
 )
 @target_option
+@libraries_option
 @time_limit_option
 @verbose_option
 @json_option
@@ -87,6 +93,7 @@ def bench(
     profile: bool,
     max_ratio: float | None,
     target: str,
+    libraries: tuple[Path, ...],
     time_limit: float,
     as_json: bool,
 ) -> int:
@@ -98,6 +105,7 @@ def bench(
     from onnx_subgraph import temporary
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within
+    from onnx_subgraph.options import Options as FuseOptions
     from onnx_subgraph.report import bench as text
     from onnx_subgraph.report import bench_json
     from onnx_subgraph.timing import BenchOptions
@@ -112,11 +120,13 @@ def bench(
         sizes=_sizes(sizes),
         shapes=shapes(shape),
         inputs=inputs,
+        libraries=libraries,
         profile=profile,
     )
     hint = "--budget runs for less time, --time-limit gives more"
     with temporary.folder() as folder, progress() as say:
-        models = [model, *(candidates or [_fused(model, folder, target, provider, say)])]
+        fusing = FuseOptions(target=target, providers=(provider,), libraries=libraries)
+        models = [model, *(candidates or [_fused(model, folder, fusing, say)])]
         result = within(time_limit, lambda tell: run(models, options, tell), say, hint)
     if as_json:
         show_json(bench_json.bench(result))
@@ -128,14 +138,13 @@ def bench(
     return 1 if slow else 0
 
 
-def _fused(model: Path, folder: Path, target: str, provider: str, say: Callable[[str], None]) -> Path:
+def _fused(model: Path, folder: Path, options: FuseOptions, say: Callable[[str], None]) -> Path:
     """What `fuse` makes of the model, in a folder that is not kept. Raises UsageError where it makes nothing else of it."""
     from onnx_subgraph.language.library import load_patterns
-    from onnx_subgraph.options import Options
     from onnx_subgraph.pipeline import fuse
 
     output = folder / f"{model.stem}.fused.onnx"
-    result = fuse(model, output, load_patterns(), Options(target=target, providers=(provider,)), say)
+    result = fuse(model, output, load_patterns(), options, say)
     if result.output is None:
         raise UsageError(
             f"{model}: what fuse makes of it is not written ({result.verdict.verdict})", hint=f"onnx-subgraph fuse {model}"

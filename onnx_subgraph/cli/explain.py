@@ -17,6 +17,7 @@ from onnx_subgraph.cli.options import (
     complete_ids,
     constant_initializers_option,
     json_option,
+    libraries_option,
     patterns_option,
     prefer_option,
     time_limit_option,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @click.argument("pattern", required=False, shell_complete=complete_ids)
 @click.option("--node", metavar="NAME", help="Only what has to do with the node of this name.")
 @patterns_option
+@libraries_option
 @prefer_option
 @constant_initializers_option
 @time_limit_option
@@ -44,6 +46,7 @@ def explain(
     pattern: str | None,
     node: str | None,
     patterns: tuple[Path, ...],
+    libraries: tuple[Path, ...],
     prefer: str,
     constant_initializers: bool,
     time_limit: float,
@@ -69,7 +72,15 @@ def explain(
     only = (pattern,) if pattern else ()
     # A region becomes a function and nothing else: asked about one, we don't answer that the target is another.
     target = "function" if pattern and library.get(pattern).grow else "onnxruntime"
-    options = Options(target, prefer=prefer, only=only, dry_run=True, verify=False, constant_initializers=constant_initializers)
+    options = Options(
+        target,
+        prefer=prefer,
+        only=only,
+        dry_run=True,
+        verify=False,
+        constant_initializers=constant_initializers,
+        libraries=libraries,
+    )
     hint = "PATTERN asks about one pattern only, --time-limit gives more time"
     explained = partial(explaining.explain, model, library, options)
     with progress() as say:

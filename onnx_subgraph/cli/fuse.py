@@ -24,6 +24,7 @@ from onnx_subgraph.cli.options import (
     flat,
     ids_option,
     json_option,
+    libraries_option,
     numerics_option,
     opset_choice,
     patterns_option,
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show what onnxruntime fuses by itself at load, what ours add to that, and whether any of ours is in its way.",
 )
+@libraries_option
 @feeds_options
 @click.option("--bench", is_flag=True, help="Time what is written beside MODEL, and show it; `bench` says more.")
 @tune_options

@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from onnx_subgraph.cli.options import json_option
+from onnx_subgraph.errors import UsageError
 
 
-@click.command(short_help="Say where the library of kernels is, or copy it.")
+@click.command(short_help="Say where the library of kernels is, copy it, or build one of your own.")
 @click.option(
     "--copy",
     "folder",
@@ -17,8 +18,17 @@ from onnx_subgraph.cli.options import json_option
     metavar="DIR",
     help="Copy the library into DIR, beside a model that is deployed.",
 )
+@click.option(
+    "--compile",
+    "sources",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE.c",
+    help="Build a library of custom operators of your own, with the same compiler; kernels/ort.h is found. May be repeated.",
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="LIBRARY", help="What --compile writes.")
 @json_option
-def kernels(folder: Path | None, as_json: bool) -> int:
+def kernels(folder: Path | None, sources: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
     """Say where the library of kernels is, which operators and instruction sets it has, and which one is used here.
 
     It is built the first time, with the system's C compiler or the one of the package ziglang. A session loads it with
@@ -28,6 +38,14 @@ def kernels(folder: Path | None, as_json: bool) -> int:
     from onnx_subgraph import kernels as room
     from onnx_subgraph.cli.terminal import show_json, show_text
 
+    if bool(sources) != (output is not None):
+        raise UsageError("--compile and -o go together", hint="onnx-subgraph kernels --compile my_ops.c -o my_ops.so")
+    if output is not None:
+        from onnx_subgraph.kernels.build import compile_sources
+
+        compile_sources(sources, output)
+        show_json({"library": str(output)}) if as_json else show_text(f"built {output}")
+        return 0
     known = room.describe()
     copied = None if folder is None else room.copy(folder)
     if as_json:

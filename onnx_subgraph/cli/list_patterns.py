@@ -6,11 +6,18 @@ in under 0.3 s. Mistakes in a pattern file are found by the commands that use it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from onnx_subgraph.cli.options import complete_ids, json_option, patterns_option
+from onnx_subgraph.errors import PatternError
+
+if TYPE_CHECKING:
+    from onnx_subgraph.language.library import Header
 
 
 @click.command("list-patterns", short_help="List all patterns, or show one.")
@@ -18,13 +25,13 @@ from onnx_subgraph.cli.options import complete_ids, json_option, patterns_option
 @patterns_option
 @json_option
 def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool) -> int:
-    """List all patterns, or show one: its formula, what it becomes, and where that is written."""
+    """List all patterns, those of installed packs too, or show one: its formula, what it becomes, and where that is written."""
     from onnx_subgraph.cli.terminal import show_json, show_text, warn, width
     from onnx_subgraph.language.formulas import used_formulas
     from onnx_subgraph.language.library import headers, part_of, renamed, unknown_id
     from onnx_subgraph.language.shared import source_of
 
-    known = headers(patterns)
+    known = (*headers(patterns), *_installed(patterns))
     if pattern is None:
         if as_json:
             from onnx_subgraph.report import json
@@ -52,3 +59,21 @@ def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool
 
         show_text(listing.pattern(header, source, used))
     return 0
+
+
+def _installed(given: Sequence[Path]) -> tuple[Header, ...]:
+    """The patterns of installed packs that were not given; a pack with a mistake in it is told of."""
+    from onnx_subgraph.cli.terminal import warn
+    from onnx_subgraph.language.installed import installed_packs, pack_folder
+    from onnx_subgraph.language.library import headers
+
+    found: list[Header] = []
+    for name, point in installed_packs().items():
+        try:
+            folder = pack_folder(point)
+            if folder not in given:
+                use = f"installed; --patterns {name} uses it"
+                found += (replace(header, origin=f"{header.origin} ({use})") for header in headers(folder, built_in=False))
+        except PatternError as error:
+            warn(f"Warning: the installed pack {name} can't be read: {error}")
+    return tuple(found)

@@ -6,6 +6,7 @@ names the option and we say what was expected.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,15 +86,44 @@ def flat(values: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(part for value in values for part in value)
 
 
+class PatternsPath(click.Path):
+    """A file or folder of patterns, or the name of a pack that is installed, which stands for its folder."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, path_type=Path)
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """The path as a `Path`. Raises click.BadParameter where there is nothing of that name."""
+        from onnx_subgraph.language.installed import with_names_resolved
+
+        (path,) = with_names_resolved(value)
+        return super().convert(path, param, ctx)
+
+
 def patterns_option(command: Command) -> Command:
-    """`--patterns`: folders or files of patterns, which come before the built-in ones."""
+    """`--patterns`: folders or files of patterns, or names of packs, which come before the built-in ones."""
     return click.option(
         "--patterns",
         "patterns",
-        type=click.Path(exists=True, path_type=Path),
+        type=PatternsPath(),
         multiple=True,
         metavar="PATH",
-        help="A folder or file of patterns to use before the built-in ones. May be repeated.",
+        help="A folder or file of patterns, or the name of an installed pack, to use before the built-in ones. May be repeated.",
+    )(command)
+
+
+def libraries_option(command: Command) -> Command:
+    """`--custom-op-library`: libraries of custom operators, for every session of onnxruntime."""
+    return click.option(
+        "--custom-op-library",
+        "libraries",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        multiple=True,
+        metavar="PATH",
+        help="A library of custom operators, to be loaded wherever a model is run. May be repeated; none is loaded that is not "
+        "named, here or by the pack.yaml of --patterns.",
     )(command)
 
 

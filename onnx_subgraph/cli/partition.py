@@ -12,6 +12,7 @@ from onnx_subgraph.cli.options import (
     flat,
     identifiers,
     json_option,
+    libraries_option,
     quiet_option,
     shapes,
     time_limit_option,
@@ -74,6 +75,7 @@ from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
     help="Verify and time with the backend in a process of its own: a region in which it crashes is left as it was.",
 )
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
+@libraries_option
 @feeds_options
 @click.option(
     "--accuracy",

@@ -32,6 +32,10 @@ def run(backend: str | None, strict: bool, module: bool, program: str, arguments
     """
     if not module and not Path(program).exists():
         raise UsageError(f"{program}: there is no such file", hint="name a Python file, or a module with -m")
+    if backend is not None:
+        from onnx_subgraph.backends.names import check_backend
+
+        check_backend(backend)
     environment = hooked(dict(os.environ), backend, strict)
     command = [sys.executable, *(["-m"] if module else []), program, *arguments]
     sys.stdout.flush()

@@ -17,6 +17,7 @@ from onnx_subgraph.cli.options import (
     flat,
     ids_option,
     json_option,
+    libraries_option,
     numerics_option,
     opset_choice,
     patterns_option,
@@ -57,6 +58,7 @@ from onnx_subgraph.errors import UsageError
 @beside_options
 @provider_option
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
+@libraries_option
 @feeds_options
 @click.option(
     "--opset",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onnx_subgraph.cli.ids import current_ids
-from onnx_subgraph.cli.options import complete_ids, json_option, patterns_option, quiet_option, verbose_option
+from onnx_subgraph.cli.options import complete_ids, json_option, libraries_option, patterns_option, quiet_option, verbose_option
 
 if TYPE_CHECKING:
     from onnx_subgraph.clock import Progress
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.command("test-patterns", short_help="Prove patterns on generated models and mutants.")
 @click.argument("names", metavar="[PATTERN]...", nargs=-1, shell_complete=complete_ids)
 @patterns_option
+@libraries_option
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0),
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 @quiet_option
 @verbose_option
 @json_option
-def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], time_limit: float, as_json: bool) -> int:
+def test_patterns(
+    names: tuple[str, ...], patterns: tuple[Path, ...], libraries: tuple[Path, ...], time_limit: float, as_json: bool
+) -> int:
     """Prove all patterns, or these: on generated models that must fuse, and on mutants that must not.
 
     Of an instance that is not found it says how far the pattern got in it, and where it failed.
@@ -48,6 +51,7 @@ def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], time_limit
     names = current_ids(names, library)
 
     from onnx_subgraph.proving import prove
+    from onnx_subgraph.verification.libraries import with_libraries
 
     chosen = [pattern for pattern in library.patterns if not names or pattern.id in names]
     proofs: list[Proof] = []
@@ -60,7 +64,7 @@ def test_patterns(names: tuple[str, ...], patterns: tuple[Path, ...], time_limit
             proofs.append(prove(pattern, lambda models, stage=stage: tell(f"{stage}, {models}")))  # type: ignore[misc]
 
     try:
-        with progress() as say:
+        with progress() as say, with_libraries(libraries, library.packs):
             within(time_limit, prove_all, say, "name the patterns to prove, or give more time: --time-limit")
     except TimeLimitError as error:
         left = f"{len(chosen) - len(proofs)} of {len(chosen)} patterns were not proved"

@@ -17,6 +17,7 @@ from onnx_subgraph.cli.options import (
     feeds_options,
     fix_overflows_option,
     json_option,
+    libraries_option,
     provider_option,
     quiet_option,
     shapes,
@@ -30,6 +31,7 @@ from onnx_subgraph.cli.streams import MODEL
 @click.argument("reference", type=MODEL)
 @click.argument("candidate", type=MODEL)
 @provider_option
+@libraries_option
 @feeds_options
 @fix_overflows_option
 @constant_initializers_option
@@ -42,6 +44,7 @@ def verify(
     candidate: Path,
     providers: tuple[str, ...],
     constant_initializers: bool,
+    libraries: tuple[Path, ...],
     shape: tuple[tuple[str, tuple[int, ...]], ...],
     time_limit: float,
     as_json: bool,
@@ -63,6 +66,7 @@ def verify(
         candidate,
         providers=providers,
         shapes=shapes(shape),
+        custom_op_libraries=libraries,
         constant_initializers=constant_initializers,
         **feeds,
     )

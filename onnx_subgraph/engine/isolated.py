@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from onnx_subgraph import custom_ops
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature
 from onnx_subgraph.backends.registry import find_backend
@@ -52,6 +53,7 @@ class Isolated(Backend):
     def __init__(self, name: str, deadline: float | None = None) -> None:
         self.name = name
         self._deadline = deadline
+        self._libraries = custom_ops.libraries()
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0
@@ -124,7 +126,7 @@ class Isolated(Backend):
         """Start the process; what its backend says of itself."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "ONNX_SUBGRAPH_SESSION": "0"}
         environment.pop("ONNX_SUBGRAPH_BACKEND", None)
-        command = [sys.executable, "-m", "onnx_subgraph.engine.worker", self.name]
+        command = [sys.executable, "-m", "onnx_subgraph.engine.worker", self.name, *map(str, self._libraries)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self._started += 1
         weakref.finalize(self, _close, self._process)

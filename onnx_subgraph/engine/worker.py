@@ -1,5 +1,6 @@
-"""The process of an isolated backend: `python -m onnx_subgraph.engine.worker NAME` compiles and runs what it is sent.
+"""The process of an isolated backend: it compiles and runs what it is sent.
 
+It is `python -m onnx_subgraph.engine.worker NAME [LIBRARY]...`, the libraries being those of custom operators of the run.
 Messages come in on standard input and go out on standard output; whatever the backend prints goes to standard error. The process
 ends when nobody sends any more.
 """
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO
 import onnx
 import onnx_ir as ir
 
+from onnx_subgraph import custom_ops
 from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import Subgraph
@@ -21,12 +23,13 @@ from onnx_subgraph.engine.wire import Message, receive, send
 from onnx_subgraph.errors import OnnxSubgraphError
 
 
-def main(name: str) -> None:
-    """Serve the backend of that name until standard input ends."""
+def main(name: str, *libraries: str) -> None:
+    """Serve the backend of that name until standard input ends. libraries: of custom operators, for sessions of onnxruntime."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        backend = find_backend(name)
+        with custom_ops.using(libraries):
+            backend = find_backend(name)
     except OnnxSubgraphError as error:
         send(answers, Message({"error": str(error)}))
         return
@@ -65,4 +68,4 @@ def _answer(backend: Backend, regions: dict[int, Any], message: Message) -> Mess
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

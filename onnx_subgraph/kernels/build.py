@@ -77,6 +77,33 @@ def compile_library(compiler: Compiler, target: Path, extra: Sequence[str] = ())
         target.write_bytes(made.read_bytes())
 
 
+def compile_sources(sources: Sequence[Path], target: Path) -> None:
+    """Writes the library that the first compiler that can makes of somebody's C sources. `ort.h` is found by them.
+
+    Raises KernelError, with what every compiler said.
+    """
+    shared = ("-shared",) if sys.platform == "win32" else ("-shared", "-fPIC")
+    failures = []
+    for compiler in compilers():
+        with temporary.folder() as scratch:
+            made = scratch / target.name
+            command = [*compiler.command, *compiler.flags, *COMMON, *shared, f"-I{source_folder()}"]
+            try:
+                _run([*command, "-o", str(made), *map(str, sources), "-lm"])
+                new = temporary.beside(target)  # not in place: a process may have the old one loaded
+                with temporary.held(new):
+                    new.write_bytes(made.read_bytes())
+                    new.replace(target)
+            except KernelError as failure:
+                failures.append(failure.message)
+            except OSError as failure:
+                raise KernelError(f"{target}: can't be written: {failure.strerror or failure}") from None
+            else:
+                return
+    message = "no C compiler compiles it" if failures else "there is no C compiler"
+    raise KernelError("\n".join([f"{target} can't be built: {message}", *failures]), hint=None if failures else HINT)
+
+
 def compile_objects(compiler: Compiler, folder: Path, extra: Sequence[str] = (), only: Sequence[str] = ()) -> list[Path]:
     """The object files of the sources, or of `only` some of them, written into `folder`. Raises KernelError."""
     commands = {}

@@ -18,6 +18,7 @@ from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.grow import sentences
 from onnx_subgraph.language.names import free_values
 from onnx_subgraph.language.operator import CanonicalOperator
+from onnx_subgraph.language.own_operator import check_attributes
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.sentence import place_in, valued_names
 from onnx_subgraph.language.term import (
@@ -54,6 +55,8 @@ def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
         check_assignment(assignment, domains, matching=True)
     for sentence in () if pattern.grow is None else sentences(pattern.grow):
         _check_named_operators(sentence)
+    if pattern.grow is not None:
+        check_attributes(pattern.grow)
     captured = {a.capture: a.operators for t in pattern.match for a in calls(t.term) if a.capture}
     sources = _sources(pattern.match)
     for target, block in ((t, block) for t in pattern.replace for block in pattern.blocks(t)):

@@ -6,7 +6,7 @@ A question is a sentence as in `where`, over another closed vocabulary: what can
 from __future__ import annotations
 
 import ast
-import re
+from dataclasses import replace
 
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language import spelling
@@ -34,8 +34,8 @@ _OF: dict[str, dict[str, str]] = {
 """What is asked → the facts that there are about it, and what each is; `attributes` has any name."""
 
 
-def read_grow(data: Data, operator: str) -> Grow:
-    """What stands under `grow`. operator: the name of the node that replaces a region. Raises PatternError, with the place."""
+def read_grow(data: Data, replaced: Grow) -> Grow:
+    """What stands under `grow`. replaced: what is known of the operator that replaces a region. Raises PatternError."""
     if not isinstance(data, Fields):
         raise PatternError("`grow` is not a mapping", span=data.span, hint="write `select: …` below it, indented")
     for key, _ in data.entries:
@@ -49,29 +49,12 @@ def read_grow(data: Data, operator: str) -> Grow:
             if (answer := data.key(question)) is not None:
                 hint = "leave it out, or leave out `selector`"
                 raise PatternError(f"`{question}` is answered by the selector", span=answer.span, hint=hint)
-        return Grow(operator, keep=keep, selector=_selector(selector))
+        return replace(replaced, keep=keep, selector=_selector(selector))
     if data.get("select") is None:
         hint = "add `select: node.is_elementwise`, or another sentence about `node`"
         raise PatternError("`select` is missing: where may a region start?", span=data.span, hint=hint)
     select, along, back = (_question(data.get(key), key) for key in ("select", "output", "input"))
-    return Grow(operator, select=select, output=along, input=back, keep=keep)
-
-
-def read_operator(data: Data | None, otherwise: str) -> str:
-    """The name under `replace: {function: …}` of a region, `otherwise` where there is none. Raises PatternError."""
-    usage = "write `replace: {function: Elementwise}`; a region has no other replacement"
-    if data is None:
-        return otherwise
-    if not isinstance(data, Fields):
-        raise PatternError("`replace` names no function", span=data.span, hint=usage)
-    for key, name in data.entries:
-        if key.text != "function":
-            raise PatternError(f"a region can't be replaced for the target `{key.text}`", span=key.span, hint=usage)
-        if not isinstance(name, Scalar) or re.fullmatch(r"[A-Z][A-Za-z0-9]*", name.text) is None:
-            hint = "an operator's name is in CamelCase, `Elementwise`"
-            raise PatternError("not the name of an operator", span=name.span, hint=hint)
-        return name.text
-    return otherwise
+    return replace(replaced, select=select, output=along, input=back, keep=keep)
 
 
 def sentences(grow: Grow) -> tuple[Expression, ...]:

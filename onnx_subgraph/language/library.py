@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from onnx_subgraph.errors import PatternError, Span, UsageError
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.formerly import read_formerly
 from onnx_subgraph.language.formulas import FORMULA_FILE, built_in_folder, formula_contents
+from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.language.operator import CanonicalOperator
 from onnx_subgraph.language.operator_reading import lowered_by, operator_of
 from onnx_subgraph.language.pack import PACK_FILE, Pack, read_pack
@@ -25,7 +26,7 @@ from onnx_subgraph.language.reading import pattern_of, read_id, read_summary
 from onnx_subgraph.language.shared import formulas_of
 from onnx_subgraph.language.source import Fields, Scalar, content_of, read_content
 from onnx_subgraph.language.targets import read_targets
-from onnx_subgraph.paths import StrPath, several
+from onnx_subgraph.paths import StrPath
 
 Contents = tuple[tuple[Path, bytes], ...]
 """Files, each with the bytes that it holds."""
@@ -34,7 +35,7 @@ _File = tuple[Path, Fields]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a list of patterns shows of one."""
+    """What a list of patterns shows of one. origin: where it comes from in words, "" where it came with the package."""
 
     id: str
     group: str
@@ -43,6 +44,7 @@ class Header:
     file: str
     order: int
     formerly: tuple[str, ...] = ()
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,8 @@ def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = T
     Raises PatternError, with the place, at the first mistake in a file.
     """
     packs, files = _collect(paths, built_in)
-    domains = frozenset(pack.domain for pack in packs if pack.domain)
     folder = None if all(file.is_absolute() for file in files) else Path.cwd()
-    patterns, operators = _parsed(_contents(files), formula_contents(files), folder, domains)
+    patterns, operators = _parsed(_contents(files), formula_contents(files), folder, packs)
     return Library(patterns, packs, operators)
 
 
@@ -103,12 +104,12 @@ def _parsed(
     files: Contents,
     beside: Contents,
     folder: Path | None,
-    domains: frozenset[str],
+    packs: tuple[Pack, ...],
 ) -> tuple[tuple[Pattern, ...], Mapping[str, CanonicalOperator]]:
     """The patterns and the canonical operators in `files`, checked.
 
     beside, folder: the files of formulas beside them, and the folder that relative paths start from, None where there is none;
-    both are read where they lie, and are asked for because what was parsed is kept by them. domains: those that packs bring.
+    both are read where they lie, and are asked for because what was parsed is kept by them. packs: those that the files are in.
     """
     from onnx_subgraph.language.check import check, check_operator
 
@@ -117,7 +118,8 @@ def _parsed(
     for path, fields in reversed(lowerings):  # so that what the first file has comes first
         operator = lowered_by(fields, path, known)
         known[operator.name] = operator
-    patterns = tuple(pattern_of(fields, path, order, known) for order, (path, fields) in enumerate(formulas))
+    domains = frozenset(pack.domain for pack in packs if pack.domain)
+    patterns = tuple(_in_pack(pattern_of(fields, path, order, known), packs) for order, (path, fields) in enumerate(formulas))
     for operator in known.values():
         check_operator(operator, domains)
     for pattern in patterns:
@@ -125,12 +127,22 @@ def _parsed(
     return patterns, known
 
 
+def _in_pack(pattern: Pattern, packs: Iterable[Pack]) -> Pattern:
+    """The pattern, with the opsets that its pack asks for."""
+    pack = _pack_of(Path(pattern.file), packs)
+    return pattern if pack is None or not pack.opsets else replace(pattern, opsets=pack.opsets)
+
+
+def _pack_of(file: Path, packs: Iterable[Pack]) -> Pack | None:
+    return next((pack for pack in packs if file.is_relative_to(pack.path)), None)
+
+
 def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> tuple[Header, ...]:
     """The headers of the same patterns as `load_patterns`, read without their blocks and without onnx.
 
     Raises PatternError, with the place, for a file whose envelope has a mistake.
     """
-    _, files = _collect(paths, built_in)
+    packs, files = _collect(paths, built_in)
     formulas, operators, lowerings = _told_apart(_unique(_contents(files)))
     lowered: dict[str, list[str]] = defaultdict(list)
     for _, fields in (*operators, *lowerings):
@@ -146,9 +158,16 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
             str(path),
             order,
             read_formerly(fields, identity),
+            _origin(path, packs),
         )
         for order, (path, fields) in enumerate(formulas)
     )
+
+
+def _origin(file: Path, packs: Iterable[Pack]) -> str:
+    """Where a pattern file comes from, in words; "" for one that came with the package."""
+    pack = _pack_of(file, packs)
+    return "" if is_built_in(str(file)) else str(file.parent) if pack is None else f"the pack {pack}"
 
 
 def _told_apart(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[_File]]:
@@ -200,7 +219,7 @@ def is_built_in(file: str) -> bool:
 def _collect(paths: StrPath | Iterable[StrPath], built_in: bool) -> tuple[tuple[Pack, ...], list[Path]]:
     packs: list[Pack] = []
     files: dict[Path, Path] = {}  # resolved → as given: a file given twice is read once
-    for path in (*(built_in_packs() if built_in else ()), *several(paths)):
+    for path in (*(built_in_packs() if built_in else ()), *with_names_resolved(paths)):
         if (path / PACK_FILE).is_file():
             packs.append(read_pack(path))
         for file in pattern_files(path, empty=path in built_in_packs()):

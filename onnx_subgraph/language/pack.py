@@ -12,7 +12,10 @@ from onnx_subgraph.language.reading import check_keys
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
 
 PACK_FILE = "pack.yaml"
-PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "libraries")
+_COMPARISON = re.compile(r"([<>]=?|[=!]=|~=)\s*(\d+(?:\.\d+)*)")
+_PARTS = 8
+"""Numbers of a version that are compared."""
+PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "shapes", "libraries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class Pack:
     """What a `pack.yaml` says.
 
     domain: of the operators that the pack brings, "" where it brings none. onnxruntime: a version specifier, `>=1.22`.
-    opsets: domain → the least opset it needs. libraries: the custom-op libraries it brings.
+    opsets: domain → the least opset it needs. shapes: operator of the domain → the standard operator that gives such shapes.
+    libraries: the custom-op libraries it brings.
     """
 
     name: str
@@ -28,8 +32,16 @@ class Pack:
     version: str = ""
     domain: str = ""
     onnxruntime: str = ""
-    opsets: dict[str, int] = field(default_factory=dict)
+    opsets: dict[str, int] = field(default_factory=dict, hash=False)
+    shapes: dict[str, str] = field(default_factory=dict, hash=False)
     libraries: tuple[Path, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}".strip()
+
+    def takes(self, version: str) -> bool:
+        """Whether the pack works with that version of onnxruntime, by what it says."""
+        return all(_holds(part, version) for part in self.onnxruntime.split(",") if part.strip())
 
 
 def read_pack(path: Path) -> Pack:
@@ -47,9 +59,34 @@ def read_pack(path: Path) -> Pack:
         name=name.text,
         path=path,
         opsets=_opsets(fields.get("opsets")),
+        shapes=_shapes(fields.get("shapes"), "domain" in fields.keys),
         libraries=_libraries(fields.get("libraries"), path),
         **{key: scalar.text for key, scalar in texts.items() if scalar is not None and key != "name"},
     )
+
+
+def _holds(comparison: str, version: str) -> bool:
+    """Whether a version is as a comparison says: `>=1.22`. Numbers that one of the two leaves out are 0."""
+    found = _COMPARISON.fullmatch(comparison.strip())
+    assert found is not None, comparison
+    sign, wanted = found[1], _numbers(found[2])
+    have = _numbers(version)
+    if sign == "~=":
+        return have >= wanted and have[: found[2].count(".")] == wanted[: found[2].count(".")]
+    return {
+        "==": have == wanted,
+        "!=": have != wanted,
+        ">=": have >= wanted,
+        "<=": have <= wanted,
+        ">": have > wanted,
+        "<": have < wanted,
+    }[sign]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    leading = re.match(r"\d+(\.\d+)*", version)
+    numbers = tuple(map(int, leading[0].split("."))) if leading is not None else ()
+    return (*numbers, *(0,) * (_PARTS - len(numbers)))
 
 
 def _text(fields: Fields, key: str) -> Scalar | None:
@@ -71,6 +108,22 @@ def _opsets(data: Data | None) -> dict[str, int]:
             raise PatternError("an opset is a number", span=value.span, hint='write `opsets: {"": 17}`')
         opsets["" if key.text == "ai.onnx" else key.text] = number
     return opsets
+
+
+def _shapes(data: Data | None, has_domain: bool) -> dict[str, str]:
+    usage = "write `shapes: {ConvBN: Conv}`"
+    if data is None:
+        return {}
+    if not has_domain:
+        raise PatternError("`shapes` are of operators of the pack's domain", span=data.span, hint="add `domain: …`")
+    if not isinstance(data, Fields):
+        raise PatternError("`shapes` is not a mapping", span=data.span, hint=usage)
+    shapes: dict[str, str] = {}
+    for key, value in data.entries:
+        if not isinstance(value, Scalar) or not value.text:
+            raise PatternError("not the name of an operator of the standard", span=value.span, hint=usage)
+        shapes[key.text] = value.text
+    return shapes
 
 
 def _libraries(data: Data | None, folder: Path) -> tuple[Path, ...]:

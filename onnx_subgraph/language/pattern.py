@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.operator import Raised
-from onnx_subgraph.language.term import Block, Static
+from onnx_subgraph.language.term import Block, Operator, Static
+from onnx_subgraph.operators.names import OWN_DOMAIN
 
 TARGETS = ("onnxruntime", "standard", "native", "function")
 """What a pattern can be fused for. Every formula and region has the last one without saying so; those have `native` that raise to
@@ -52,15 +53,26 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class OfNode:
+    """An attribute of the node of that operator in a region, which the operator that replaces the region has as well."""
+
+    operator: Operator
+    attribute: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Grow:
     """A region that grows: where it may start, along which edges it may grow, and whether it is worth keeping.
 
-    operator: the name of the function that replaces it. select, input, output: the questions; one that is left out is answered by
-    no. keep: sentences about the finished region, all of which must hold. selector: who answers instead, by its name or in person
-    (`onnx_subgraph.regions.selector.Selector`).
+    operator, domain: of the node that replaces it, whose definition the model carries; attributes: those that the node has.
+    select, input, output: the questions; one that is left out is answered by no. keep: sentences about the finished region, all
+    of which must hold. selector: who answers instead, by its name or in person (`onnx_subgraph.regions.selector.Selector`).
     """
 
     operator: str
+    domain: str = OWN_DOMAIN
+    attributes: Mapping[str, OfNode | Static] = field(default_factory=dict)
     select: Expression | None = None
     input: Expression | None = None
     output: Expression | None = None
@@ -79,7 +91,7 @@ class Pattern:
     with the sentences about its inputs, outputs and attributes that must be true. raised: the canonical operator that it is a
     formula of, whose lowerings are in `replace`; where there are several for a target the others are in `variants`. kernel: the
     element types that the library of kernels has that operator for, where the pattern is for the target native.
-    formerly: ids of patterns that are a part of this one now.
+    opsets: domain → the least opset that its pack asks for. formerly: ids of patterns that are a part of this one now.
     """
 
     id: str
@@ -103,6 +115,7 @@ class Pattern:
     kernel: frozenset[str] = frozenset()
     variants: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     formerly: tuple[str, ...] = ()
+    opsets: Mapping[str, int] = field(default_factory=dict)
 
     def blocks(self, target: str) -> tuple[Block, ...]:
         """The replacements that are written for a target, in order."""
@@ -138,4 +151,6 @@ class Pattern:
         """The targets this pattern can be fused for, in the order of `TARGETS`."""
         if self.bodies:
             return WRITTEN
+        if self.grow is not None and self.grow.domain != OWN_DOMAIN:
+            return TARGETS  # an operator of the author's is one wherever it is
         return tuple(t for t in TARGETS if t in self.replace or t == "function" or (t == "native" and self.kernel))

@@ -19,8 +19,9 @@ from onnx_subgraph.language.example import each_example, read_example
 from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.formerly import read_formerly
 from onnx_subgraph.language.formulas import formulas_for
-from onnx_subgraph.language.grow import read_grow, read_operator
+from onnx_subgraph.language.grow import read_grow
 from onnx_subgraph.language.operator import CanonicalOperator, Raised, read_raised
+from onnx_subgraph.language.own_operator import read_operator
 from onnx_subgraph.language.pattern import WRITTEN, Case, Example, Pattern, camel_case
 from onnx_subgraph.language.sentence import read_definitions, read_sentence
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_text, read_text_of

@@ -20,6 +20,9 @@ def read_targets(fields: Fields, operators: Mapping[str, Collection[str]]) -> tu
     written = {key.text for key, _ in data.entries} if isinstance(data, Fields) else set()
     if fields.get("bodies") is not None:
         return WRITTEN
+    function = data.get("function") if isinstance(data, Fields) and fields.get("grow") is not None else None
+    if isinstance(function, Scalar) and "." in function.text.partition("(")[0]:
+        return TARGETS  # an operator of the author's is one wherever it is
     raised = fields.get("raises")
     if isinstance(raised, Scalar):
         written.update(*(lowered for name, lowered in operators.items() if f"{OWN_DOMAIN}.{name}(" in raised.text))

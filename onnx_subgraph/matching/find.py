@@ -29,8 +29,8 @@ from onnx_subgraph.matching.reasons import is_of_interest, near_miss
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.matching.whole import first_match
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.local_functions import is_own
 from onnx_subgraph.model.nested import graph_of
-from onnx_subgraph.operators.names import OWN_DOMAIN
 
 MOST_GIVEN_UP = 4
 """How many roots of one graph a pattern may give up before it is not searched for there any further."""
@@ -123,7 +123,7 @@ def find(
 
 def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
     """Every graph of the model that is searched, who owns it, and the opsets that hold in it."""
-    owners: list[ir.Graph | ir.Function] = [model.graph, *(f for f in model.functions.values() if f.domain != OWN_DOMAIN)]
+    owners: list[ir.Graph | ir.Function] = [model.graph, *(f for f in model.functions.values() if not is_own(f))]
     for owner in owners:
         outer = graph_of(owner)
         opsets = dict(owner.opset_imports) or dict(model.opset_imports)

@@ -8,7 +8,8 @@ from onnx_subgraph.matching.failure import Kind
 from onnx_subgraph.matching.match import Match, NearMiss
 from onnx_subgraph.matching.origin import label
 from onnx_subgraph.matching.view import View
-from onnx_subgraph.regions.growing import Ground, Grown, Refusal, regions_of
+from onnx_subgraph.regions.ground import Ground
+from onnx_subgraph.regions.growing import Grown, Refusal, regions_of
 
 LEAST = 2
 """A single node that is not kept is no news."""

@@ -12,9 +12,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies
+from onnx_subgraph.operators.names import OWN_DOMAIN
 
 Calls = dict[ir.OperatorIdentifier, list[ir.Node]]
 """The calls of each function, by its identifier."""
+
+
+OWN = "onnx_subgraph.definition"
+"""Key in the metadata of a definition that we wrote for an operator of another domain than ours: the id of its pattern."""
+
+
+def is_own(function: ir.Function) -> bool:
+    """Whether we wrote the definition: of an operator of our domain, or of one that a pattern of the user's names."""
+    return function.domain == OWN_DOMAIN or OWN in function.metadata_props
 
 
 def called(nodes: Iterable[ir.Node], functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> list[ir.Function]:

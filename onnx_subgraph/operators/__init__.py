@@ -17,6 +17,7 @@ from onnx_subgraph.operators.schemas import (
     latest_opset,
     operator_names,
     schema,
+    schema_of_anything,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "latest_opset",
     "operator_names",
     "schema",
+    "schema_of_anything",
 ]

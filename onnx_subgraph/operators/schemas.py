@@ -6,7 +6,7 @@ The default domain is `""`. Schemas are immutable and cached; an operator that a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -79,6 +79,13 @@ def schema(name: str, domain: str = "", opset: int | None = None) -> Schema | No
         return found
     versions = [s for s in _contributed().get((domain, name), ()) if opset is None or domain == "" or s.since_version <= opset]
     return versions[0] if versions else None
+
+
+def schema_of_anything(name: str, domain: str, attributes: Iterable[str]) -> Schema:
+    """What is known of an operator of somebody else's domain: nothing, but that it has these attributes, of whatever type."""
+    anything = (Formal("", True, True, frozenset()),)
+    known = {attribute: AttributeSpec(attribute, "", False, None) for attribute in attributes}
+    return Schema(name, domain, 1, anything, anything, known, 0, _NO_MAXIMUM, 0, _NO_MAXIMUM)
 
 
 @lru_cache(maxsize=1024)

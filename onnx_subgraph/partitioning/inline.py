@@ -22,7 +22,7 @@ from onnx_subgraph.model.files import hand_on, load, save
 from onnx_subgraph.model.shapes import DECLARED
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import StrPath
-from onnx_subgraph.regions.growing import PATTERN
+from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.outline import Outline
 
 _CALL = "onnx_subgraph.call"

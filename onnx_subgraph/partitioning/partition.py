@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,8 @@ import onnx_ir as ir
 
 from onnx_subgraph import temporary
 from onnx_subgraph.backends.backend import Backend
-from onnx_subgraph.backends.registry import SHIPPED, find_backend
+from onnx_subgraph.backends.names import SHIPPED
+from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.operator import note_bounds
@@ -32,6 +33,7 @@ from onnx_subgraph.partitioning.measure import slower
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.paths import StrPath
+from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import COARSEST, Truth, held_to, with_roundings
 from onnx_subgraph.verification.sessions import Failure, Session
@@ -51,7 +53,8 @@ class PartitionOptions:
     with this package.
     accuracy: how far outputs, and results of engines, may be from float64 with the backend, as a share of their largest element;
     None for the noise of the model.
-    The others are as for `fuse`: verify, rtol, atol, seed, shapes and inputs for the comparison, dry_run to write nothing.
+    The others are as for `fuse`: verify, rtol, atol, seed, shapes and inputs for the comparison, libraries of custom operators,
+    dry_run to write nothing.
     """
 
     backend: str
@@ -65,6 +68,7 @@ class PartitionOptions:
     seed: int = 0
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: StrPath | None = None
+    libraries: Sequence[StrPath] = ()
     dry_run: bool = False
 
 
@@ -106,6 +110,13 @@ def partition(
     Raises ModelError for a model that can't be read or written, UsageError for a backend that is not there.
     """
     model, output = Path(model), None if output is None else Path(output)
+    with with_libraries(options.libraries):
+        return _partition(model, output, options, progress, backend)
+
+
+def _partition(
+    model: Path, output: Path | None, options: PartitionOptions, progress: Progress | None, backend: Backend | None
+) -> PartitionResult:
     clock = Clock(progress)
     isolated = _isolated(options) if backend is None else None  # first, because it may not even start
     backend = backend or find_backend(options.backend)

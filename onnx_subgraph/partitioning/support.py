@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.backends.backend import Backend, dtype_name, label
 from onnx_subgraph.engine.operator import is_engine
+from onnx_subgraph.errors import OnnxSubgraphError, UsageError, as_raised
 from onnx_subgraph.model.nested import bodies, reads
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.rewriting.enclosure import unenclosable
@@ -44,9 +45,20 @@ class Support:
     def _unsupported(self, node: ir.Node) -> str:
         function = self.model.functions.get(node.op_identifier())
         if function is None:
-            return "" if self.backend.supports(node) else self.backend.reason(node)
+            return self._asked(node)
         inner = (n for n in function if n.op_type != "Constant")
         return next((f"calls a function in which {why}" for n in inner if (why := self._unsupported(n))), "")
+
+    def _asked(self, node: ir.Node) -> str:
+        """What the backend has against a node. Raises UsageError where it fails over the question."""
+        try:
+            return "" if self.backend.supports(node) else self.backend.reason(node)
+        except OnnxSubgraphError:
+            raise
+        except Exception as error:  # somebody else's code
+            which = f"{label(node)} {node.name or ''}".rstrip()
+            message = f"backend {self.backend.name} fails when it is asked whether it supports {which}: {as_raised(error)}"
+            raise UsageError(message, hint="mend its `supports`") from error
 
 
 def _named(node: ir.Node, names: tuple[str, ...]) -> bool:

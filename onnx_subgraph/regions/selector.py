@@ -6,7 +6,7 @@ A class with four methods, registered under a name in the entry point group `onn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
@@ -18,17 +18,22 @@ from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.grow import GROUP
 from onnx_subgraph.language.pattern import Grow, Pattern, camel_case
 from onnx_subgraph.language.term import Block
+from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.regions.region import Questions, Region
 
 METHODS = ("select", "select_input", "select_output", "filter")
 """What a selector must be able to answer."""
 
 
+Kept = bool | Region | Iterable[ir.Node]
+"""All of a region, nothing, or a part of it: nodes that are connected, and that no path leaves and comes back to."""
+
+
 class Selector(Questions, Protocol):
     """Where a region may start, how far it may grow, and whether it is worth keeping. Asked in the order of the graph."""
 
-    def filter(self, region: Region) -> bool:
-        """Is the finished region worth it?"""
+    def filter(self, region: Region) -> Kept:
+        """Is the finished region worth it, or which of its nodes are?"""
         ...
 
 
@@ -81,11 +86,14 @@ def region_pattern(
 ) -> Pattern:
     """A pattern of the regions that a selector chooses, to be used like one from a file.
 
-    name: the id. selector: who chooses, or None for the one that is registered under `name`. operator: the name of the function
-    that replaces a region, `name` in CamelCase where it is left out.
+    name: the id. selector: who chooses, or None for the one that is registered under `name`. operator: what replaces a
+    region, with its domain where that is not ours (`com.mylib.ConvBN`); `name` in CamelCase where it is left out.
     """
     said = summary or f"Regions of the selector {name}"
-    grow = Grow(operator or camel_case(name.replace("_", "-")), selector=name if selector is None else selector)
+    domain, _, called = operator.rpartition(".")
+    grow = Grow(
+        called or camel_case(name.replace("_", "-")), domain or OWN_DOMAIN, selector=name if selector is None else selector
+    )
     return Pattern(name, "", said, Block(()), (), (), {}, {}, grow=grow)
 
 

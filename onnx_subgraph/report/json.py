@@ -50,8 +50,8 @@ def fusion(result: FuseResult) -> Object:
         "onnxruntime": [_own(work) for work in result.own],
         "verification": verdict(result.verdict),
         "seconds": {stage: round(seconds, 6) for stage, seconds in result.seconds.items()},
-        **({"tuning": asdict(result.tuning)} if result.tuning is not None else {}),
-        **({"engines": asdict(result.engines)} if result.engines is not None else {}),
+        **({"libraries": [str(path) for path in result.libraries]} if result.libraries else {}),
+        **{key: asdict(found) for key, found in (("tuning", result.tuning), ("engines", result.engines)) if found is not None},
         **({"bench": bench_json.bench(result.bench)} if result.bench is not None else {}),
     }
 
@@ -116,6 +116,7 @@ def header(header: Header) -> Object:
         "summary": header.summary,
         "targets": list(header.targets),
         "file": str(header.file),
+        "from": header.origin,
     }
 
 

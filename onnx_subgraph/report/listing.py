@@ -26,8 +26,9 @@ def pattern_list(headers: Sequence[Header], width: int) -> str:
     targets = max((len(_targets(header)) for header in headers), default=0)
     beside = width - (2 + identities + 2 + targets + 2)
     lines: list[str] = []
-    for group, members in groupby(headers, key=lambda header: header.group):
-        lines += ["", group] if lines else [group]
+    for (group, origin), members in groupby(headers, key=lambda header: (header.group, header.origin)):
+        heading = f"{group}, of {origin}" if origin else group
+        lines += ["", heading] if lines else [heading]
         for header in members:
             head = f"  {header.id:{identities}}  {_targets(header):{targets}}"
             if beside >= LEAST_SUMMARY:
@@ -48,6 +49,7 @@ def pattern_list(headers: Sequence[Header], width: int) -> str:
 def pattern(header: Header, source: str, formulas: Sequence[Formula] = ()) -> str:
     """One pattern: its file, which is written to be read, without the models it is tested on; and the formulas that it uses."""
     facts = {"pattern": header.id, "group": header.group, "targets": ", ".join(header.targets), "file": short(header.file)}
+    facts |= {"from": header.origin} if header.origin else {}
     lines = [f"{name:9}{value}" for name, value in facts.items()]
     return "\n".join([*lines, "", formula(source), *([] if not formulas else ["", *map(shared, formulas)])])
 

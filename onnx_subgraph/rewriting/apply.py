@@ -20,8 +20,7 @@ from onnx_subgraph.matching.match import Binding, Match
 from onnx_subgraph.matching.origin import REPLACES, label, stood_for
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import bodies, graph_of, operands
-from onnx_subgraph.operators.names import OWN_DOMAIN
-from onnx_subgraph.regions.growing import PATTERN
+from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.costs import Costs
 from onnx_subgraph.rewriting.cse import eliminate_common
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut
@@ -201,7 +200,7 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
         replaces=tuple(names),
         added=sum(n.op_type != "Constant" for n in nodes),
         assumes=match.pattern.assumes,
-        body=head is not None and head.domain == OWN_DOMAIN,
+        body=head is not None and head.op_identifier() in outline.model.functions,
         attributes=_scalars(head) if head is not None else (),
         root=root,
         place=place,
@@ -383,8 +382,8 @@ def _import(planned: Plan, outline: Outline, nodes: Sequence[ir.Node]) -> None:
     model.ir_version = max(model.ir_version, ir_version(planned.fragment.functions))
     for domain in sorted({n.domain for n in nodes}):
         if domain:
-            imports.setdefault(domain, planned.fragment.opset_imports[domain])
-            model.opset_imports.setdefault(domain, planned.fragment.opset_imports[domain])
+            imports.setdefault(domain, planned.fragment.opset_imports.get(domain, 1))
+            model.opset_imports.setdefault(domain, planned.fragment.opset_imports.get(domain, 1))
 
 
 def _remove(nodes: Sequence[ir.Node], outline: Outline) -> None:

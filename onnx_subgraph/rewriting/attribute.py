@@ -109,8 +109,11 @@ def lookup_in(bindings: Mapping[str, Binding], array: Callable[[ir.Value], np.nd
 def attribute(name: str, kind: str, value: Known) -> ir.Attr:
     """`value` as the attribute `name` of the type that the schema names ("INT", "FLOATS", …).
 
-    Raises Refused where the value can't be of that type.
+    kind: "" for the type that the value has. Raises Refused where the value can't be of that type.
     """
+    if not kind:
+        found: ir.Attr = value if isinstance(value, ir.Attr) else ir.convenience.convert_attribute(name, plain(value))  # type: ignore[arg-type]
+        return ir.Attr(name, found.type, found.value)
     if isinstance(value, ir.Attr) and value.type not in _CONVERTERS and value.type.name == kind:
         return ir.Attr(name, value.type, value.value)
     wanted = ir.AttributeType[kind]

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
+from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.model.dimension_names import shown
 from onnx_subgraph.model.gaps import DECLARE
 from onnx_subgraph.model.shapes import same_dim
-from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
+from onnx_subgraph.operators.names import KNOWN_DOMAINS, OWN_DOMAIN, operator_of
 from onnx_subgraph.rewriting.copying import copying_nodes, is_of_shapes
 from onnx_subgraph.rewriting.costs import Cost, Costs, is_fused
 from onnx_subgraph.rewriting.fragment import Fragment
-from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, Operand
+from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, NoSuchOperator, Operand
 from onnx_subgraph.rewriting.refused import Refused, Unloadable
 
 PROBED_CONSTANT_BYTES = 256
@@ -23,6 +24,18 @@ PROBED_CONSTANT_BYTES = 256
 _ANONYMOUS = re.compile(r"\b_d\d+\b")
 """What shape inference calls a dimension of which it knows nothing; also within a maximum with one."""
 _PREFER = "ask for it all the same: --prefer fusion"
+
+
+def adopt(match: Match, fragment: Fragment) -> None:
+    """Let a result of an operator that nobody here knows be of the type and shape of what it replaces: its author says so.
+
+    That it is, verification sees, with the library that has the operator.
+    """
+    for name, new in fragment.provides.items():
+        node, old = new.producer(), match.roots[name]
+        if node is not None and node.domain not in KNOWN_DOMAINS and node.domain != OWN_DOMAIN:
+            new.type = old.type if new.dtype is None else new.type
+            new.shape = old.shape if new.shape is None else new.shape
 
 
 def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
@@ -54,21 +67,34 @@ def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
             raise Refused(reason, change=DECLARE if dynamic else "")
 
 
+def check_opsets(pattern: Pattern, versions: Mapping[str, int]) -> None:
+    """Refuse a model of an older opset than the pack of the pattern asks for. versions: domain → opset of the model."""
+    for domain, least in pattern.opsets.items():
+        has = versions.get(domain, least)
+        if has < least:
+            which = f"opset {least}" if not domain else f"version {least} of {domain}"
+            reason = f"its pack asks for {which}, and the model is of {has}"
+            raise Refused(reason, None if domain else least)
+
+
 def check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:
     """Refuse an operator that a provider does not load for these operands."""
+    carried = {function.identifier() for function in fragment.functions}
     for node in fragment.nodes:
         if node.domain == OWN_DOMAIN:
             continue
         for provider in loadability:
             reason = _load_error(node, provider, fragment, sized=False)
+            if isinstance(reason, NoSuchOperator) and node.op_identifier() in carried:
+                continue  # no library has it, and it runs by its definition
             if reason is not None:  # some kernels want to know sizes, such as that of an embedding
                 reason = _load_error(node, provider, fragment, sized=True)
             if reason is not None:
                 name = operator_of(node)
-                change = "compute in float32, or on a provider that has the kernel"
-                raise Unloadable(
-                    f"{provider.provider} does not load {name}: {reason}", change=change if isinstance(reason, NoKernel) else ""
-                )
+                change = "compute in float32, or on a provider that has the kernel" if isinstance(reason, NoKernel) else ""
+                if isinstance(reason, NoSuchOperator) and node.domain not in KNOWN_DOMAINS:
+                    change = "name the library that has it: --custom-op-library PATH"
+                raise Unloadable(f"{provider.provider} does not load {name}: {reason}", change=change)
 
 
 def _load_error(node: ir.Node, provider: Loadability, fragment: Fragment, *, sized: bool) -> str | None:

@@ -1,6 +1,7 @@
-"""The definitions of our domain that a model carries: equal ones are shared, others of one name are told apart.
+"""The definitions that we wrote and that a model carries: equal ones are shared, others of one name are told apart.
 
-By a number in the name, or as overloads of it: those of a canonical operator, which a library may have one kernel for.
+By a number in the name, or as overloads of it: those of a canonical operator, and of one that the
+user names, which a library may have one kernel for.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 
 import onnx_ir as ir
 
-from onnx_subgraph.operators.names import OWN_DOMAIN
+from onnx_subgraph.model.local_functions import is_own
 
 
 class Definitions:
@@ -39,8 +40,8 @@ class Definitions:
             if identifier in self._known:
                 return  # what came before was read before
             self._known[identifier] = None
-            if identifier[0] == OWN_DOMAIN:
-                function = self._functions[identifier]
+            function = self._functions[identifier]
+            if is_own(function):
                 stem = re.sub(r"_\d+$", "", function.name)
                 self._by_text.setdefault((stem, _text(function)), function)
 

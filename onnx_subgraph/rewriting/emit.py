@@ -171,6 +171,8 @@ class Emitter:
 
         Raises Refused where there is none that takes these keywords; with `opset` where a later one would.
         """
+        if operator.domain not in operators.domains():
+            return operators.schema_of_anything(operator.name, operator.domain, keywords)
         version = self.fragment.opset_imports.get(operator.domain, 1)
         found = operators.schema(operator.name, operator.domain, version)
         if found is not None and _takes(found, keywords, arguments):

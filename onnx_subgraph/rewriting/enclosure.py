@@ -10,13 +10,17 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph import operators
+from onnx_subgraph.errors import as_raised
+from onnx_subgraph.language.pattern import OfNode, Pattern
 from onnx_subgraph.matching.match import Match
 from onnx_subgraph.matching.origin import REPLACES
+from onnx_subgraph.model.local_functions import OWN
 from onnx_subgraph.model.nested import bodies, graph_of, reads
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.regions.region import Region
@@ -45,13 +49,23 @@ def call(match: Match, fragment: Fragment, needed: Collection[str], definitions:
     else:
         definition, read = enclose(region, match.pattern.name, fragment.opset_imports, fragment.constant_of)
         definition.doc_string = match.pattern.summary
+        named = _named(match.pattern, definition, region, fragment.opset_imports)
         with _somebody_elses(match.selector):
             review = match.selector.review(region, definition) if isinstance(match.selector, Reviewer) else None
-            attributes = _reviewed(review, definition)
-        definition = definitions.shared(definition)
+            attributes = _attributes({**named, **_reviewed(review)})
+        for attribute in attributes:
+            definition.attributes[attribute.name] = ir.Attr(attribute.name, ir.AttributeType.UNDEFINED, None)
+        definition = definitions.shared(definition, overloads=definition.domain != OWN_DOMAIN)
         fragment.functions.append(definition)
         arguments = [fragment.stand_in(v) for v in read]
-        values = fragment.node(definition.name, arguments, attributes, domain=OWN_DOMAIN, outputs=[True] * len(outputs))
+        values = fragment.node(
+            definition.name,
+            arguments,
+            attributes,
+            domain=definition.domain,
+            outputs=[True] * len(outputs),
+            overload=definition.overload,
+        )
         if review is not None:
             fragment.nodes[-1].metadata_props.update(review.metadata)
         for value, old in zip(values, outputs, strict=True):
@@ -67,7 +81,7 @@ def _somebody_elses(selector: object) -> Iterator[None]:
     except Refused:
         raise
     except Exception as error:
-        reason = f"the selector {type(selector).__name__} fails: {type(error).__name__}: {error}"
+        reason = f"the selector {type(selector).__name__} fails: {as_raised(error)}"
         raise Refused(reason, change="mend its code") from error
 
 
@@ -80,16 +94,48 @@ def _write(built: NewNode, fragment: Fragment, outputs: Sequence[ir.Value]) -> t
     )
 
 
-def _reviewed(review: Review | None, definition: ir.Function) -> list[ir.Attr]:
-    """The attributes that a review gives the node, declared in the definition. Raises Refused where it refuses."""
+def _reviewed(review: Review | None) -> Mapping[str, object]:
+    """The attributes that a review gives the node. Raises Refused where it refuses."""
     if review is None:
-        return []
+        return {}
     if review.refusal:
         raise Refused(review.refusal)
-    attributes = _attributes(review.attributes)
-    for attribute in attributes:
-        definition.attributes[attribute.name] = ir.Attr(attribute.name, ir.AttributeType.UNDEFINED, None)
-    return attributes
+    metadata: dict[Any, Any] = dict(review.metadata)  # whatever somebody else's code gives
+    if wrong := [key for key, said in metadata.items() if not isinstance(key, str) or not isinstance(said, str)]:
+        raise TypeError(f"the metadata of a review are texts, and {wrong[0]!r} is {metadata[wrong[0]]!r}")
+    return review.attributes
+
+
+def _named(pattern: Pattern, definition: ir.Function, region: Region, opset_imports: Mapping[str, int]) -> dict[str, object]:
+    """The attributes that the operator of a region's pattern has; `definition` becomes one of its domain."""
+    grow = pattern.grow
+    assert grow is not None
+    if grow.domain != OWN_DOMAIN:
+        definition.domain = grow.domain
+        definition.metadata_props[OWN] = pattern.id
+    found: dict[str, object] = {}
+    for name, source in grow.attributes.items():
+        value = _of_nodes(source, region, opset_imports) if isinstance(source, OfNode) else source
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def _of_nodes(source: OfNode, region: Region, opset_imports: Mapping[str, int]) -> object:
+    """What the nodes of an operator have as that attribute, or have by default; None where there is none."""
+    operator, name = source.operator, source.attribute
+    values: dict[object, None] = {}
+    for node in region.nodes:
+        if (node.domain, node.op_type) != (operator.domain, operator.name):
+            continue
+        attribute = node.attributes.get(name)
+        schema = operators.schema(operator.name, operator.domain, opset_imports.get(operator.domain, 1))
+        default = schema.attributes[name].default if schema is not None and name in schema.attributes else None
+        value = default if attribute is None else attribute.value
+        values[tuple(value) if isinstance(value, list | tuple) else value] = None
+    if len(values) > 1:
+        raise Refused(f"the region has several {operator} with different {name}", change="keep regions of one of them")
+    return next(iter(values), None)
 
 
 def _attributes(given: Mapping[str, object]) -> list[ir.Attr]:

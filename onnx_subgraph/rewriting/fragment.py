@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
-from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes, registry
+from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes
 
 from onnx_subgraph.model import inference_rules
+from onnx_subgraph.model.declared_shapes import shaped_like
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import evaluate
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
@@ -237,9 +238,8 @@ def _forget(value: ir.Value) -> None:
 def _install_rules() -> None:
     """The rules that the whole model is inferred with, and those of operators whose results are shaped like a standard one's."""
     inference_rules.install()
-    for domain, name, model in _SHAPED_LIKE:
-        if not registry.has(domain, name) and (rule := registry.get("", model, version=13)) is not None:
-            registry.register(domain, name, 1)(rule)
+    for operator in _SHAPED_LIKE:
+        shaped_like(*operator)
 
 
 _NEUTRAL = frozenset({"Cast", "Expand", "Identity", "Reshape"})

@@ -16,9 +16,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph import custom_ops
 from onnx_subgraph.model.attributes import attribute_proto
 from onnx_subgraph.operators import schema
 from onnx_subgraph.operators.kernels import Kernel, kernel_table
+from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
 CPU = "CPUExecutionProvider"
 
@@ -40,6 +42,12 @@ class Operand:
 
 class NoKernel(str):
     """Why an operator does not load: the provider has no kernel for it with these types, and another one may have it."""
+
+    __slots__ = ()
+
+
+class NoSuchOperator(str):
+    """Why an operator does not load: neither onnxruntime nor a library of this run has it."""
 
     __slots__ = ()
 
@@ -80,16 +88,11 @@ class Loadability:
         inputs: Sequence[Operand | None],
         outputs: Sequence[Operand | None] = (ANY,),
         attributes: Iterable[ir.Attr] = (),
-        *,
-        function: bool = False,
     ) -> str | None:
         """Why the provider does not load the operator, or None if it does.
 
         inputs, outputs: one for each, None for an omitted one; an output of dtype UNDEFINED is left to the schema.
-        function: the operator carries its definition, and is loaded by inlining it.
         """
-        if function:
-            return None
         listed = tuple(attributes)
         key = (operator_name, domain, opset, tuple(inputs), tuple(outputs), _signature(listed))
         if key not in self._known:
@@ -147,11 +150,12 @@ class Loadability:
     ) -> str | None:
         if not self.is_available:
             return f"{self.provider} is not part of this onnxruntime"
-        if (domain, operator_name) not in _schemas():
-            return f"this onnxruntime does not know {f'{domain}.' if domain else ''}{operator_name}"
+        theirs = domain not in KNOWN_DOMAINS and bool(custom_ops.libraries())
+        if (domain, operator_name) not in _schemas() and not theirs:
+            return NoSuchOperator(f"this onnxruntime does not know {f'{domain}.' if domain else ''}{operator_name}")
         doubles = any(o is not None and o.dtype == ir.DataType.DOUBLE for o in inputs)
         kernels = _kernels(self.provider).get((domain, operator_name), ())
-        if doubles and not any(_DOUBLE in kernel.types for kernel in kernels):
+        if doubles and not theirs and not any(_DOUBLE in kernel.types for kernel in kernels):
             return NoKernel(f"no kernel for double on {self.provider}")
         model = _probe(operator_name, domain, opset, inputs, outputs, attributes)
         return _session_error(model, self.provider)
@@ -274,6 +278,7 @@ def _session_error(model: bytes, provider: str, written: Path | None = None) -> 
     if provider != CPU:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     try:
+        custom_ops.register(options)
         InferenceSession(model, options, providers=[provider])
     except Exception as error:  # onnxruntime raises a class of its own for each status, without a common root
         return _sentence(str(error))
@@ -284,6 +289,8 @@ def _sentence(message: str) -> str:
     text = message.strip().splitlines()[0]
     if text.startswith("[ONNXRuntimeError]"):
         text = text.split(" : ", 3)[-1]
+    if "is not a registered function/op" in text:
+        return NoSuchOperator("no library of this run has it")
     return NoKernel("it has no kernel for it") if text.startswith("Could not find an implementation for") else text
 
 

@@ -23,7 +23,16 @@ from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.regions.selector import Builder
 from onnx_subgraph.rewriting import enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
-from onnx_subgraph.rewriting.checks import check_costs, check_instead, check_kernels, check_loads, check_result, inlined
+from onnx_subgraph.rewriting.checks import (
+    adopt,
+    check_costs,
+    check_instead,
+    check_kernels,
+    check_loads,
+    check_opsets,
+    check_result,
+    inlined,
+)
 from onnx_subgraph.rewriting.copying import copies
 from onnx_subgraph.rewriting.costs import NOISE, Costs, head
 from onnx_subgraph.rewriting.emit import Emitter
@@ -205,7 +214,8 @@ def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None],
     pattern = match.pattern
     if pattern.bodies and target not in pattern.targets:
         return []
-    if isinstance(match.selector, Builder):
+    own = pattern.grow is not None and pattern.grow.domain != OWN_DOMAIN
+    if own or isinstance(match.selector, Builder):
         return [((None,), False)]
     if target == "function":
         return [] if len(match.nodes) == 1 and pattern.replace and not pattern.raised else [((None,), False)]
@@ -246,6 +256,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
     _check_reads(match, fragment)
     if match.pattern.grow is None or not fragment.functions:  # a function that holds a region computes what it computed
         fragment.infer()
+        adopt(match, fragment)
         if not match.pattern.bodies:  # what computes the body of an operator has its result, known or not
             for name, new in fragment.provides.items():
                 check_result(match.roots[name], new, fragment)
@@ -269,7 +280,8 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
 def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site, *, has_kernel: bool) -> Fragment:
     root = site.outline.root(graph_of(match.graph))
     versions = dict(site.outline.model.opset_imports if root is site.outline.model.graph else root.opset_imports)
-    fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **versions}, site.constants.tensor)
+    check_opsets(match.pattern, versions)
+    fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **versions}, site.constants.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
     if match.pattern.grow is not None:
         enclosure.call(match, fragment, needed, site.outline.definitions)

@@ -22,7 +22,7 @@ from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.nested import reads
 from onnx_subgraph.model.shapes import SHAPE_DATA, same_dim
 from onnx_subgraph.model.surgery import remove, replace
-from onnx_subgraph.regions.growing import PATTERN
+from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.apply import Admits, Record
 from onnx_subgraph.rewriting.cells import Cell, cell_of
 from onnx_subgraph.rewriting.cutting import Cutting, between, cut

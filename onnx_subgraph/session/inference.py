@@ -14,17 +14,22 @@ import time
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession as PlainSession
+from onnxruntime.capi.onnxruntime_pybind11_state import SessionOptions
 
+from onnx_subgraph import custom_ops
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError, UsageError
 from onnx_subgraph.model.carried import carried_functions
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
+from onnx_subgraph.paths import several
 from onnx_subgraph.session import hook
 from onnx_subgraph.session.kernels import with_kernels_for
+from onnx_subgraph.session.libraries import note_down, registered, with_libraries
 from onnx_subgraph.session.options import is_enabled, is_other_format, weights_folder
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.record import Limits, Story
@@ -97,6 +102,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
                 return Prepared(None, reason="there is no such file")  # onnxruntime says it in its own words
             if is_other_format(source, options):
                 raise SessionError(_OTHER_FORMAT)
+            settings = replace(settings, libraries=(*several(settings.libraries), *registered(options)))
             recipe = fusing(settings, _names(providers))
             prepared = prepare(source, recipe, settings, weights=weights_folder(options))
             if prepared.refused:
@@ -110,7 +116,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         """The options for the model as it is; with our kernels where it has operators of ours and is not to be left alone."""
         if self._settings is None:
             return options
-        return with_kernels_for(self._model(), options, providers)
+        return with_kernels_for(self._model(), with_libraries(options, several(self._settings.libraries)), providers)
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
         """The outputs, as onnxruntime's `run` gives them: by the general model, or by what was prepared for such feeds."""
@@ -205,6 +211,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         """Load the prepared model; whether that worked."""
         assert self.prepared.path is not None
         try:
+            options = with_libraries(options, self.prepared.libraries)
             options = with_kernels_for(self.prepared.path, options, providers)
             # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
             super().__init__(str(self.prepared.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
@@ -245,6 +252,7 @@ def _opened(settings: SessionSettings, options: Any, providers: Any, provider_op
     engines = engines_of(prepared, settings)
     if engines is not None:
         return engines
+    options = with_libraries(options, prepared.libraries)
     return plain_session_class()(str(prepared.path), options, providers, provider_options, enable_fallback=0)
 
 
@@ -269,7 +277,8 @@ def _engines(path: Path, settings: SessionSettings, weights: Path | None = None,
     engines = EngineSettings(
         isolated=settings.isolated, patience=0.0, deadline=settings.deadline, check=settings.check, folder=compiled
     )
-    return EngineSession(path, settings=engines, weights=weights, required=True)
+    with custom_ops.using(settings.libraries):
+        return EngineSession(path, settings=engines, weights=weights, required=True)
 
 
 def _users_frame() -> int:
@@ -280,4 +289,5 @@ def _users_frame() -> int:
     return level
 
 
+note_down(SessionOptions)
 hook.catch_up()

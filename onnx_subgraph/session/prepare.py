@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnx_subgraph.backends.names import check_backend
 from onnx_subgraph.errors import SessionError
+from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
 from onnx_subgraph.session.cache import MODEL, Cache, Entry, NoCache
-from onnx_subgraph.session.digest import PACKAGE, digest_of, versions
+from onnx_subgraph.session.digest import PACKAGE, digest_of, file_digest, versions
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
 LOOK_SECONDS = 0.05
@@ -44,8 +46,8 @@ class Recipe:
 class Prepared:
     """A prepared model. path: its file, None where the original is to be used as it is (`reason` says why).
 
-    from_cache: it was made before. nbytes: of its files. fusions, engines: how many were made. temporary: to be removed after
-    loading.
+    from_cache: it was made before. nbytes: of its files. fusions, engines: how many were made. libraries: of custom
+    operators, that the file needs. temporary: to be removed after loading.
     """
 
     path: Path | None
@@ -55,6 +57,7 @@ class Prepared:
     nbytes: int = 0
     fusions: int = 0
     engines: int = 0
+    libraries: tuple[Path, ...] = ()
     temporary: Path | None = None
 
 
@@ -77,7 +80,8 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
         options += ["--provider", provider]
     if settings.skip:
         options += ["--skip", ",".join(settings.skip)]
-    options += [part for path in several(settings.patterns) for part in ("--patterns", str(path.absolute()))]
+    options += [part for path in with_names_resolved(settings.patterns) for part in ("--patterns", str(path.absolute()))]
+    options += _libraries(settings)
     if settings.constant_initializers:
         options.append("--constant-initializers")
     if settings.keep_subnormals:
@@ -88,11 +92,16 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
 
 
 def partitioning(settings: SessionSettings) -> tuple[tuple[str, ...], ...]:
-    """The command that gives regions to the backend, where one is chosen."""
+    """The command that gives regions to the backend, where one is chosen. Raises UsageError where there is no such backend."""
     if settings.backend is None:
         return ()
+    check_backend(settings.backend)  # before the time is spent on fusing
     chosen = [*(["--isolated"] if settings.isolated else []), *(["--measure"] if settings.measure else [])]
-    return (("partition", "--backend", settings.backend, *chosen),)
+    return (("partition", "--backend", settings.backend, *chosen, *_libraries(settings)),)
+
+
+def _libraries(settings: SessionSettings) -> list[str]:
+    return [part for path in several(settings.libraries) for part in ("--custom-op-library", str(path.absolute()))]
 
 
 def prepare(
@@ -112,7 +121,13 @@ def prepare(
     cache = NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
     content = cache.memory.model(source, weights)
     key = digest_of(
-        [FORMAT, versions(several(settings.patterns)), content, *(json.dumps(command) for command in recipe.commands)]
+        [
+            FORMAT,
+            versions(with_names_resolved(settings.patterns)),
+            content,
+            *(json.dumps(command) for command in recipe.commands),
+            *map(file_digest, several(settings.libraries)),
+        ]
     )
 
     def fill(folder: Path) -> dict[str, Any]:
@@ -137,6 +152,7 @@ def _prepared(entry: Entry, *, temporary: bool) -> Prepared:
         nbytes=entry.nbytes,
         fusions=int(entry.note.get("fusions", 0)),
         engines=int(entry.note.get("engines", 0)),
+        libraries=tuple(map(Path, entry.note.get("libraries", ()))),
         temporary=entry.folder if temporary else None,
     )
 
@@ -152,7 +168,7 @@ class _Patience:
 def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience: _Patience) -> dict[str, Any]:
     """Run the commands on `source`; leaves the model in `folder`, or no model where none of them changed anything."""
     model = source
-    changed, fusions, engines = False, 0, 0
+    changed, fusions, engines, libraries = False, 0, 0, list[str]()
     for number, command in enumerate(recipe.commands):
         output = staging / f"step{number}" / MODEL
         output.parent.mkdir()
@@ -166,10 +182,12 @@ def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience:
             model, changed = output, True
             fusions += sum(int(fusion["count"]) for fusion in told.get("fusions", ()))
             engines += len(told.get("engines", ()))
+            libraries += told.get("libraries", ())
     if changed:
         for path in sorted(model.parent.iterdir()):
             path.rename(folder / path.name)
-    return {"fusions": fusions, "engines": engines, "reason": "" if changed else "nothing in it can be fused"}
+    made = {"fusions": fusions, "engines": engines, "libraries": libraries}
+    return made | {"reason": "" if changed else "nothing in it can be fused"}
 
 
 def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weights: Path | None) -> Path:

@@ -30,7 +30,7 @@ class SessionSettings:
     may crash. measure: as the option of `onnx-subgraph partition`.
     static: prepare a model for each signature that comes again, as `StaticSession` does.
     constant_initializers, keep_subnormals: as the options of `onnx-subgraph fuse`; with the first the session has fewer inputs.
-    simplify: False is `--no-simplify`.
+    simplify: False is `--no-simplify`. libraries: of custom operators, loaded where the model is prepared, and into the session.
     deadline: seconds that a run of the backend may take, None for ever. check: the share of its runs that is held against
     onnxruntime's. verify: compare the fused model with the original first.
     strict: a failure raises, and does not fall back to the unmodified model with a warning.
@@ -46,6 +46,7 @@ class SessionSettings:
     numerics: str = "float32"
     skip: tuple[str, ...] = ()
     patterns: StrPath | Sequence[StrPath] = ()
+    libraries: StrPath | Sequence[StrPath] = ()
     constant_initializers: bool = False
     keep_subnormals: bool = False
     simplify: bool = True
@@ -73,6 +74,7 @@ class SessionSettings:
             numerics=given.get("NUMERICS") or default.numerics,
             skip=tuple(part.strip() for part in given.get("SKIP", "").split(",") if part.strip()),
             patterns=tuple(Path(part) for part in given.get("PATTERNS", "").split(os.pathsep) if part),
+            libraries=tuple(Path(part) for part in given.get("CUSTOM_OP_LIBRARIES", "").split(os.pathsep) if part),
             constant_initializers=_flag(given, "CONSTANT_INITIALIZERS", default.constant_initializers),
             keep_subnormals=_flag(given, "KEEP_SUBNORMALS", default.keep_subnormals),
             simplify=_flag(given, "SIMPLIFY", default.simplify),
@@ -96,6 +98,7 @@ VARIABLES: Mapping[str, str] = {
     "NUMERICS": "as fuse --numerics",
     "SKIP": "as fuse --skip",
     "PATTERNS": "as fuse --patterns; several, separated as in PATH",
+    "CUSTOM_OP_LIBRARIES": "as fuse --custom-op-library; several, separated as in PATH",
     "CONSTANT_INITIALIZERS": "1 takes weights that are inputs out of the inputs, as fuse --constant-initializers",
     "KEEP_SUBNORMALS": "1 leaves weights that are subnormal, as fuse --keep-subnormals",
     "SIMPLIFY": "0 leaves nodes whose results are known beforehand, as fuse --no-simplify",

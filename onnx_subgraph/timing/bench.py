@@ -28,6 +28,7 @@ from onnx_subgraph.timing.profile import Profile, modules_of, profiled
 from onnx_subgraph.timing.runtimes import Runner, Setting, check_runtimes, open_runner, try_once
 from onnx_subgraph.timing.turns import Ratio, ratio, take_turns
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
+from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.refusal import Refusals
 from onnx_subgraph.verification.search import first_that_runs, trials
 from onnx_subgraph.verification.sessions import Failure, check_providers, onnxruntime
@@ -54,7 +55,7 @@ class BenchOptions:
     sizes: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: StrPath | None = None
-    libraries: tuple[Path, ...] = ()
+    libraries: Sequence[StrPath] = ()
     memory: bool = True
     profile: bool = False
 
@@ -149,12 +150,16 @@ def bench(models: Sequence[StrPath], options: BenchOptions, progress: Progress |
     """Times the models in turn. The first one is what the others are held against.
 
     Raises ModelError where the first one can't be read or run, UsageError for options that don't fit it, KernelError where the
-    runtime is "kernels" and there is no library.
+    runtime is "kernels" and there is no library of them.
     """
-    tell = progress or (lambda stage: None)
+    with with_libraries(options.libraries):
+        return _bench(models, options, progress or (lambda stage: None))
+
+
+def _bench(models: Sequence[StrPath], options: BenchOptions, tell: Progress) -> Bench:
     check_providers([options.provider])
     check_runtimes(options.runtimes)
-    setting = Setting(options.provider, options.threads, options.libraries)
+    setting = Setting(options.provider, options.threads)
     tell("load")
     entrants = [_Entrant(path, runtime) for path in map(Path, models) for runtime in _of(path, options.runtimes)]
     first = entrants[0]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_subgraph import temporary
+from onnx_subgraph import custom_ops, temporary
 from onnx_subgraph.deadline import remaining
 from onnx_subgraph.timing.runtimes import Setting, open_runner, try_once
 from onnx_subgraph.verification.sessions import Failure, onnxruntime
@@ -36,7 +36,7 @@ def peak(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) 
             "runtime": runtime,
             "provider": setting.provider,
             "threads": setting.threads,
-            "libraries": [str(path) for path in setting.libraries],
+            "libraries": [str(path) for path in custom_ops.libraries()],
             "feeds": str(given),
             "answer": str(folder / "answer.json"),
         }
@@ -73,12 +73,13 @@ def main() -> None:
     task = json.loads(sys.stdin.read())
     with np.load(task["feeds"], allow_pickle=False) as archive:
         feeds = {name.removeprefix("feed_"): archive[name] for name in archive.files}
-    setting = Setting(task["provider"], task["threads"], tuple(map(Path, task["libraries"])))
+    setting = Setting(task["provider"], task["threads"])
     if not task["runtime"].startswith("openvino"):
         onnxruntime()  # its own memory is not the model's
     before = _peak_of_this_process()
-    runner = open_runner(Path(task["model"]), task["runtime"], setting)
-    failed = isinstance(runner, Failure) or any(isinstance(try_once(runner, feeds), Failure) for _ in range(2))
+    with custom_ops.using(task["libraries"]):
+        runner = open_runner(Path(task["model"]), task["runtime"], setting)
+        failed = isinstance(runner, Failure) or any(isinstance(try_once(runner, feeds), Failure) for _ in range(2))
     after = _peak_of_this_process()
     found = None if failed or before is None or after is None else after - before
     Path(task["answer"]).write_text(json.dumps(found), encoding="ascii")

@@ -21,7 +21,7 @@ import onnx_ir as ir
 from onnx_subgraph import temporary
 from onnx_subgraph.matching.origin import stood_for
 from onnx_subgraph.model.files import load
-from onnx_subgraph.regions.growing import PATTERN
+from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.regions.marks import paths
 from onnx_subgraph.timing.runtimes import Setting, open_runner
 from onnx_subgraph.verification.sessions import Failure
@@ -78,7 +78,7 @@ def profiled(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, An
     modules: of the model that this one was made of, by the names of its nodes.
     """
     with temporary.folder() as folder:
-        runner = open_runner(model, runtime, Setting(setting.provider, setting.threads, setting.libraries, folder / "profile"))
+        runner = open_runner(model, runtime, Setting(setting.provider, setting.threads, folder / "profile"))
         if isinstance(runner, Failure):
             return None
         assert runner.session is not None

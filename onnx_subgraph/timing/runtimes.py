@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_subgraph import kernels
+from onnx_subgraph import custom_ops, kernels
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphError, UsageError
 from onnx_subgraph.verification.sessions import (
@@ -40,12 +40,11 @@ openvino: in the precision that it chooses. openvino-f32: in float32.
 class Setting:
     """How all models are run. provider: of onnxruntime. threads: 0 for what the runtime takes by itself.
 
-    libraries: of custom operators, for onnxruntime. profile: what the file begins with that onnxruntime writes its profile to.
+    profile: what the file begins with that onnxruntime writes its profile to.
     """
 
     provider: str = "CPUExecutionProvider"
     threads: int = 0
-    libraries: tuple[Path, ...] = ()
     profile: Path | None = None
 
 
@@ -95,8 +94,7 @@ def _in_onnxruntime(model: Path, runtime: str, setting: Setting) -> _Made:
     if setting.profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(setting.profile)
-    for library in (*setting.libraries, *([kernels.path()] if runtime == "kernels" else [])):
-        options.register_custom_ops_library(str(library))
+    custom_ops.register(options, [kernels.path()] if runtime == "kernels" else [])
     handle = plain_session_class()(source(model, options), options, providers=[setting.provider])
     session = Session(handle, tuple(output.name for output in handle.get_outputs()))
     evaluate = runner(session)

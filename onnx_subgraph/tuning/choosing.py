@@ -22,6 +22,7 @@ from onnx_subgraph.timing import Bench, BenchOptions, Ratio, bench
 from onnx_subgraph.timing.tuning import Choice, Tuning, Way, machine
 from onnx_subgraph.tuning.making import Made, Maker
 from onnx_subgraph.tuning.precision import Precision
+from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.truth import UnknownError
 
@@ -47,7 +48,7 @@ def tune(
     it is by default, nothing is measured.
     Raises what `fuse`, `partition` and `bench` raise, and UsageError where an accuracy is given that nothing can be held to.
     """
-    with temporary.folder() as folder:
+    with temporary.folder() as folder, with_libraries(options.libraries, library.packs):
         maker = Maker(model, library, options, folder)
         return _Tuner(maker, options, budget, progress or (lambda stage: None), backends).tuned()
 

@@ -36,7 +36,7 @@ def fuse_with_engines(
         fused = fuse(model, folder / model.name, library, replace(options, bench=False), progress, accepts)
         if fused.output is None:
             return fused
-        made = partition(fused.output, output, _partitioning(options, backend), progress)
+        made = partition(fused.output, output, _partitioning(library, options, backend), progress)
         if made.output is None:
             hand_on(fused.output, output)
     engines = Engines(
@@ -59,7 +59,7 @@ def fuse_with_engines(
     )
 
 
-def _partitioning(options: Options, backend: str) -> PartitionOptions:
+def _partitioning(library: Library, options: Options, backend: str) -> PartitionOptions:
     return PartitionOptions(
         backend,
         verify=options.verify,
@@ -69,4 +69,5 @@ def _partitioning(options: Options, backend: str) -> PartitionOptions:
         seed=options.seed,
         shapes=options.fixed or options.shapes,
         inputs=options.inputs,
+        libraries=(*(path for pack in library.packs for path in pack.libraries), *options.libraries),
     )

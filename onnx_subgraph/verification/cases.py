@@ -51,7 +51,6 @@ class Drawing:
     path: Path
     model: ir.Model
     provider: str
-    libraries: tuple[Path, ...]
     rtol: float | None
     atol: float | None
     fix_overflows: bool = False
@@ -106,10 +105,10 @@ class Drawing:
     def _open(self, model: ir.Model, *, optimised: bool = False, inferred: bool = False) -> Session | Failure:
         """A session of a changed copy of the original."""
         home = self.path.resolve().parent
-        return open_model(model, home, self.provider, optimised=optimised, inferred=inferred, libraries=self.libraries)
+        return open_model(model, home, self.provider, optimised=optimised, inferred=inferred)
 
     def _open_original(self, *, optimised: bool) -> Session | Failure:
-        return open_file(self.path, self.provider, optimised=optimised, libraries=self.libraries)
+        return open_file(self.path, self.provider, optimised=optimised)
 
     def _given(self, session: Session, given: Feeds) -> list[Case] | Failure:
         outputs = run(session, given)

@@ -49,14 +49,14 @@ def open_model(
         provider,
         optimised=optimised,
         folder=home,
-        custom_op_libraries=libraries,
+        libraries=libraries,
         weights=weights,
         placing=placing,
         profile=profile,
     )
 
 
-def open_file(path: Path, provider: str, *, optimised: bool, libraries: Sequence[Path] = ()) -> Session | Failure:
+def open_file(path: Path, provider: str, *, optimised: bool) -> Session | Failure:
     """A session for a model file as it is, but for its large weights: those are what every model of the file shares.
 
     The arguments are those of `open_session`.
@@ -66,9 +66,9 @@ def open_file(path: Path, provider: str, *, optimised: bool, libraries: Sequence
     except (OSError, ValueError, DecodeError):  # what is wrong with it, onnxruntime says
         weights = {}
     if not weights:
-        return open_session(path, provider, optimised=optimised, custom_op_libraries=libraries)
+        return open_session(path, provider, optimised=optimised)
     folder = path.resolve().parent
-    return open_session(content, provider, optimised=optimised, folder=folder, custom_op_libraries=libraries, weights=weights)
+    return open_session(content, provider, optimised=optimised, folder=folder, weights=weights)
 
 
 def _with_shared_weights(path: Path) -> tuple[bytes, dict[str, Array]]:

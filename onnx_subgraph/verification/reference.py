@@ -18,11 +18,12 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnx_subgraph import custom_ops
 from onnx_subgraph.model.files import load
+from onnx_subgraph.model.local_functions import is_own
 from onnx_subgraph.model.overridable import make_constant
 from onnx_subgraph.model.shapes import declared_only, infer_shapes
 from onnx_subgraph.model.specialize import fix_dimensions
-from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cases import Drawing
@@ -65,7 +66,6 @@ class Reference:
         atol: float | None = None,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         inputs: StrPath | None = None,
-        custom_op_libraries: Sequence[StrPath] = (),
         fixed: Mapping[str, tuple[int, ...]] | None = None,
         constant_initializers: bool = False,
         fix_overflows: bool = False,
@@ -77,7 +77,6 @@ class Reference:
         self._seed, self._rtol, self._atol = seed, rtol, atol
         self._shapes, self._inputs, self._fixed = shapes or {}, None if inputs is None else Path(inputs), fixed or {}
         self._constant_initializers = constant_initializers
-        self._libraries = tuple(map(Path, custom_op_libraries))
         self._fix_overflows = fix_overflows
         self._tell = progress or (lambda stage: None)
         self._cases: dict[str, list[Case] | Failure] = {}
@@ -121,13 +120,13 @@ class Reference:
         coarser: how many times as large a rounding is there, and so the bound.
         """
         fused = load(candidate, weights=weights) if isinstance(candidate, Path) else candidate
-        strength = _strength(fused, self._libraries)
+        strength = _strength(fused)
         with declared_only(self._model), declared_only(fused):
             problems = interface_problems(self._model, fused)
         if problems:
             return Verdict("different", strength, problems)
         home = weights or (candidate if isinstance(candidate, Path) else self.path).resolve().parent
-        trial = Trial(fused, candidate if isinstance(candidate, Path) else None, home, self._libraries)
+        trial = Trial(fused, candidate if isinstance(candidate, Path) else None, home)
         runs: list[Run] = []
         for provider in self.providers:
             cases = self.cases(provider)
@@ -185,7 +184,7 @@ class Reference:
         """The outputs that are as near to the truth as the original's; none where the user's own bounds hold."""
         if self._rtol is not None or self._atol is not None:
             return {}
-        optimised = open_file(self.path, self.providers[0], optimised=True, libraries=self._libraries)
+        optimised = open_file(self.path, self.providers[0], optimised=True)
         try:
             found = nearness(case, names, optimised, self._truth, outputs)
         except UnknownError as why:
@@ -213,7 +212,7 @@ class Reference:
         if self._inputs is None and (reason := unfeedable(model)):
             return Failure(f"{reason}; give them with --inputs")
         self._tell(f"reference on {provider}")
-        drawing = Drawing(self.path, model, provider, self._libraries, self._rtol, self._atol, self._fix_overflows)
+        drawing = Drawing(self.path, model, provider, self._rtol, self._atol, self._fix_overflows)
         given = None if self._inputs is None else read_feeds(self._inputs, model.graph.inputs)
         cases = drawing.cases(self._seed, self._shapes, given, self._tell)
         if not isinstance(cases, Failure):
@@ -232,10 +231,10 @@ def _on_evidence(verdict: Verdict) -> Verdict:
     return replace(verdict, verdict="not-run", blind=bool(said), reason="; ".join(filter(None, (reason, hint))))
 
 
-def _strength(model: ir.Model, libraries: Sequence[Path]) -> Any:
+def _strength(model: ir.Model) -> Any:
     """ "body" when a fused operator of ours is in the model with its definition, and no library is there to bring a kernel."""
-    if libraries:
+    if custom_ops.libraries():
         return "kernel"
     nodes = itertools.chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))
-    ours = (node for node in nodes if node.domain == OWN_DOMAIN and node.op_identifier() in model.functions)
+    ours = (node for node in nodes if (called := model.functions.get(node.op_identifier())) is not None and is_own(called))
     return "body" if next(ours, None) is not None else "kernel"

@@ -1,7 +1,8 @@
 """Sessions of onnxruntime: made quietly, with graph optimisation off or on, and run to a value.
 
-onnxruntime is imported when the first session is wanted and not before; no custom-op library is loaded unless it is
-named. What a session has to say against a model or its feeds comes back as a `Failure`, never as a traceback.
+onnxruntime is imported when the first session is wanted and not before; a custom-op library is loaded where the user named it
+(`custom_ops`), or whoever asks for a session, and no other. What a session has to say against a model or its feeds comes back
+as a `Failure`, never as a traceback.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from onnx_subgraph import custom_ops
 from onnx_subgraph.deadline import check, remaining, start
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.operators.names import operator_of
@@ -115,7 +117,7 @@ def open_session(
     *,
     optimised: bool,
     folder: Path | None = None,
-    custom_op_libraries: Sequence[Path] = (),
+    libraries: Sequence[Path] = (),
     weights: Mapping[str, Array] | None = None,
     threads: int | None = None,
     placing: bool = False,
@@ -123,6 +125,7 @@ def open_session(
 ) -> Session | Failure:
     """A session for a model file, or for a serialized model whose external data lies in `folder`.
 
+    libraries: of custom operators, beside those of this run.
     threads: None for as many as there are processors, at most four; one spares a small model the making of a pool.
     weights: initializers that the model declares as external data, in memory. placing: keep where each node was placed.
     profile: what the file begins with in which the session notes down what runs, for `executed`.
@@ -144,14 +147,13 @@ def open_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(profile)
     try:
-        for library in custom_op_libraries:
-            options.register_custom_ops_library(str(library))
+        custom_ops.register(options, libraries)
         if weights:
             values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
             options.add_external_initializers(list(weights), values)
         handle = plain_session_class()(source(model, options, folder), options, providers=[provider])
     except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
-        return Failure(_first_lines(error))
+        return Failure(first_lines(error))
     if provider not in handle.get_providers():
         raise UsageError(
             f"execution provider {provider} is in this onnxruntime but does not start on this machine",
@@ -197,9 +199,10 @@ def optimise(model: Path, provider: str, target: Path, *, folder: Path | None = 
     options.log_severity_level = 4
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", f"{target.name}.data")
     try:
+        custom_ops.register(options)
         plain_session_class()(source(model, options, folder), options, providers=[provider])
     except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
-        return Failure(_first_lines(error))
+        return Failure(first_lines(error))
     return target
 
 
@@ -241,7 +244,7 @@ def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
         return dict(zip(session.outputs, runner(session)(feeds, options), strict=True))
     except Exception as error:  # as above
         check()
-        return Failure(f"it ran for {LONGEST_RUN:g} seconds and was ended" if options.terminate else _first_lines(error))
+        return Failure(f"it ran for {LONGEST_RUN:g} seconds and was ended" if options.terminate else first_lines(error))
     finally:
         watch.cancel()
 
@@ -253,7 +256,8 @@ def runner(session: Session) -> Callable[[Mapping[str, Any], Any], Sequence[Any]
     return lambda feeds, options: list(session.handle.run(None, dict(feeds), options))
 
 
-def _first_lines(error: Exception) -> str:
+def first_lines(error: Exception) -> str:
+    """What onnxruntime said, without its preamble, cut where it is long."""
     if isinstance(error, UnicodeDecodeError):  # what it wanted to say names something that is not UTF-8
         text = error.object.decode(errors="backslashreplace")
     else:

@@ -32,7 +32,6 @@ class Trial:
     model: ir.Model
     file: Path | None
     home: Path
-    libraries: Sequence[Path]
     placements: list[Placement] = field(default_factory=list)
     executed: set[str] = field(default_factory=set)
 
@@ -53,15 +52,12 @@ class Trial:
     ) -> Session | Failure:
         if self.file is None or results:
             model = with_results_fed(self.model, results) if results else self.model
-            return open_model(
-                model, self.home, provider, optimised=optimised, libraries=self.libraries, placing=placing, profile=profile
-            )
+            return open_model(model, self.home, provider, optimised=optimised, placing=placing, profile=profile)
         return open_session(
             self.file,
             provider,
             optimised=optimised,
             folder=self.home,
-            custom_op_libraries=self.libraries,
             placing=placing,
             profile=profile,
         )

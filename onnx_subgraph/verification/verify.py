@@ -13,6 +13,7 @@ from onnx_subgraph.kernels.marked import KERNELS
 from onnx_subgraph.model.files import load
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.verification.both_ways import both_ways, numerics_of
+from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.trial import CPU
 from onnx_subgraph.verification.verdict import Verdict
@@ -44,7 +45,8 @@ def verify(
     fix_overflows: the candidate may have numbers where the reference is NaN or infinite.
     A candidate that was written for our library of kernels is held against the reference with the library, too.
     constant_initializers: the candidate's are constants: those that are inputs of the reference as well are none of its own.
-    Raises UsageError for a provider that is not there or shapes or feeds that do not fit, ModelError for an unreadable file.
+    Raises UsageError for a provider or library that is not there or shapes or feeds that do not fit, ModelError for an unreadable
+    file.
     """
     original = Reference(
         Path(reference),
@@ -54,7 +56,6 @@ def verify(
         atol=atol,
         shapes=shapes,
         inputs=inputs,
-        custom_op_libraries=custom_op_libraries,
         fixed=fixed,
         constant_initializers=constant_initializers,
         fix_overflows=fix_overflows,
@@ -62,10 +63,13 @@ def verify(
     )
     home = None if weights is None else Path(weights)
     model = load(Path(candidate), weights=home)
-    library = _library(model) if CPU in providers and not custom_op_libraries and home is None else None
-    if library is None:
-        return original.with_untaken_bodies(original.verdict(Path(candidate), home), model)
-    return original.with_untaken_bodies(both_ways(original, model, library, numerics_of(model), Path(candidate)), model)
+    library = _library(model) if CPU in providers and home is None else None
+    with with_libraries(custom_op_libraries):
+        if library is None:
+            found = original.verdict(Path(candidate), home)
+        else:
+            found = both_ways(original, model, library, numerics_of(model), Path(candidate))
+        return original.with_untaken_bodies(found, model)
 
 
 def _library(model: ir.Model) -> kernels.Description | None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from onnx_subgraph.backends import registry
-from onnx_subgraph.backends.registry import backend_names, find_backend
+from onnx_subgraph.backends import names
+from onnx_subgraph.backends.names import backend_names
+from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.errors import UsageError
 from tests.engine.backends import Scripted
 
@@ -18,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def register(monkeypatch: pytest.MonkeyPatch, **places: str) -> None:
-    points = EntryPoints(EntryPoint(name, place, registry.GROUP) for name, place in places.items())
-    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+    points = EntryPoints(EntryPoint(name, place, names.GROUP) for name, place in places.items())
+    monkeypatch.setattr(names, "entry_points", lambda group: points.select(group=group))
 
 
 def test_those_of_the_package_are_there() -> None:
@@ -71,7 +72,7 @@ def test_without_its_library_openvino_says_what_to_install(monkeypatch: pytest.M
 
 def test_looking_for_names_imports_no_backend() -> None:
     code = (
-        "import sys; from onnx_subgraph.backends.registry import backend_names; backend_names(); "
+        "import sys; from onnx_subgraph.backends.names import backend_names; backend_names(); "
         "print([m for m in ('openvino', 'onnxruntime') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -46,10 +46,6 @@ def test_an_unknown_operator_is_refused_without_a_session() -> None:
     assert LOADABILITY.reason("Nonesuch", "com.microsoft", 1, [FLOAT]) == "this onnxruntime does not know com.microsoft.Nonesuch"
 
 
-def test_an_operator_that_carries_its_definition_loads() -> None:
-    assert LOADABILITY.reason("Nonesuch", "onnx_subgraph", 1, [FLOAT], function=True) is None
-
-
 def test_an_answer_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     loadability = Loadability("CPUExecutionProvider")
     assert loadability.reason("Gelu", "com.microsoft", 1, [FLOAT]) is None

@@ -1,0 +1,159 @@
+"""The graph that regions grow in, and the facts that sentences may ask of its nodes and of finished regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache, cached_property
+from typing import Any
+
+import onnx_ir as ir
+
+from onnx_subgraph import operators
+from onnx_subgraph.facts import Facts
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.operators import Schema
+from onnx_subgraph.operators.names import operator_of
+from onnx_subgraph.regions.region import Region, Wiring
+
+PATTERN = "onnx_subgraph.pattern"
+"""The metadata of a fused node that names its pattern."""
+
+
+class Ground:
+    """The graph that regions grow in, and what is asked of it; several patterns share one, as long as it is not changed.
+
+    schema: of a node, None for an unknown operator.
+    """
+
+    def __init__(self, graph: ir.Graph, constants: Constants, schema: Callable[[ir.Node], Schema | None]) -> None:
+        self.graph = graph
+        self.constants = constants
+        self.schema = schema
+        self.facts = cache(lambda node: NodeFacts(self, node))
+        """What sentences may ask of a node."""
+        self.kind = cache(_kind)
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """Its nodes and what they read."""
+        return Wiring.of(self.graph)
+
+    @cached_property
+    def standing(self) -> Mapping[ir.Node, str]:
+        """The nodes that stand for a region already, and of which pattern."""
+        return {node: name for node in self.graph if (name := node.metadata_props.get(PATTERN)) is not None}
+
+
+def _kind(node: ir.Node) -> Hashable:
+    """What the facts `_OF_KIND` of a node follow from."""
+    types = tuple([None if v is None else v.dtype for v in node.inputs]), tuple([v.dtype for v in node.outputs])
+    return node.domain, node.op_type, types
+
+
+class NodeFacts:
+    """The facts of one node, under the names that the language gives them."""
+
+    def __init__(self, ground: Ground, node: ir.Node) -> None:
+        self._ground = ground
+        self._node = node
+
+    @cached_property
+    def operator(self) -> str:
+        """`Conv`, or with its domain, `com.microsoft.Gelu`."""
+        return operator_of(self._node)
+
+    @property
+    def domain(self) -> str:
+        """The domain of the operator, "" for the standard."""
+        return self._node.domain
+
+    @cached_property
+    def is_elementwise(self) -> bool:
+        """Whether each element of its result comes from one element of each operand."""
+        return operators.is_elementwise(self._node.op_type, self._node.domain)
+
+    @cached_property
+    def inputs(self) -> tuple[Facts | None, ...]:
+        """The facts of each input, None for one that is left out."""
+        return tuple(None if v is None else Facts(self._ground.constants, v) for v in self._node.inputs)
+
+    @cached_property
+    def outputs(self) -> tuple[Facts, ...]:
+        """The facts of each output."""
+        return tuple(Facts(self._ground.constants, v) for v in self._node.outputs)
+
+    @cached_property
+    def dtypes(self) -> tuple[str, ...] | None:
+        """The element types of its inputs and outputs, each once; None where one is not known."""
+        return _dtypes((*self.inputs, *self.outputs))
+
+    @cached_property
+    def attributes(self) -> Attributes:
+        """Its attributes, by name."""
+        return Attributes(self._ground, self._node)
+
+
+class Attributes:
+    """The attributes of a node as numbers, text and lists; one that is left out is what its schema says, if it says so."""
+
+    def __init__(self, ground: Ground, node: ir.Node) -> None:
+        self._ground = ground
+        self._node = node
+
+    def __getattr__(self, name: str) -> Any:
+        attribute, value = self._node.attributes.get(name), None
+        if attribute is None:
+            schema = self._ground.schema(self._node)
+            value = schema.attributes[name].default if schema is not None and name in schema.attributes else None
+        elif not attribute.is_ref() and attribute.type in _PLAIN:
+            value = attribute.value
+        if value is None:
+            raise AttributeError(name)
+        return tuple(value) if isinstance(value, list | tuple) else value
+
+
+_PLAIN = frozenset(
+    {
+        *(ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING),
+        *(ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS),
+    }
+)
+
+
+class RegionFacts:
+    """The facts of a finished region, under the names that the language gives them."""
+
+    def __init__(self, ground: Ground, region: Region) -> None:
+        self._ground = ground
+        self._region = region
+
+    @property
+    def size(self) -> int:
+        """How many nodes it has."""
+        return len(self._region.nodes)
+
+    @cached_property
+    def operators(self) -> tuple[str, ...]:
+        """The operators in it, each once, in the order of their names."""
+        return tuple(sorted({operator_of(n) for n in self._region.nodes}))
+
+    @cached_property
+    def inputs(self) -> tuple[Facts, ...]:
+        """What it reads and does not compute."""
+        return tuple(Facts(self._ground.constants, v) for v in self._region.inputs)
+
+    @cached_property
+    def outputs(self) -> tuple[Facts, ...]:
+        """What it computes and others read."""
+        return tuple(Facts(self._ground.constants, v) for v in self._region.outputs)
+
+    @cached_property
+    def dtypes(self) -> tuple[str, ...] | None:
+        """The element types of all that it reads and computes, each once; None where one is not known."""
+        computed = (Facts(self._ground.constants, o) for n in self._region.nodes for o in n.outputs)
+        return _dtypes((*self.inputs, *computed))
+
+
+def _dtypes(values: tuple[Facts | None, ...]) -> tuple[str, ...] | None:
+    found = {v.dtype for v in values if v is not None}
+    return None if None in found else tuple(sorted(d for d in found if d is not None))

@@ -1,0 +1,46 @@
+"""The libraries of custom operators that a session has: those that its program registered, and those that its model needs.
+
+onnxruntime does not say which libraries session options have, so each that is registered from Python is noted down, from the time
+that sessions of ours are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+_REGISTERED: WeakKeyDictionary[Any, tuple[Path, ...]] = WeakKeyDictionary()
+
+
+def note_down(kind: Any) -> None:
+    """From now on note down what is registered in options of this class, `onnxruntime.SessionOptions`."""
+    register = kind.register_custom_ops_library
+
+    @wraps(register)
+    def noting(options: Any, path: Any) -> None:
+        register(options, path)
+        _REGISTERED[options] = (*registered(options), Path(path).absolute())
+
+    kind.register_custom_ops_library = noting
+
+
+def registered(options: Any) -> tuple[Path, ...]:
+    """The libraries that these options have, None for no options."""
+    return () if options is None else _REGISTERED.get(options, ())
+
+
+def with_libraries(options: Any, libraries: Sequence[Path]) -> Any:
+    """The options, or new ones, with these libraries, each once. Raises what onnxruntime raises for a file that is none."""
+    from onnxruntime import SessionOptions
+
+    have = {path.resolve() for path in registered(options)}
+    missing = [path for path in libraries if path.resolve() not in have]
+    if not missing:
+        return options
+    options = SessionOptions() if options is None else options
+    for path in missing:
+        options.register_custom_ops_library(str(path))
+    return options

@@ -1,0 +1,77 @@
+"""Types and shapes that no rule gives, found by running: those of operators that a library of the user brings.
+
+Such an operator is known to its library alone. The model is run on the feeds of the reference, and what comes out of the operator
+has a type and a shape there. A dimension is the one of an input that it equals in every run, or a number where it is the same in
+runs of different sizes; else it stays open. What follows from that is verified as everything else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.operators.names import KNOWN_DOMAINS, OWN_DOMAIN
+from onnx_subgraph.verification.capture import capture
+from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.sessions import Failure
+
+Dim = int | ir.SymbolicDim
+
+
+def of_unknown_operators(model: ir.Model) -> list[ir.Value]:
+    """The results in the main graph whose type or rank is not known, of operators that nobody here knows."""
+    return [
+        value
+        for node in model.graph
+        if node.domain not in KNOWN_DOMAINS and node.domain != OWN_DOMAIN and node.op_identifier() not in model.functions
+        for value in node.outputs
+        if value.name and (value.dtype is None or value.shape is None)
+    ]
+
+
+def find_shapes(model: ir.Model, source: Path, provider: str, cases: Sequence[Case] | Failure) -> None:
+    """Give the results of unknown operators the types and shapes that they have in every run, and infer what follows.
+
+    source: the file that the model was read from. cases: what it runs on; where it does not run, all stays as it is.
+    """
+    values = of_unknown_operators(model)
+    if not values or isinstance(cases, Failure):
+        return
+    captured = list(capture(model, source, [str(value.name) for value in values], provider, [case.feeds for case in cases]))
+    runs = [run for run in captured if not isinstance(run, Failure)]
+    if not runs or len(runs) < len(captured):
+        return
+    known = _dimensions(model, cases)
+    for value in values:
+        arrays = [run[str(value.name)] for run in runs]
+        if not all(isinstance(array, np.ndarray) for array in arrays) or len({(a.dtype, a.ndim) for a in arrays}) != 1:
+            continue
+        value.type = ir.TensorType(ir.DataType.from_numpy(arrays[0].dtype))
+        value.shape = ir.Shape([_dimension(sizes, known) for sizes in zip(*(a.shape for a in arrays), strict=True)])
+    infer_shapes(model)
+
+
+def _dimensions(model: ir.Model, cases: Sequence[Case]) -> dict[Dim, tuple[int, ...]]:
+    """The dimensions that inputs leave open → their sizes, one a run."""
+    found: dict[Dim, tuple[int, ...]] = {}
+    for value in model.graph.inputs:
+        arrays: list[Any] = [case.feeds.get(str(value.name)) for case in cases]
+        if value.shape is not None and all(isinstance(array, np.ndarray) for array in arrays):
+            for axis, dim in enumerate(value.shape):
+                if not isinstance(dim, int) and dim.value is not None:
+                    found[dim] = tuple(array.shape[axis] for array in arrays)
+    return found
+
+
+def _dimension(sizes: tuple[int, ...], known: dict[Dim, tuple[int, ...]]) -> Dim:
+    """The one dimension that has these sizes, or the number that they all are while every other dimension changes."""
+    same = [dim for dim, theirs in known.items() if theirs == sizes]
+    changed = all(len(set(theirs)) > 1 for theirs in known.values())
+    if len(set(sizes)) == 1:
+        return sizes[0] if changed else ir.SymbolicDim(None)
+    return same[0] if len(same) == 1 else ir.SymbolicDim(None)
