@@ -15,7 +15,10 @@ __all__ = ["Run", "run", "save"]
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "own_operators"
 WEIGHTS = "float[4,1,3,3] w = {" + ", ".join(["0.5", "-0.25", "1", "0.1", "-1", "0.75"] * 6) + "}"
-NUMBERS = "float[4] scale = {1, 2, 3, 0.5}, float[4] shift = {0, 1, -1, 2}, float[4] mean = {0.5, 0, 1, -1}, float[4] var = {1, 2, 0.5, 1}"
+NUMBERS = (
+    "float[4] scale = {1, 2, 3, 0.5}, float[4] shift = {0, 1, -1, 2}, "
+    "float[4] mean = {0.5, 0, 1, -1}, float[4] var = {1, 2, 0.5, 1}"
+)
 CONV_BN = f"""
 <ir_version: 8, opset_import: ["" : 17]>
 net (float[batch,1,8,8] x) => (float[batch,4,4,4] y) <{WEIGHTS}, {NUMBERS}>

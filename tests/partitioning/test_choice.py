@@ -8,6 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.engine.operator import placed_engines
+from onnx_subgraph.errors import UsageError
 from onnx_subgraph.partitioning.choice import partition_model
 from onnx_subgraph.partitioning.inline import inline_model
 from onnx_subgraph.partitioning.worth import RegionLimits
@@ -20,6 +21,21 @@ def test_what_is_supported_becomes_one_engine() -> None:
     assert (engine.domain, engine.op_type) == ("onnx_subgraph", "Engine")
     assert [value.name for value in engine.outputs] == ["y"]
     assert partition.engines[0].replaces[0] == "layer_0_Mul" and len(partition.engines[0].replaces) == 7
+
+
+class Fails(Without):
+    """A backend that raises when it is asked about one operator."""
+
+    def supports(self, node: ir.Node) -> bool:
+        return bool({"Add": True, "Mul": True}[node.op_type])
+
+
+def test_a_backend_that_fails_over_the_question_is_named_with_the_node_and_the_place() -> None:
+    model = parsed(LAYERS)
+    line = Fails.supports.__code__.co_firstlineno + 1
+    words = rf"backend scripted fails when it is asked whether it supports \w+ layer_0_\w+: KeyError: '\w+' at .*:{line}"
+    with pytest.raises(UsageError, match=words):
+        partition_model(model, Fails())
 
 
 def test_equal_regions_share_a_definition_whatever_their_weights() -> None:
