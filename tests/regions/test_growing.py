@@ -148,9 +148,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "selectors_of_a_test-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: selectors-of-a-test\nVersion: 1.0\n", encoding="utf-8")
-    lines = [
-        f"{name} = selectors_of_a_test:{name.title()}" for name in ("elementwise", "trims", "half", "raises", "unmade", "missing")
-    ]
+    registered = ("elementwise", "trims", "half", "raises", "unmade", "missing")
+    lines = [f"{name} = selectors_of_a_test:{name.title()}" for name in registered]
     lines.append("broken = no_such_module:Selector")
     (folder / "entry_points.txt").write_text("\n".join(["[onnx_subgraph.selectors]", *lines, ""]), encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
