@@ -25,7 +25,8 @@ from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _TYPES = {"FLOAT": "float", "DOUBLE": "double", "UINT64": "uint64", "INT64": "int64", "INT32": "int32", "UINT32": "uint32"}
-_TYPES |= {"INT16": "int16", "UINT16": "uint16", "INT8": "int8", "UINT8": "uint8", "BOOL": "bool", "FLOAT16": "float16"}
+_TYPES |= {"INT16": "int16", "UINT16": "uint16", "INT8": "int8", "UINT8": "uint8", "BOOL": "bool"}
+"""What a kernel in Python may take and give. Given a float16, onnxruntime-extensions ends the process."""
 _numbers = itertools.count()
 
 
@@ -40,7 +41,8 @@ def register_engines(
     """The model of `path` with a custom operator for each engine, for `onnxruntime.InferenceSession(model, options)`.
 
     options: the session's, to which the operators are added. They live as long as the process. The others are as for
-    `EngineSession`. Raises UsageError where onnxruntime-extensions or a backend is missing, ModelError for a bad model.
+    `EngineSession`. Raises UsageError where onnxruntime-extensions or a
+    backend is missing or an engine has a type that it does not take, ModelError for a bad model.
     """
     try:
         import onnxruntime_extensions as extensions
@@ -51,6 +53,8 @@ def register_engines(
     path = Path(path)
     model = load(path)
     placed = placed_engines(model)
+    for one in placed:
+        _check_types(one)
     for one, engine in zip(placed, engines_of(placed, backends, plain, settings), strict=True):
         _register(extensions, _renamed(one, model), one, engine)
     for one in placed:
@@ -75,11 +79,19 @@ def _renamed(placed: Placed, model: ir.Model) -> str:
     return name
 
 
+def _check_types(placed: Placed) -> None:
+    graph = placed.subgraph.model.graph
+    for value in (*graph.inputs, *graph.outputs):
+        name = "unknown type" if value.dtype is None else value.dtype.name
+        if name not in _TYPES:
+            message = f"region {placed.subgraph.name}: {value.name} is {name.lower()}, which onnxruntime-extensions does not take"
+            raise UsageError(message, hint="run the model with an EngineSession")
+
+
 def _register(extensions: Any, name: str, placed: Placed, engine: Engine) -> None:
     def types(values: tuple[ir.Value, ...]) -> list[Any]:
-        return [
-            getattr(extensions.PyCustomOpDef, f"dt_{_TYPES[value.dtype.name]}") for value in values if value.dtype is not None
-        ]
+        kind = extensions.PyCustomOpDef
+        return [getattr(kind, f"dt_{_TYPES[value.dtype.name]}") for value in values if value.dtype is not None]
 
     graph = placed.subgraph.model.graph
     extensions.onnx_op(op_type=f"{OWN_DOMAIN}::{name}", inputs=types(tuple(graph.inputs)), outputs=types(tuple(graph.outputs)))(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -34,11 +34,12 @@ class MadeEngine:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRegion:
-    """A region that was left as it is, and why. node: the name of its first node."""
+    """A region that was left as it is, and why. node: the name of its first node. failed: its backend did not run it."""
 
     node: str
     reason: str
     cost: Cost
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,16 @@ class Partition:
 
 
 def partition_model(
-    model: ir.Model, backend: Backend, limits: RegionLimits | None = None, refused: Mapping[int, str] | None = None
+    model: ir.Model,
+    backend: Backend,
+    limits: RegionLimits | None = None,
+    refused: Mapping[int, str] | None = None,
+    failed: Collection[int] = (),
 ) -> Partition:
     """Make engines of the regions of a model whose shapes are inferred. Changes `model`.
 
     refused: the position of a region's first node → why the region shall be left as it is, whatever its backend says.
+    failed: those of them that the backend did not run.
     """
     limits = limits or RegionLimits()
     gain = backend.gain if limits.gain is None else limits.gain
@@ -78,7 +84,7 @@ def partition_model(
         first, price = region.nodes[0], cost(region, model, sizes)
         reason = (refused or {}).get(places[first], "") or objection(price, limits, gain)
         if reason:
-            left.append(RefusedRegion(_name(first), reason, price))
+            left.append(RefusedRegion(_name(first), reason, price, places[first] in failed))
         else:
             taken.append((region, price))
     unsupported: dict[tuple[str, str], list[str]] = {}

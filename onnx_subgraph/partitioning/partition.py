@@ -163,6 +163,7 @@ class _Trial:
     options: PartitionOptions
     clock: Clock
     refused: dict[int, str] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
     _truth: Truth | None = None
 
     def truth(self, reference: Reference) -> Truth:
@@ -208,7 +209,7 @@ class _Trial:
     def _attempt(self, *, without: Mapping[int, str] | None = None) -> Partition:
         with self.clock.stage("partition"):
             refused = {**self.refused, **(without or {})}
-            return partition_model(copied(self.original), self.backend, self._limits, refused)
+            return partition_model(copied(self.original), self.backend, self._limits, refused, self.failed)
 
     def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[int, str]]:
         """What verification says, and the engines whose backend failed or is wrong: position → why."""
@@ -236,7 +237,9 @@ class _Trial:
                 verdict, failures = held_to(rounded, accuracy), further(watched, accuracy)
         if verdict.verdict == "equivalent":
             note_bounds(partition.model, apart(watched))
-        failures |= {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
+        failed = {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
+        self.failed |= {made.place for made in partition.engines if made.node in failed}
+        failures |= failed
         return verdict, {made.place: failures[made.node] for made in partition.engines if made.node in failures}
 
     def _slower(self, partition: Partition, reference: Reference) -> dict[int, str]:

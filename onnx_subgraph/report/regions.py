@@ -68,7 +68,13 @@ def as_json(result: PartitionResult) -> json.Object:
             for engine in result.engines
         ],
         "refused": [
-            {"node": region.node, "nodes": region.cost.nodes, "reason": region.reason, "bytes": _bytes(region.cost)}
+            {
+                "node": region.node,
+                "nodes": region.cost.nodes,
+                "reason": region.reason,
+                "failed": region.failed,
+                "bytes": _bytes(region.cost),
+            }
             for region in result.refused
         ],
         "unsupported": [

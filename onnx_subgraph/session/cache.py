@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import shutil
 import time
@@ -57,12 +58,16 @@ class Cache:
         self.memory = Memory(folder / "files")
         self._entries = folder / "entries"
 
-    def get(self, key: str, fill: Fill) -> Entry:
-        """The entry of `key`, made by `fill` where there is none that is whole. Raises what `fill` raises, and OSError."""
-        if (entry := self._find(key)) is not None:
+    def get(self, key: str, fill: Fill, *, lasting: bool = False) -> Entry:
+        """The entry of `key`, made by `fill` where there is none that is whole and still valid.
+
+        A note may say `until` when, in seconds since 1970. lasting: an entry that is valid for a while only does not count.
+        Raises what `fill` raises, and OSError.
+        """
+        if (entry := self._find(key, lasting=lasting)) is not None:
             return entry
         with self._lock(key[:2]):
-            if (entry := self._find(key)) is not None:  # another process made it while this one waited
+            if (entry := self._find(key, lasting=lasting)) is not None:  # another process made it while this one waited
                 return entry
             entry = self._make(key, fill)
         self._trim(keep=entry.folder)
@@ -74,13 +79,14 @@ class Cache:
             return sorted((path for path in self._entries.iterdir() if not path.name.startswith(".")), key=_used)
         return []
 
-    def _find(self, key: str) -> Entry | None:
+    def _find(self, key: str, *, lasting: bool) -> Entry | None:
         folder = self._entries / key
         manifest = folder / MANIFEST
         try:
             content = json.loads(manifest.read_text(encoding="utf-8"))
             files, note = dict(content["files"]), dict(content["note"])
             whole = all(_is_whole(folder / name, known) for name, known in files.items())
+            whole = whole and time.time() < (-math.inf if lasting and "until" in note else float(note.get("until", math.inf)))
             os.utime(manifest)
         except FileNotFoundError:
             if folder.exists():
@@ -156,7 +162,7 @@ class NoCache:
     def __init__(self) -> None:
         self.memory = Memory(None)
 
-    def get(self, key: str, fill: Fill) -> Entry:
+    def get(self, key: str, fill: Fill, *, lasting: bool = False) -> Entry:
         """An entry that is made now. Raises what `fill` raises, and OSError."""
         folder = temporary.make_folder()
         try:

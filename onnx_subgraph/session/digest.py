@@ -39,18 +39,18 @@ class Memory:
         if isinstance(source, bytes):
             digest, folder = hashlib.sha256(source).hexdigest(), weights or Path.cwd()
         else:
-            digest, folder = self._file(source), weights or source.parent
+            digest, folder = self.file(source), weights or source.parent
         parts = [digest]
         for location in self._locations(source, digest):
             data = folder / location
             if Path(location).is_absolute() or ".." in Path(location).parts or not data.is_file():
                 raise ModelError(f"its data '{location}' is no file in {folder}", hint="export the model again")
-            parts += [location, self._file(data)]
+            parts += [location, self.file(data)]
         return digest_of(parts)
 
     def locations(self, source: Path | bytes) -> list[str]:
         """The data files that a model names, relative to its folder. Raises as `model` does."""
-        return self._locations(source, hashlib.sha256(source).hexdigest() if isinstance(source, bytes) else self._file(source))
+        return self._locations(source, hashlib.sha256(source).hexdigest() if isinstance(source, bytes) else self.file(source))
 
     def _locations(self, source: Path | bytes, digest: str) -> list[str]:
         note = self._note("locations", digest)
@@ -61,7 +61,8 @@ class Memory:
         self._remember(note, {"locations": locations})
         return locations
 
-    def _file(self, path: Path) -> str:
+    def file(self, path: Path) -> str:
+        """The digest of a file, read only where it changed since it was last. Raises OSError."""
         state = stamp(path)
         note = self._note("file", str(path.resolve()))
         known = _read(note)
@@ -113,12 +114,13 @@ def versions(patterns: tuple[Path, ...] = ()) -> str:
     built_in = PACKAGE / "patterns" if (PACKAGE / "patterns").is_dir() else PACKAGE.parent / "patterns"
     parts = [f"{name}={_version(name)}" for name in ("onnxruntime", "onnx", "onnx-ir", "onnx-shape-inference", "openvino")]
     for place in (PACKAGE, built_in, *patterns):
-        for path in _sources(place):
+        for path in sources(place):
             parts += [path.name, hashlib.sha256(path.read_bytes()).hexdigest()]
     return digest_of(parts)
 
 
-def _sources(place: Path) -> list[Path]:
+def sources(place: Path) -> list[Path]:
+    """The files of code, patterns and data under a folder, or the file itself."""
     if place.is_file():
         return [place]
     return sorted(path for path in place.rglob("*") if path.suffix in {".py", ".json", ".yaml", ".yml"} and path.is_file())

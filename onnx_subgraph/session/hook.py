@@ -23,10 +23,10 @@ NAME = "InferenceSession"
 STARTUP_FILE = "onnx_subgraph_hook.pth"
 STARTUP = (
     "import os, sys; "
-    "(os.environ.get('ONNX_SUBGRAPH_BACKEND') or os.environ.get('ONNX_SUBGRAPH_SESSION')) and "
+    "any(os.environ.get('ONNX_SUBGRAPH_' + name) for name in ('SESSION', 'BACKEND', 'STATIC')) and "
     "__import__('onnx_subgraph.session.hook', fromlist=['start']).start()\n"
 )
-"""What Python runs at every start in an environment with the hook: nothing but a look at two environment variables."""
+"""What Python runs at every start in an environment with the hook: nothing but a look at three environment variables."""
 
 
 def install() -> None:

@@ -84,7 +84,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Make the session again for other providers, as onnxruntime does; the model is prepared for them."""
         options, settings, kwargs = self._given
-        type(self).__init__(self, self._source, options, providers, provider_options, settings=settings, **kwargs)
+        self.close()
+        InferenceSession.__init__(self, self._source, options, providers, provider_options, settings=settings, **kwargs)
 
     def _wanted(self, settings: SessionSettings) -> SessionSettings:
         """The settings as this class takes them."""

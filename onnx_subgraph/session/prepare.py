@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -24,7 +25,8 @@ from onnx_subgraph.errors import SessionError
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
 from onnx_subgraph.session.cache import MODEL, Cache, Entry, NoCache
-from onnx_subgraph.session.digest import PACKAGE, digest_of, file_digest, versions
+from onnx_subgraph.session.digest import PACKAGE, digest_of
+from onnx_subgraph.session.ingredients import ISA, KERNELS, ingredients
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
 LOOK_SECONDS = 0.05
@@ -33,6 +35,10 @@ LOWEST = 19
 """The priority of a process in the background, as `nice` counts."""
 FORMAT = "1"
 """Changes whenever what a cache entry means changes."""
+
+
+class FailedError(SessionError):
+    """A command ended without an answer, or with an error, which another time it may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,55 +126,56 @@ def prepare(
     """
     cache = NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
     content = cache.memory.model(source, weights)
-    key = digest_of(
-        [
-            FORMAT,
-            versions(with_names_resolved(settings.patterns)),
-            content,
-            *(json.dumps(command) for command in recipe.commands),
-            *map(file_digest, several(settings.libraries)),
-        ]
-    )
+    key = digest_of([FORMAT, ingredients(settings, cache.memory), content, *map(json.dumps, recipe.commands)])
 
     def fill(folder: Path) -> dict[str, Any]:
         staging = folder / "staging"
         staging.mkdir()
         try:
             given = _staged(source, cache.memory.locations(source), staging, weights)
-            return _follow(recipe, given, staging, folder, _Patience(settings.timeout, stop))
+            return _follow(recipe, given, staging, folder, _Patience(settings.timeout, stop, settings.retry))
+        except FailedError as error:
+            if not settings.retry or isinstance(cache, NoCache):
+                raise
+            return {"refused": True, "failed": True, "reason": str(error), "until": time.time() + settings.retry}
         finally:
             shutil.rmtree(staging)
 
-    return _prepared(cache.get(key, fill), temporary=isinstance(cache, NoCache))
+    return _prepared(cache.get(key, fill, lasting=not settings.retry), temporary=isinstance(cache, NoCache))
 
 
 def _prepared(entry: Entry, *, temporary: bool) -> Prepared:
-    path = entry.model
+    note = entry.note
+    reason = str(note.get("reason", ""))
+    if "until" in note:
+        minutes = max(1, math.ceil((float(note["until"]) - time.time()) / 60))
+        reason += f" (it is tried again in {minutes} min, or now with {PREFIX}RETRY=0)"
     return Prepared(
-        path=path,
-        reason=str(entry.note.get("reason", "")),
-        refused=bool(entry.note.get("refused")),
+        path=entry.model,
+        reason=reason,
+        refused=bool(note.get("refused")),
         from_cache=entry.found,
         nbytes=entry.nbytes,
-        fusions=int(entry.note.get("fusions", 0)),
-        engines=int(entry.note.get("engines", 0)),
-        libraries=tuple(map(Path, entry.note.get("libraries", ()))),
+        fusions=int(note.get("fusions", 0)),
+        engines=int(note.get("engines", 0)),
+        libraries=tuple(map(Path, note.get("libraries", ()))),
         temporary=entry.folder if temporary else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Patience:
-    """How long a command may run: so many seconds, and until `stop` is set."""
+    """How long a command may run: so many seconds, and until `stop` is set. retry: for how long a failure is remembered."""
 
     seconds: float
     stop: threading.Event | None
+    retry: float = 0.0
 
 
 def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience: _Patience) -> dict[str, Any]:
     """Run the commands on `source`; leaves the model in `folder`, or no model where none of them changed anything."""
     model = source
-    changed, fusions, engines, libraries = False, 0, 0, list[str]()
+    changed, fusions, engines, libraries, failed = False, 0, 0, list[str](), list[str]()
     for number, command in enumerate(recipe.commands):
         output = staging / f"step{number}" / MODEL
         output.parent.mkdir()
@@ -183,10 +190,14 @@ def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience:
             fusions += sum(int(fusion["count"]) for fusion in told.get("fusions", ()))
             engines += len(told.get("engines", ()))
             libraries += told.get("libraries", ())
+        failed += [str(region["reason"]) for region in told.get("refused", ()) if region.get("failed")]
     if changed:
         for path in sorted(model.parent.iterdir()):
             path.rename(folder / path.name)
     made = {"fusions": fusions, "engines": engines, "libraries": libraries}
+    if failed and patience.retry:  # another time the backend may run what it did not run now
+        made["until"] = time.time() + patience.retry
+        return made | {"reason": failed[0]}
     return made | {"reason": "" if changed else "nothing in it can be fused"}
 
 
@@ -227,9 +238,9 @@ def _run(command: tuple[str, ...], model: Path, output: Path, patience: _Patienc
     except ValueError:
         told = None
     if not isinstance(told, dict) or child.returncode not in (0, 1, 2):
-        raise SessionError(_last_words(child.returncode, err, command[0]))
+        raise FailedError(_last_words(child.returncode, err, command[0]))
     if "error" in told:
-        raise SessionError(str(told["error"]))
+        raise FailedError(str(told["error"]))
     return told
 
 
@@ -251,7 +262,7 @@ def _communicate(child: subprocess.Popen[str], command: str, patience: _Patience
                 if patience.stop is not None and patience.stop.is_set():
                     raise SessionError("it was not waited for") from None
                 if time.monotonic() - begun > patience.seconds:
-                    raise SessionError(
+                    raise FailedError(
                         f"`onnx-subgraph {command}` took longer than {patience.seconds:g} s",
                         hint=f"give it more with {PREFIX}TIMEOUT, or run `onnx-subgraph {command}` ahead of time",
                     ) from None
@@ -279,7 +290,7 @@ def _environment() -> dict[str, str]:
     places = [place for place in sys.path if place and Path(place) != PACKAGE / "session" / "site"]
     if str(PACKAGE.parent) not in places:
         places.append(str(PACKAGE.parent))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in (ISA, KERNELS)}
     return {**kept, "PYTHONPATH": os.pathsep.join(places), f"{PREFIX}SESSION": "0"}
 
 

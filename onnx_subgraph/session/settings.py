@@ -35,6 +35,7 @@ class SessionSettings:
     onnxruntime's. verify: compare the fused model with the original first.
     strict: a failure raises, and does not fall back to the unmodified model with a warning.
     cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
+    retry: seconds for which it is remembered that preparing failed, 0 to try each time.
     """
 
     enabled: bool = True
@@ -57,6 +58,7 @@ class SessionSettings:
     cache: StrPath | None = field(default_factory=cache_folder)
     cache_bytes: int = 8 << 30
     timeout: float = 600.0
+    retry: float = 3600.0
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> SessionSettings:
@@ -85,6 +87,7 @@ class SessionSettings:
             cache=cache_folder(environment) if not cache else None if cache.lower() in _NO else Path(cache).absolute(),
             cache_bytes=_bytes(given["CACHE_SIZE"]) if given.get("CACHE_SIZE") else default.cache_bytes,
             timeout=_seconds(given, "TIMEOUT", default.timeout),
+            retry=_number(given, "RETRY", default.retry, 1e9, "is no number of seconds", "3600"),
         )
 
 
@@ -108,6 +111,7 @@ VARIABLES: Mapping[str, str] = {
     "STRICT": "1 raises where the unmodified model would be used",
     "CACHE": "the folder of prepared models, or off",
     "CACHE_SIZE": "how large that folder may become, 8G by default",
+    "RETRY": "how many seconds it is remembered that preparing a model failed, 3600 by default; 0 tries each time",
     "TIMEOUT": "how many seconds preparing a model may take, 600 by default",
 }
 """Environment variable without its prefix → what it says."""
@@ -168,6 +172,6 @@ def _number(given: Mapping[str, str], name: str, default: Any, most: float, prob
         number = float(text)
     except ValueError:
         number = -1.0
-    if not 0 <= number <= most or (number == 0 and name != "CHECK"):
+    if not 0 <= number <= most or (number == 0 and name not in ("CHECK", "RETRY")):
         raise UsageError(f"{PREFIX}{name}={text} {problem}", hint=f"write for example {example}")
     return number

@@ -11,12 +11,20 @@ import onnx
 import pytest
 
 from onnx_subgraph.engine.custom_op import register_engines
+from onnx_subgraph.engine.engine import EngineSettings
+from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning, UsageError
 from onnx_subgraph.model.files import save
 from tests.engine.backends import Scripted, fails
 from tests.partitioning.models import LAYERS, Without, parted, run, x
 
 ort = pytest.importorskip("onnxruntime")
+
+
+HALF = """
+<ir_version: 10, opset_import: ["" : 17]>
+half (float16[batch, 4] x) => (float16[batch, 4] y) { a = Abs (x) b = Sqrt (a) c = Softmax (b) d = Neg (c) y = Sigmoid (d) }
+"""
 
 
 @pytest.fixture
@@ -51,6 +59,20 @@ def test_a_backend_that_fails_does_so_quietly_there_too(partitioned: Path) -> No
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OnnxSubgraphWarning)
         np.testing.assert_allclose(made.run(None, x())[0], run(LAYERS, x())[0], rtol=1e-6)
+
+
+def test_a_type_that_the_library_does_not_take_is_refused_before_anything_is_registered(tmp_path: Path) -> None:
+    """It ends the process otherwise."""
+    pytest.importorskip("onnxruntime_extensions")
+    path = tmp_path / "half.onnx"
+    save(parted(HALF, "Softmax").model, path, None)
+    options = ort.SessionOptions()
+    with pytest.raises(UsageError, match=r"region .*: .* is float16, which onnxruntime-extensions does not take"):
+        register_engines(path, options, backends={"scripted": Without("Softmax")})
+    given = {"x": x()["x"].astype(np.float16)}
+    made = EngineSession(path, backends={"scripted": Without("Softmax")}, settings=EngineSettings(strict=True))
+    for mine, own in zip(made.run(None, given), run(path, given), strict=True):
+        np.testing.assert_allclose(mine.astype(np.float32), own.astype(np.float32), rtol=5e-3)
 
 
 def test_without_the_library_the_message_says_what_to_install(partitioned: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from onnx_subgraph import (
 )
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.session import hook, inference, schedules
-from onnx_subgraph.timing.turns import Ratio
 
 # More nodes than the fewest that are worth an engine.
 CHAIN = """
@@ -41,7 +40,7 @@ def chain(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines are used however slow they are: these models are so small that none is faster."""
-    monkeypatch.setattr(schedules, "timed", lambda *_: Ratio(0.5, 0.4, 0.6))
+    monkeypatch.setattr(schedules, "timed", lambda *_: 0.5)
 
 
 def test_a_backend_that_nobody_has_is_told_before_anything_is_fused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,28 @@ def test_a_verdict_against_a_model_is_remembered(gelu: Path, tmp_path: Path, mon
         with pytest.warns(OnnxSubgraphWarning, match="not equivalent"):
             InferenceSession(gelu, settings=SessionSettings(cache=tmp_path / "cache"))
     assert asked == [1]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the Python in the place of ours is a shell script")
+def test_a_failure_is_remembered_for_a_while_and_says_when_it_is_tried_again(
+    gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, tries = tmp_path / "python", tmp_path / "tries"
+    python.write_text(f"#!/bin/sh\necho tried >> {tries}\necho 'the disk is full' >&2\nexit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(prepare, "_python", lambda: str(python))
+
+    def start(retry: float, said: str) -> int:
+        with pytest.warns(OnnxSubgraphWarning, match=said):
+            InferenceSession(gelu, settings=SessionSettings(cache=tmp_path / "cache", retry=retry))
+        return len(tries.read_text().splitlines())
+
+    said = r"the disk is full \(it is tried again in 60 min, or now with ONNX_SUBGRAPH_RETRY=0\)"
+    assert [start(3600, said), start(3600, said), start(0, r"the disk is full$")] == [1, 1, 2]
+    assert [start(3600, said), start(3600, said)] == [3, 3]
+    later = time.time() + 3601
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert start(3600, said) == 4
 
 
 def test_a_prepared_model_that_does_not_load_is_replaced_by_the_original(

@@ -16,11 +16,17 @@ from hypothesis import strategies as st
 
 from onnx_subgraph.errors import OnnxSubgraphWarning
 from onnx_subgraph.session import schedules
-from onnx_subgraph.session.paying import Account
+from onnx_subgraph.session.paying import Account, timed
 from onnx_subgraph.session.record import Limits
 from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, signature_of
 from onnx_subgraph.session.schedules import Schedules
-from onnx_subgraph.timing.turns import Ratio
+
+
+class Answers:
+    """A session that answers nothing."""
+
+    def run(self, *_: object) -> list[object]:
+        return []
 
 
 @dataclass
@@ -37,7 +43,7 @@ class Maker:
         if self.fails:
             raise self.fails.pop()
         time.sleep(self.price)
-        return Schedule(signature, None, None, 0)
+        return Schedule(signature, Answers(), None, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -45,11 +51,8 @@ def ratios(monkeypatch: pytest.MonkeyPatch) -> dict[bool, float]:
     """The time of schedules over that of the general model: of one that serves all sizes (True), and of the others."""
     given = {False: 0.5, True: 0.75}
 
-    def timed(special: Callable[[], Any], general: Any) -> Ratio:
-        with pytest.raises(AttributeError):
-            special()
-        ratio = given[kinds[0]]
-        return Ratio(ratio, ratio, ratio)
+    def timed(*_: object) -> float:
+        return given[kinds[0]]
 
     kinds = [False]
     real = Schedules._trial
@@ -181,3 +184,20 @@ def test_a_failure_is_tried_again_after_a_while_and_then_later(opened: Callable[
     assert schedule is not None
     mine.refuse(schedule, "the backend did not run it", tell=False)
     assert run(mine, 4, 0.001) is None and states(mine) == {4: "refused"}
+
+
+def test_a_trial_takes_a_few_runs_of_what_is_slow_and_more_of_what_is_quick() -> None:
+    now = [0.0]
+
+    def taking(seconds: float) -> Callable[[], None]:
+        def run() -> None:
+            now[0] += seconds
+            runs.append(seconds)
+
+        return run
+
+    for slow, quick, many in ((2.0, 1.0, 3), (0.002, 0.001, 20)):
+        runs: list[float] = []
+        assert timed(taking(slow), taking(quick), lambda: now[0]) == pytest.approx(2.0)
+        assert runs.count(slow) == runs.count(quick) == many
+        assert runs != [slow, quick] * many, "neither is always first"

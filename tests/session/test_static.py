@@ -23,7 +23,6 @@ from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.specialize import specialize
 from onnx_subgraph.session import inference, prepare, schedule, schedules, special
 from onnx_subgraph.session.prepare import Prepared
-from onnx_subgraph.timing.turns import Ratio
 from tests.session.conftest import save as save_text
 
 # Exporters' shape arithmetic: the rows are counted, halved and put into a Reshape.
@@ -79,7 +78,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[dict[
 
     monkeypatch.setattr(special, "prepare", preparing)
     monkeypatch.setattr(inference, "prepare", preparing)
-    monkeypatch.setattr(schedules, "timed", lambda *_: Ratio(0.5, 0.4, 0.6))
+    monkeypatch.setattr(schedules, "timed", lambda *_: 0.5)
     yield asked
 
 

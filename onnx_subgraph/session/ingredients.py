@@ -1,0 +1,83 @@
+"""What decides how a model is prepared, beside itself and the settings: code, patterns, packages, libraries, the machine.
+
+All of it is in the key of the cache, as content. Files that have not changed are not read again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from collections.abc import Iterable, Iterator
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from onnx_subgraph.errors import OnnxSubgraphError
+from onnx_subgraph.language.installed import with_names_resolved
+from onnx_subgraph.paths import several
+from onnx_subgraph.session.digest import Memory, digest_of, sources, versions
+from onnx_subgraph.session.settings import SessionSettings
+
+GROUPS = "onnx_subgraph."
+"""What the entry point groups begin with by which packages bring patterns, selectors and backends."""
+MOST_FILES = 1000
+"""Source files of a package that are looked at; of a larger one the version stands for all."""
+ISA, KERNELS = "ONNX_SUBGRAPH_ISA", "ONNX_SUBGRAPH_KERNELS"
+"""Environment variables that decide which kernels run, and so what they are measured and verified to be."""
+
+
+def ingredients(settings: SessionSettings, memory: Memory) -> str:
+    """A digest of everything that decides, but for the model and the commands."""
+    parts = [versions(with_names_resolved(settings.patterns))]
+    parts += [part for point in _plugins() for part in _plugin(point, memory)]
+    if settings.backend is not None and settings.backend.endswith((".yaml", ".yml")):
+        parts += _files([Path(settings.backend)], memory)
+    parts += _files(several(settings.libraries), memory)
+    if settings.target == "native":
+        from onnx_subgraph.kernels.build import source_folder
+
+        parts += [os.environ.get(ISA, ""), os.environ.get(KERNELS, "")]
+        parts += _files(sorted(source_folder().glob("*.[ch]")), memory)
+    if settings.target == "native" or settings.measure:
+        parts += _machine()
+    return digest_of(parts)
+
+
+def _plugins() -> list[EntryPoint]:
+    found = entry_points()
+    groups = [group for group in found.groups if group.startswith(GROUPS)]
+    points = {(group, point.name, point.value): point for group in groups for point in found.select(group=group)}
+    return [points[key] for key in sorted(points)]
+
+
+def _plugin(point: EntryPoint, memory: Memory) -> Iterator[str]:
+    """What a package registers, its version, and its code, which may change without a version where it is being written."""
+    yield from (point.group, point.name, point.value, "" if point.dist is None else point.dist.version)
+    try:
+        spec = importlib.util.find_spec(point.module.partition(".")[0])
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        return
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = [file for folder in folders for file in sources(folder)] if folders else [Path(spec.origin or "")]
+    if len(files) <= MOST_FILES:
+        yield from _files(files, memory)
+
+
+def _files(paths: Iterable[Path], memory: Memory) -> Iterator[str]:
+    for path in paths:
+        try:
+            yield from (path.name, memory.file(path))
+        except (OSError, OnnxSubgraphError):  # whoever uses it says what is wrong with it
+            yield from (path.name, "")
+
+
+def _machine() -> list[str]:
+    """What a measurement is of: the processor and how many there are."""
+    told = [platform.machine(), platform.processor(), str(os.cpu_count())]
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return told
+    return told + sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
