@@ -87,8 +87,7 @@ def test_engines_hold_it(run: Run, holding: Path, library: Path, tmp_path: Path,
     told = run("partition", holding, "-o", output, *options, "--custom-op-library", library)
     assert told.code == 0, told.err
     assert "1 engine" in told.out
-    with custom_ops.using(library):
-        session = EngineSession(output)
+    session = EngineSession(output, libraries=[library])
     np.testing.assert_allclose(session.run(None, {"x": X})[0], outputs(holding, library), rtol=1e-5, atol=1e-6)
 
 
