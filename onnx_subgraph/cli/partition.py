@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onnx_subgraph.cli.options import (
+    complete_ids,
     feeds_options,
     flat,
     identifiers,
     json_option,
     libraries_option,
+    patterns_option,
     quiet_option,
     shapes,
     time_limit_option,
     verbose_option,
 )
 from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
+from onnx_subgraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnx_subgraph.partitioning.partition import PartitionOptions
 
 
 @click.command(short_help="Make engines of the regions that a backend supports.")
@@ -37,6 +45,14 @@ from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
     show_default="MODEL.partitioned.onnx beside MODEL.onnx",
     help="The file to write; - for standard output.",
 )
+@click.option(
+    "--regions",
+    metavar="PATTERN",
+    shell_complete=complete_ids,
+    help="Make engines of the regions of this pattern, one with `grow`, as far as the backend supports them; without it of the "
+    "largest that it supports.",
+)
+@patterns_option
 @click.option(
     "--min-nodes", type=click.IntRange(min=1), default=3, metavar="N", help="The fewest nodes that are worth an engine."
 )
@@ -94,6 +110,8 @@ def partition(
     model: Path,
     backend: str,
     output: Path | None,
+    regions: str | None,
+    patterns: tuple[Path, ...],
     min_nodes: int,
     max_crossing: float,
     allow: tuple[tuple[str, ...], ...],
@@ -126,7 +144,7 @@ def partition(
     from onnx_subgraph.partitioning.partition import PartitionOptions
     from onnx_subgraph.partitioning.partition import partition as run
     from onnx_subgraph.partitioning.worth import RegionLimits
-    from onnx_subgraph.report import regions
+    from onnx_subgraph.report import regions as report
 
     output = output or default_output(model, "partitioned")
     if not dry_run:
@@ -135,13 +153,29 @@ def partition(
     options = PartitionOptions(
         backend, limits, measure, isolated, verify=not no_verify, accuracy=accuracy, shapes=given, dry_run=dry_run, **feeds
     )
+    if regions is not None:
+        options = _of_regions(options, regions, patterns)
     hint = "--no-verify leaves work out, --shape verifies on smaller inputs, --time-limit gives more time"
     with progress() as say:
         result = within(time_limit, lambda tell: run(model, output, options, tell), lambda stage: say(f"{model}: {stage}"), hint)
     verdict = result.verdict.verdict
     code = 1 if verdict == "different" else 2 if verdict == "not-run" and not no_verify else 0
     if as_json:
-        show_json(regions.as_json(result))
+        show_json(report.as_json(result))
     else:
-        show(regions.as_text(result), good=not code)
+        show(report.as_text(result), good=not code)
     return code
+
+
+def _of_regions(options: PartitionOptions, name: str, patterns: Sequence[Path]) -> PartitionOptions:
+    """The options for the regions of a pattern, with the libraries of its pack. Raises UsageError for a formula."""
+    from onnx_subgraph.cli.ids import current_ids
+    from onnx_subgraph.language.library import load_patterns
+
+    library = load_patterns(patterns)
+    (current,) = current_ids([name], library)
+    pattern = library.get(current)
+    if pattern.grow is None:
+        raise UsageError(f"the pattern {current} has no regions: it is a formula", hint="name one with `grow`")
+    brought = (path for pack in library.packs for path in pack.libraries)
+    return replace(options, pattern=pattern, libraries=(*brought, *options.libraries))

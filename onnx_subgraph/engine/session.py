@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph import custom_ops
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, dtype_name
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
@@ -46,7 +47,7 @@ class EngineSession:
 
     backends: by name, in place of those that the registry has under the names that the engines carry.
     plain: runs what is between the engines, and the engines whose backend fails; None for onnxruntime on the CPU.
-    weights: the folder of the model's external data, where that is not its own.
+    weights: the folder of the model's external data, where that is not its own. libraries: of custom operators, for onnxruntime.
     required: raise UsageError where a backend is missing, as strict settings do; else `plain` runs its regions, with a warning.
     Raises ModelError for a model that can't be read.
     """
@@ -59,13 +60,15 @@ class EngineSession:
         plain: Backend | None = None,
         settings: EngineSettings | None = None,
         weights: StrPath | None = None,
+        libraries: Sequence[StrPath] = (),
         required: bool = False,
     ) -> None:
         model = load(Path(path), weights=None if weights is None else Path(weights))
         placed = placed_engines(model)
-        plain = plain or OnnxRuntime()
         settings = settings or EngineSettings()
-        self.engines = engines_of(placed, backends, plain, settings, required=required or settings.strict)
+        with custom_ops.using(libraries):
+            plain = plain or OnnxRuntime()
+            self.engines = engines_of(placed, backends, plain, settings, required=required or settings.strict)
         """The engines, in the order of the model."""
         self._arguments = [_argument(value) for value in model.graph.inputs]
         self._outputs = [_argument(value) for value in model.graph.outputs]

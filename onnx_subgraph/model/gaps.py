@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.model.nested import bodies, operands
-from onnx_subgraph.operators.names import operator_of
+from onnx_subgraph.operators.names import KNOWN_DOMAINS, operator_of
 
 PROBLEM = "onnx_subgraph.inference_problem"
 """Key in `Node.meta`: what the rule of its operator stumbled over; in `Model.meta`: what ended the inference."""
@@ -76,7 +76,10 @@ def _of_node(node: ir.Node, model: ir.Model) -> Gap:
     unknown = [value for value in node.outputs if _is_unknown(value)]
     named = " and ".join(f"`{value.name}`" for value in unknown)
     reason = _reason(node, operator, model)
-    return Gap(_name(node), operator, reason, f"declare the type and shape of {named}, as a value_info", _behind(unknown))
+    change = f"declare the type and shape of {named}, as a value_info"
+    if node.domain not in KNOWN_DOMAINS and node.op_identifier() not in model.functions:
+        change += f", or name the library that has {operator}: --custom-op-library PATH"
+    return Gap(_name(node), operator, reason, change, _behind(unknown))
 
 
 def _reason(node: ir.Node, operator: str, model: ir.Model) -> str:

@@ -9,10 +9,15 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnx_subgraph.backends.backend import Backend, label
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.operators import Schema, schema
 from onnx_subgraph.partitioning.cut import cut
 from onnx_subgraph.partitioning.support import Support
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import Cost, RegionLimits, cost, objection
+from onnx_subgraph.regions.ground import Ground
+from onnx_subgraph.regions.growing import regions_of
 from onnx_subgraph.regions.region import Region, grow
 
 
@@ -67,11 +72,14 @@ def partition_model(
     limits: RegionLimits | None = None,
     refused: Mapping[int, str] | None = None,
     failed: Collection[int] = (),
+    pattern: Pattern | None = None,
 ) -> Partition:
     """Make engines of the regions of a model whose shapes are inferred. Changes `model`.
 
     refused: the position of a region's first node → why the region shall be left as it is, whatever its backend says.
-    failed: those of them that the backend did not run.
+    failed: those of them that the backend did not run. pattern: whose regions become engines, as far as the backend supports
+    them, in place of those that are as large as can be; that they are worth it is its own business.
+    Raises UsageError where the backend fails over a question, or the selector of the pattern.
     """
     limits = limits or RegionLimits()
     gain = backend.gain if limits.gain is None else limits.gain
@@ -80,9 +88,10 @@ def partition_model(
     places = {node: place for place, node in enumerate(model.graph)}
     left: list[RefusedRegion] = []
     taken: list[tuple[Region, Cost]] = []
-    for region in grow(model.graph, support):
+    for region in grow(model.graph, support) if pattern is None else _regions(model, pattern):
         first, price = region.nodes[0], cost(region, model, sizes)
-        reason = (refused or {}).get(places[first], "") or objection(price, limits, gain)
+        reason = (refused or {}).get(places[first], "")
+        reason = reason or (objection(price, limits, gain) if pattern is None else _unsupported(region, support))
         if reason:
             left.append(RefusedRegion(_name(first), reason, price, places[first] in failed))
         else:
@@ -100,6 +109,22 @@ def partition_model(
     return Partition(
         model, engines, tuple(left), tuple(Unsupported(*key, nodes=tuple(found)) for key, found in unsupported.items())
     )
+
+
+def _regions(model: ir.Model, pattern: Pattern) -> list[Region]:
+    """The regions of the main graph that a pattern keeps."""
+
+    def known(node: ir.Node) -> Schema | None:
+        return schema(node.op_type, node.domain, model.opset_imports.get(node.domain, 1))
+
+    found = regions_of(Ground(model.graph, Constants(model), known), pattern)
+    return [grown.region for grown in found if grown.refusal is None]
+
+
+def _unsupported(region: Region, support: Support) -> str:
+    """What keeps the backend from running all of a region; "" where nothing does."""
+    wrong = [node for node in region.nodes if node.op_type != "Constant" and not support(node)]
+    return f"{_name(wrong[0])} in it: {support.reasons[wrong[0]]}" if wrong else ""
 
 
 def _name(node: ir.Node) -> str:

@@ -25,6 +25,7 @@ from onnx_subgraph.engine.operator import note_bounds
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning
 from onnx_subgraph.language.capability import read_capability
+from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.model.files import hand_on, load, save, write_temporary
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Unsupported, partition_model
@@ -53,6 +54,7 @@ class PartitionOptions:
     with this package.
     accuracy: how far outputs, and results of engines, may be from float64 with the backend, as a share of their largest element;
     None for the noise of the model.
+    pattern: whose regions become engines, in place of the largest that the backend supports.
     The others are as for `fuse`: verify, rtol, atol, seed, shapes and inputs for the comparison, libraries of custom operators,
     dry_run to write nothing.
     """
@@ -69,6 +71,7 @@ class PartitionOptions:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: StrPath | None = None
     libraries: Sequence[StrPath] = ()
+    pattern: Pattern | None = None
     dry_run: bool = False
 
 
@@ -209,7 +212,7 @@ class _Trial:
     def _attempt(self, *, without: Mapping[int, str] | None = None) -> Partition:
         with self.clock.stage("partition"):
             refused = {**self.refused, **(without or {})}
-            return partition_model(copied(self.original), self.backend, self._limits, refused, self.failed)
+            return partition_model(copied(self.original), self.backend, self._limits, refused, self.failed, self.options.pattern)
 
     def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[int, str]]:
         """What verification says, and the engines whose backend failed or is wrong: position → why."""

@@ -241,9 +241,7 @@ def _undone(undone: Undone) -> Object:
         "found": undone.found,
         "provider": undone.provider,
         "output": undone.output,
-        "error": _number(undone.error),
-        "bound": _number(undone.bound),
-        "original": _number(undone.original),
+        **{name: _number(getattr(undone, name)) for name in ("error", "bound", "original")},
         "problem": undone.problem,
     }
 

@@ -67,6 +67,14 @@ def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
             raise Refused(reason, change=DECLARE if dynamic else "")
 
 
+def check_reads(match: Match, fragment: Fragment) -> None:
+    """Refuse a replacement that reads what goes with the match."""
+    inner = {o for n in match.nodes for o in n.outputs}
+    for stand_in, value in fragment.read.items():
+        if value in inner and stand_in.uses():
+            raise Refused(f"the replacement reads the inner value {value.name}, which goes with the match")
+
+
 def check_opsets(pattern: Pattern, versions: Mapping[str, int]) -> None:
     """Refuse a model of an older opset than the pack of the pattern asks for. versions: domain → opset of the model."""
     for domain, least in pattern.opsets.items():

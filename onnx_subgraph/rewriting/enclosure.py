@@ -47,7 +47,8 @@ def call(match: Match, fragment: Fragment, needed: Collection[str], definitions:
         with _somebody_elses(match.selector):
             values = _write(built, fragment, outputs)
     else:
-        definition, read = enclose(region, match.pattern.name, fragment.opset_imports, fragment.constant_of)
+        constant_of = fragment.constant_of if _is_ours(match.pattern) else _nothing_known
+        definition, read = enclose(region, match.pattern.name, fragment.opset_imports, constant_of)
         definition.doc_string = match.pattern.summary
         named = _named(match.pattern, definition, region, fragment.opset_imports)
         with _somebody_elses(match.selector):
@@ -106,11 +107,19 @@ def _reviewed(review: Review | None) -> Mapping[str, object]:
     return review.attributes
 
 
+def _is_ours(pattern: Pattern) -> bool:
+    return pattern.grow is not None and pattern.grow.domain == OWN_DOMAIN
+
+
+def _nothing_known(value: ir.Value) -> None:
+    """No constant: so that an operator of somebody else's has the same inputs, whichever of them are constants in a model."""
+
+
 def _named(pattern: Pattern, definition: ir.Function, region: Region, opset_imports: Mapping[str, int]) -> dict[str, object]:
     """The attributes that the operator of a region's pattern has; `definition` becomes one of its domain."""
     grow = pattern.grow
     assert grow is not None
-    if grow.domain != OWN_DOMAIN:
+    if not _is_ours(pattern):
         definition.domain = grow.domain
         definition.metadata_props[OWN] = pattern.id
     found: dict[str, object] = {}

@@ -21,18 +21,8 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.nested import graph_of
 from onnx_subgraph.operators.names import OWN_DOMAIN, operator_of
 from onnx_subgraph.regions.selector import Builder
-from onnx_subgraph.rewriting import enclosure, function
+from onnx_subgraph.rewriting import checks, enclosure, function
 from onnx_subgraph.rewriting.attribute import lookup_in
-from onnx_subgraph.rewriting.checks import (
-    adopt,
-    check_costs,
-    check_instead,
-    check_kernels,
-    check_loads,
-    check_opsets,
-    check_result,
-    inlined,
-)
 from onnx_subgraph.rewriting.copying import copies
 from onnx_subgraph.rewriting.costs import NOISE, Costs, head
 from onnx_subgraph.rewriting.emit import Emitter
@@ -195,7 +185,7 @@ def _without_hope(refused: Refused, match: Match, loadability: Sequence[Loadabil
     operands = [Operand(root.dtype) for root in match.roots.values() if root.dtype is not None]
     for provider in loadability:
         if refused.opset is not None and provider.inlines(refused.operator, refused.opset, operands):
-            return inlined(refused.operator, provider)
+            return checks.inlined(refused.operator, provider)
     return refused
 
 
@@ -253,21 +243,21 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
     fragment = _fragment(match, block, needed, site, has_kernel=has_kernel)
     if site.outline.root(graph) is not site.outline.model.graph:
         function.check_body(fragment.nodes)
-    _check_reads(match, fragment)
+    checks.check_reads(match, fragment)
     if match.pattern.grow is None or not fragment.functions:  # a function that holds a region computes what it computed
         fragment.infer()
-        adopt(match, fragment)
+        checks.adopt(match, fragment)
         if not match.pattern.bodies:  # what computes the body of an operator has its result, known or not
             for name, new in fragment.provides.items():
-                check_result(match.roots[name], new, fragment)
+                checks.check_result(match.roots[name], new, fragment)
         fragment.simplify()
         fragment.fold()
     replaced = {match.roots[n]: v for n, v in fragment.provides.items()}
-    check_loads(fragment, site.loadability)
+    checks.check_loads(fragment, site.loadability)
     if is_fallback:
-        check_kernels(match, fragment, site.loadability)
+        checks.check_kernels(match, fragment, site.loadability)
     if block is not None and site.costs is not None:
-        check_costs(match, fragment, site.costs, site.loadability)
+        checks.check_costs(match, fragment, site.costs, site.loadability)
 
     after = Liveness.of(site.outline, graph, match.nodes, fragment.read.values())
     redirected = redirects(after, replaced, _staying(match), match.nodes)
@@ -280,7 +270,7 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
 def _fragment(match: Match, block: Block | None, needed: Collection[str], site: Site, *, has_kernel: bool) -> Fragment:
     root = site.outline.root(graph_of(match.graph))
     versions = dict(site.outline.model.opset_imports if root is site.outline.model.graph else root.opset_imports)
-    check_opsets(match.pattern, versions)
+    checks.check_opsets(match.pattern, versions)
     fragment = Fragment({MICROSOFT: 1, OWN_DOMAIN: 1, **match.pattern.opsets, **versions}, site.constants.tensor)
     lookup = lookup_in(match.bindings, site.constants.array)
     if match.pattern.grow is not None:
@@ -288,8 +278,8 @@ def _fragment(match: Match, block: Block | None, needed: Collection[str], site: 
         return fragment
     if block is None:
         definitions = site.outline.definitions
-        loads = partial(check_loads, loadability=site.loadability)
-        instead = partial(check_instead, match, costs=site.costs, loadability=site.loadability) if has_kernel else None
+        loads = partial(checks.check_loads, loadability=site.loadability)
+        instead = partial(checks.check_instead, match, costs=site.costs, loadability=site.loadability) if has_kernel else None
         function.call(match, fragment, lookup, definitions, loads, instead)
         return fragment
     emitter = Emitter(fragment, match.bindings, match.rest, lookup, lambda n: n in needed)
@@ -302,10 +292,3 @@ def _staying(match: Match) -> list[ir.Value]:
     """The bound values that the match reads and does not compute."""
     inner = {o for n in match.nodes for o in n.outputs}
     return list(dict.fromkeys(v for v in match.bindings.values() if isinstance(v, ir.Value) and v not in inner))
-
-
-def _check_reads(match: Match, fragment: Fragment) -> None:
-    inner = {o for n in match.nodes for o in n.outputs}
-    for stand_in, value in fragment.read.items():
-        if value in inner and stand_in.uses():
-            raise Refused(f"the replacement reads the inner value {value.name}, which goes with the match")

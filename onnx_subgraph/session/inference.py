@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession as PlainSession
 from onnxruntime.capi.onnxruntime_pybind11_state import SessionOptions
 
-from onnx_subgraph import custom_ops
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError, UsageError
 from onnx_subgraph.model.carried import carried_functions
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
@@ -278,8 +277,7 @@ def _engines(path: Path, settings: SessionSettings, weights: Path | None = None,
     engines = EngineSettings(
         isolated=settings.isolated, patience=0.0, deadline=settings.deadline, check=settings.check, folder=compiled
     )
-    with custom_ops.using(settings.libraries):
-        return EngineSession(path, settings=engines, weights=weights, required=True)
+    return EngineSession(path, settings=engines, weights=weights, libraries=several(settings.libraries), required=True)
 
 
 def _users_frame() -> int:

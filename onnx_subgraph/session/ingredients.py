@@ -33,6 +33,7 @@ def ingredients(settings: SessionSettings, memory: Memory) -> str:
     if settings.backend is not None and settings.backend.endswith((".yaml", ".yml")):
         parts += _files([Path(settings.backend)], memory)
     parts += _files(several(settings.libraries), memory)
+    parts += _files((file for place in with_names_resolved(settings.patterns) for file in _binaries(place)), memory)
     if settings.target == "native":
         from onnx_subgraph.kernels.build import source_folder
 
@@ -71,6 +72,11 @@ def _files(paths: Iterable[Path], memory: Memory) -> Iterator[str]:
             yield from (path.name, memory.file(path))
         except (OSError, OnnxSubgraphError):  # whoever uses it says what is wrong with it
             yield from (path.name, "")
+
+
+def _binaries(place: Path) -> list[Path]:
+    """The libraries that may lie in a pack."""
+    return sorted(path for path in place.rglob("*") if path.suffix in {".so", ".dll", ".dylib"}) if place.is_dir() else []
 
 
 def _machine() -> list[str]:

@@ -87,14 +87,13 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
     if settings.skip:
         options += ["--skip", ",".join(settings.skip)]
     options += [part for path in with_names_resolved(settings.patterns) for part in ("--patterns", str(path.absolute()))]
-    options += _libraries(settings)
-    if settings.constant_initializers:
-        options.append("--constant-initializers")
-    if settings.keep_subnormals:
-        options.append("--keep-subnormals")
-    if not settings.simplify:
-        options.append("--no-simplify")
-    return (*options, *([] if settings.verify else ["--no-verify"]))
+    flags = {
+        "--constant-initializers": settings.constant_initializers,
+        "--keep-subnormals": settings.keep_subnormals,
+        "--no-simplify": not settings.simplify,
+        "--no-verify": not settings.verify,
+    }
+    return (*options, *_libraries(settings), *(flag for flag, wanted in flags.items() if wanted))
 
 
 def partitioning(settings: SessionSettings) -> tuple[tuple[str, ...], ...]:

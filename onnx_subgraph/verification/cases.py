@@ -37,6 +37,8 @@ SECONDS = 5.0
 """What the runs of one provider may take together, by the first run's time, before draws, then cases are left out."""
 PATIENCE = 1.0
 """A model whose run takes less than these seconds is run at two sizes in any case."""
+NOT_REGISTERED = "is not a registered function/op"
+"""What onnxruntime says of an operator that neither it nor a library has."""
 LARGER = (512, 2048, 8192)
 """Lengths that are tried where no output shows anything: a piece of sound that is shorter than a window is silence."""
 
@@ -68,7 +70,8 @@ class Drawing:
         """The cases, judged and ready for the candidate; a Failure that says what to do when the reference does not run."""
         session = self._open_original(optimised=False)
         if isinstance(session, Failure):
-            return Failure(f"onnxruntime does not load the original model: {session.message}")
+            named = "; --custom-op-library names the library that has an operator" if NOT_REGISTERED in session.message else ""
+            return Failure(f"onnxruntime does not load the original model: {session.message}{named}")
         if given is not None:
             return self._prepared(session, self._given(session, given), tell)
         cases = self._prepared(session, self._drawn(session, seed, shapes), tell)

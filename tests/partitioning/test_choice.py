@@ -8,9 +8,13 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.engine.operator import placed_engines
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.partitioning.choice import partition_model
 from onnx_subgraph.partitioning.inline import inline_model
 from onnx_subgraph.partitioning.worth import RegionLimits
+from onnx_subgraph.regions.region import Region
+from onnx_subgraph.regions.selector import region_pattern
 from tests.partitioning.models import LAYERS, Without, engines_of, parsed, parted, run, x
 
 
@@ -20,6 +24,21 @@ def test_what_is_supported_becomes_one_engine() -> None:
     assert (engine.domain, engine.op_type) == ("onnx_subgraph", "Engine")
     assert [value.name for value in engine.outputs] == ["y"]
     assert partition.engines[0].replaces[0] == "layer_0_Mul" and len(partition.engines[0].replaces) == 7
+
+
+class Fails(Without):
+    """A backend that raises when it is asked about one operator."""
+
+    def supports(self, node: ir.Node) -> bool:
+        return bool({"Add": True, "Mul": True}[node.op_type])
+
+
+def test_a_backend_that_fails_over_the_question_is_named_with_the_node_and_the_place() -> None:
+    model = parsed(LAYERS)
+    line = Fails.supports.__code__.co_firstlineno + 1
+    words = rf"backend scripted fails when it is asked whether it supports \w+ layer_0_\w+: KeyError: '\w+' at .*:{line}"
+    with pytest.raises(UsageError, match=words):
+        partition_model(model, Fails())
 
 
 def test_equal_regions_share_a_definition_whatever_their_weights() -> None:
@@ -211,3 +230,49 @@ def test_partitioning_again_leaves_engines_alone() -> None:
         "is an engine already"
     }
     assert ir.to_proto(again.model) == before
+
+
+GROWN = """
+id: scaled
+summary: A product and the scale behind it
+grow:
+  select: node.operator == "Mul" and node.inputs[1].rank == 1
+  output: consumer.operator in ["Mul", "Relu"]
+  keep: region.size == 3
+"""
+
+
+def test_the_regions_of_a_pattern_become_engines() -> None:
+    """Whatever the limits say of their size: the pattern has its own."""
+    pattern = parse_pattern(GROWN, "patterns/group/scaled.yaml")
+    partition = partition_model(parsed(LAYERS), Without(), RegionLimits(min_nodes=9), pattern=pattern)
+    assert [engine.replaces for engine in partition.engines] == [
+        ("layer_0_Mul", "layer_0_Scale", "layer_0_Relu"),
+        ("layer_1_Mul", "layer_1_Scale", "layer_1_Relu"),
+    ]
+    np.testing.assert_array_equal(run(partition.model, x())[0], run(LAYERS, x())[0])
+
+
+def test_a_region_of_a_pattern_that_the_backend_does_not_run_whole_is_left() -> None:
+    pattern = parse_pattern(GROWN, "patterns/group/scaled.yaml")
+    partition = partition_model(parsed(LAYERS), Without("Relu"), pattern=pattern)
+    assert not partition.engines
+    assert [refused.reason.partition(":")[0] for refused in partition.refused] == ["layer_0_Relu in it", "layer_1_Relu in it"]
+
+
+def test_the_regions_of_a_selector_become_engines() -> None:
+    class Products:
+        def select(self, node: ir.Node) -> bool:
+            return node.op_type == "Softmax"
+
+        def select_input(self, node: ir.Node, producer: ir.Node) -> bool:
+            return producer.op_type == "Relu"
+
+        def select_output(self, node: ir.Node, consumer: ir.Node) -> bool:
+            return False
+
+        def filter(self, region: Region) -> bool:
+            return True
+
+    partition = partition_model(parsed(LAYERS), Without(), pattern=region_pattern("products", Products))
+    assert [engine.replaces for engine in partition.engines] == [("layer_0_Relu", "between")]

@@ -127,6 +127,9 @@ class Elementwise:
     def select_output(self, node, consumer): return consumer.op_type == "Gelu"
     def filter(self, region): return len(region.nodes) > 1
 
+class Trims(Elementwise):
+    def filter(self, region): return region.nodes[:2]
+
 class Half:
     def select(self, node): return True
 
@@ -145,7 +148,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "selectors_of_a_test-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: selectors-of-a-test\nVersion: 1.0\n", encoding="utf-8")
-    lines = [f"{name} = selectors_of_a_test:{name.title()}" for name in ("elementwise", "half", "raises", "unmade", "missing")]
+    registered = ("elementwise", "trims", "half", "raises", "unmade", "missing")
+    lines = [f"{name} = selectors_of_a_test:{name.title()}" for name in registered]
     lines.append("broken = no_such_module:Selector")
     (folder / "entry_points.txt").write_text("\n".join(["[onnx_subgraph.selectors]", *lines, ""]), encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -158,9 +162,10 @@ def test_a_selector_is_used_by_its_name() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_keep_is_asked_before_the_selector_filters() -> None:
+def test_keep_is_asked_of_what_the_filter_of_the_selector_leaves() -> None:
     (miss,) = searched(pattern(selector="elementwise", keep="region.size > 3")).near_misses
     assert miss.expected == "`region.size > 3`"
+    assert names(searched(pattern(selector="trims", keep="region.size == 2"))) == ["norm relu"]
 
 
 @pytest.mark.usefixtures("installed")
@@ -168,7 +173,7 @@ def test_keep_is_asked_before_the_selector_filters() -> None:
     ("name", "message"),
     [
         ("half", "the selector half has no select_input and no select_output and no filter"),
-        ("raises", "the selector Raises fails: KeyError: 'tiles'"),
+        ("raises", "the selector Raises fails: KeyError: 'tiles' at "),
         ("unmade", "the selector unmade can't be made: RuntimeError: no device"),
         ("missing", "the selector missing can't be loaded: AttributeError"),
         ("broken", "the selector broken can't be loaded: ModuleNotFoundError: No module named 'no_such_module'"),

@@ -314,8 +314,22 @@ class Broken(ConvBN):
         raise ZeroDivisionError("no tiles")
 
 
-def test_a_selector_that_fails_to_build_is_a_skip() -> None:
-    assert "ZeroDivisionError: no tiles" in chosen(Broken).reason
+class Numbers(ConvBN):
+    """One whose notes on a node are no texts."""
+
+    def review(self, region: Region, definition: ir.Function) -> Review:
+        return Review(metadata={"filters": 8})  # type: ignore[dict-item]
+
+
+def test_a_selector_that_fails_to_build_is_a_skip_with_a_place() -> None:
+    line = Broken.build.__code__.co_firstlineno + 1
+    assert chosen(Broken).reason.endswith(f"ZeroDivisionError: no tiles at {__file__}:{line}")
+
+
+def test_notes_of_a_review_that_are_no_texts_are_a_skip() -> None:
+    (skip,) = chosen(Numbers).skips
+    assert "the selector Numbers fails: TypeError: the metadata of a review are texts, and 'filters' is 8" in skip.reason
+    assert skip.bug is None
 
 
 @settings(max_examples=40, deadline=None)

@@ -48,6 +48,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedules, "timed", lambda *_: 0.5)
 
 
+def test_a_backend_that_nobody_has_is_told_before_anything_is_fused(
+    chain: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inference, "prepare", lambda *_, **__: pytest.fail("it was fused first"))
+    with pytest.raises(SessionError, match="there is no backend nobody"):
+        InferenceSession(chain, settings=replace(settings, backend="nobody", strict=True))
+
+
 @pytest.fixture
 def nested(settings: SessionSettings) -> SessionSettings:
     return replace(settings, backend="onnxruntime")

@@ -1,0 +1,44 @@
+"""docs/own-operators.md: its commands run in the order of the page, and print what it shows; `…` stands for anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.kernels.compilers import compilers
+from tests.test_readme import visit
+
+PAGE = (Path(__file__).parents[2] / "docs" / "own-operators.md").read_text(encoding="utf-8")
+CONSOLE = re.compile(r"(?<=```console\n)(.*?)(?=```\n)", re.DOTALL)
+
+
+def steps() -> list[tuple[str, list[str]]]:
+    """Each command, with the lines that the page shows of what it prints."""
+    lines = [line for block in CONSOLE.findall(PAGE) for line in block.splitlines()]
+    found: list[tuple[str, list[str]]] = []
+    for line in lines:
+        if line.startswith("$ "):
+            found.append((line.removeprefix("$ "), []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the commands are for a POSIX shell")
+def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
+    if next(compilers(), None) is None:
+        pytest.skip("there is no C compiler here")
+    environment = visit(tmp_path)
+    assert len(steps()) > 3
+    for command, shown in steps():
+        done = subprocess.run(
+            command, shell=True, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300, check=False
+        )
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        for line in shown:
+            wanted = re.compile("^" + ".*".join(map(re.escape, line.split("…"))) + "$", re.MULTILINE)
+            assert wanted.search(done.stdout), f"$ {command} does not print {line!r}:\n{done.stdout}"
