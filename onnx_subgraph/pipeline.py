@@ -33,7 +33,7 @@ from onnx_subgraph.rewriting import costs
 from onnx_subgraph.rewriting.assumed import Assumed
 from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.loadability import Loadability
-from onnx_subgraph.rewriting.marked import replace_marked
+from onnx_subgraph.rewriting.marked import Before, Marked, Marks, check_marks, replace_marked
 from onnx_subgraph.rewriting.numerics import FLOAT32, check_numerics
 from onnx_subgraph.rewriting.opsets import Attempt, attempts
 from onnx_subgraph.rewriting.rewrite import Place, Skip
@@ -45,6 +45,7 @@ from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.own import OwnWork, own_work
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import held_to
+from onnx_subgraph.verification.verdict import Verdict
 
 if TYPE_CHECKING:
     from onnx_subgraph.kernels import Description
@@ -108,9 +109,8 @@ def _fuse(
     if options.fixed:
         with clock.stage("specialize"):
             specialize(original, options.fixed)
-    if options.marks:
-        replace_marked(original, options.marks)
-        infer_shapes(original)
+    check_marks(original, options.marks)
+    as_it_was = Before.of(original)
     _find_shapes(original, reference, clock)
     given_up, replaceable = gaps(original), overridable(original)
     prepared = bool(options.fixed or options.marks or made_constant)
@@ -142,6 +142,7 @@ def _fuse(
     verdict = held_to(settled.verdict, None if options.numerics == FLOAT32 else options.accuracy)
     for rewrite in fused.held:  # what was wrong at another opset
         undone.pop(rewrite.place, None)
+    marked, verdict = _marked(fused.model, options.marks, as_it_was, verdict, reference, clock)
     unchanged = not (fused.is_changed or prepared) and fused.opset == opset_before
     if not unchanged:
         fused.model.metadata_props[WRITTEN_BY] = f"onnx-subgraph {__version__}"
@@ -182,6 +183,7 @@ def _fuse(
         unrecurrent=tuple(one for one in attempt.fused.recurrent if one.rewrite.place in undone),
         tuning=options.tuning,
         libraries=libraries(),
+        marked=marked,
     )
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     writes = writes and not (options.strict and undone)
@@ -204,6 +206,20 @@ def _find_shapes(original: ir.Model, reference: Reference, clock: Clock) -> None
         with clock.stage("run"):
             provider = reference.providers[0]
             find_shapes(original, reference.path, provider, reference.cases(provider))
+
+
+def _marked(
+    model: ir.Model, marks: Marks, before: Before, verdict: Verdict, reference: Reference, clock: Clock
+) -> tuple[tuple[Marked, ...], Verdict]:
+    """Make operators of what is marked; these, and the verdict on the model with them: that without, unless it is different."""
+    if not marks or verdict.verdict == "different":
+        return (), verdict
+    made = replace_marked(model, marks, before)
+    if verdict.verdict != "equivalent":
+        return made, verdict
+    with clock.stage("verify"):
+        again = reference.verdict(model)
+    return made, verdict if again.verdict == "equivalent" and verdict.runs else again
 
 
 def _own_kernels() -> Description:

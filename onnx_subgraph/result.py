@@ -11,6 +11,7 @@ from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.model.gaps import Gap
 from onnx_subgraph.model.overridable import Overridable
 from onnx_subgraph.model.simplify import NOTHING, Simplified
+from onnx_subgraph.rewriting.marked import Marked
 from onnx_subgraph.rewriting.recurrent import Recurrent
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Flushed
@@ -42,7 +43,7 @@ class FuseResult:
     fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
     size: the bytes that the fused model takes, its external data included; None where nobody asked.
     bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
-    libraries: of custom operators, that were loaded.
+    libraries: of custom operators, that were loaded. marked: the operators that marked parts became.
     tuning: what was measured to pay; None where nobody asked. engines: what became engines, None for nothing.
     gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
     made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros;
@@ -75,6 +76,7 @@ class FuseResult:
     operators_after: Mapping[str, int] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    marked: tuple[Marked, ...] = ()
     gaps: tuple[Gap, ...] = ()
     overridable: Overridable = field(default_factory=Overridable)
     made_constant: tuple[str, ...] = ()

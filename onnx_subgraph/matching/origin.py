@@ -9,6 +9,9 @@ import onnx_ir as ir
 REPLACES = "onnx_subgraph.replaces"
 """The metadata of a fused node that lists, in JSON, the names of the nodes that it stands for."""
 
+_EQUAL = "onnx_subgraph.equal"
+"""In what is noted at a node while a model is rewritten."""
+
 
 def label(node: ir.Node) -> str:
     """What a node is called: its name, else its first result's."""
@@ -28,3 +31,13 @@ def stood_for(node: ir.Node) -> list[str]:
         except ValueError:  # somebody else's text under our key
             return [label(node)]
     return [] if node.op_type == "Constant" else [label(node)]
+
+
+def note_equal(kept: ir.Node, gone: ir.Node) -> None:
+    """Note at a node that an equal one was merged into it, so that it stands where both were."""
+    kept.meta[_EQUAL] = [*equals(kept), *stood_for(gone), *equals(gone)]
+
+
+def equals(node: ir.Node) -> list[str]:
+    """The names that the nodes stood for that were merged into this one."""
+    return list(node.meta.get(_EQUAL, ()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -36,17 +36,20 @@ def between(graph: ir.Graph, first: Sequence[str], last: Sequence[str]) -> Regio
     return Region.of(graph, nodes)
 
 
-def modules(graph: ir.Graph, pattern: str) -> dict[str, Region]:
+def modules(graph: ir.Graph, pattern: str, paths_of: Callable[[ir.Node], Sequence[str]] | None = None) -> dict[str, Region]:
     """The regions of the modules whose paths fit `pattern`, by path, in the order of the graph.
 
     A path is written with dots, `encoder.layer.0.attention`; in a pattern `*` stands for any part of one name, and the pattern
     may begin at any name of a path. What lies between two nodes of a module belongs to it, whatever the exporter recorded.
+    paths_of: the modules of a node, for a graph whose nodes are not the exporter's any more; None for what it recorded.
     Raises UsageError where no module fits, or two of them lie in each other's way.
     """
     fits = re.compile(r"(?:.*\.)?" + r"[^.]*".join(map(re.escape, pattern.split("*"))))
     found: dict[str, list[ir.Node]] = {}
     for node in graph:
-        for path in paths(node):
+        if node.op_type == "Constant":  # whoever reads one takes it along
+            continue
+        for path in (paths_of or paths)(node):
             if fits.fullmatch(path):
                 found.setdefault(path, []).append(node)
                 break

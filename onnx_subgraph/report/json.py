@@ -41,6 +41,7 @@ def fusion(result: FuseResult) -> Object:
         "opset": {"before": result.opset_before, "after": result.opset_after},
         "target": result.target,
         "providers": list(result.providers),
+        **({"marked": [asdict(one) for one in result.marked]} if result.marked else {}),
         **({"fixed": {name: list(shape) for name, shape in result.fixed.items()}} if result.fixed else {}),
         "assumed": [_assumed(provider) for provider in result.assumed],
         **_found(result),

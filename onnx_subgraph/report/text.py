@@ -24,15 +24,13 @@ from onnx_subgraph.report.wording import (
     ASSUMED,
     FOLDED,
     UNNAMED,
+    changes,
     count,
     engines,
     evidence,
-    flushed,
     outcome,
     placed,
     ratio_text,
-    recurrent,
-    simplified,
     timed,
     tried,
     tuned,
@@ -225,16 +223,10 @@ def _facts(result: FuseResult, fused: int) -> Table:
     fewer = f" ({(before - after) / before:.0%} fewer)" if after < before else ""
     fusions = f", {count(fused, 'fusion')}" if fused else ""
     facts.add_row("nodes", f"{before} → {after}{fewer}{fusions}")
-    if result.fixed:
-        facts.add_row("fixed", ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in result.fixed.items()))
-    if said := flushed(result.flushed, result.unflushed):
-        facts.add_row("weights", said)
-    if said := simplified(result.simplified, result.unsimplified):
-        facts.add_row("simplified", said)
-    if said := recurrent(result.recurrent, result.unrecurrent):
-        facts.add_row("recurrent", said)
-    opset = str(result.opset_before)
-    facts.add_row("opset", opset if result.opset_after == result.opset_before else f"{opset} → {result.opset_after}")
+    for name, said in changes(result).items():
+        facts.add_row(name, said)
+    raised = f" → {result.opset_after}" if result.opset_after != result.opset_before else ""
+    facts.add_row("opset", f"{result.opset_before}{raised}")
     on = [*result.providers, *(f"{provider} (assumed)" for provider in result.assumed)]
     facts.add_row("target", f"{result.target} on {', '.join(on)}")
     facts.add_row("verdict", verdict_text(result.verdict))

@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from onnx_subgraph.operators.names import OWN_DOMAIN
+
 if TYPE_CHECKING:
     from onnx_subgraph.model.simplify import Simplified
-    from onnx_subgraph.result import Engines
+    from onnx_subgraph.result import Engines, FuseResult
+    from onnx_subgraph.rewriting.marked import Marked
     from onnx_subgraph.rewriting.recurrent import Recurrent
     from onnx_subgraph.rewriting.subnormal import Flushed
     from onnx_subgraph.timing import Bench, Ratio
@@ -211,3 +214,21 @@ def _on_one_line(name: str) -> str:
     """A dimension may have any name: a long one is cut off, and what can't be printed is spelled out."""
     shown = "".join(character if character.isprintable() else repr(character)[1:-1] for character in name)
     return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 1]}…"
+
+
+def marked(made: Marked) -> str:
+    """What a marked part became: `onnx_subgraph.EncoderLayer ×12, 18 nodes each, first encoder.layer.0`."""
+    times, each = (f" ×{made.count}", " each") if made.count > 1 else ("", "")
+    return f"{OWN_DOMAIN}.{made.operator}{times}, {count(made.nodes, 'node')}{each}, first {made.first}"
+
+
+def changes(result: FuseResult) -> dict[str, str]:
+    """What was done to a model beside fusing: kind → in words, where there is any."""
+    said = {
+        "marked": "\n".join(map(marked, result.marked)),
+        "fixed": ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in result.fixed.items()),
+        "weights": flushed(result.flushed, result.unflushed),
+        "simplified": simplified(result.simplified, result.unsimplified),
+        "recurrent": recurrent(result.recurrent, result.unrecurrent),
+    }
+    return {name: words for name, words in said.items() if words}

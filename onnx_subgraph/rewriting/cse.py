@@ -14,6 +14,7 @@ from collections.abc import Collection, Hashable
 import onnx_ir as ir
 
 from onnx_subgraph.matching.numbering import Numbering
+from onnx_subgraph.matching.origin import note_equal
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.rewriting.outline import Outline
 
@@ -54,6 +55,7 @@ def _shared(graph: ir.Graph, ours: str, fused: Collection[str]) -> set[ir.Node]:
 
 
 def _merge(node: ir.Node, kept: ir.Node, outline: Outline) -> None:
+    note_equal(kept, node)
     for output, stays in zip(node.outputs, kept.outputs, strict=True):
         output.replace_all_uses_with(stays)
     read = {producer for value in node.inputs if value is not None and (producer := value.producer()) is not None}

@@ -7,14 +7,18 @@ inlining; `onnx-subgraph inline` puts the nodes back.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
 
 import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.matching.origin import equals, is_made, label, stood_for
 from onnx_subgraph.operators.names import OWN_DOMAIN
-from onnx_subgraph.regions.marks import between, modules
+from onnx_subgraph.regions.ground import PATTERN
+from onnx_subgraph.regions.marks import between, modules, paths
 from onnx_subgraph.regions.region import Region
 from onnx_subgraph.rewriting.definitions import Definitions
 from onnx_subgraph.rewriting.enclosure import enclose, put_in_place
@@ -35,26 +39,100 @@ class Marks:
         return bool(self.scopes or self.first or self.last)
 
 
-def replace_marked(model: ir.Model, marks: Marks) -> int:
-    """Replace what is marked in the main graph by calls of functions; how many. Changes `model`.
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An operator that was made of what is marked. count: of its nodes. nodes: in its definition. first: what the first is of."""
 
-    Raises UsageError for a mark that marks nothing, for marks that overlap, and for a region that no function can hold.
+    operator: str
+    count: int
+    nodes: int
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A model before anything took the place of its nodes.
+
+    paths: name of a node → the modules that it is in, as paths, the outermost first. makers: name of a value → its node's.
     """
-    if bool(marks.first) != bool(marks.last):
-        raise UsageError("a region lies between values, and only one end is given", hint="give both --from and --to")
-    wanted = [(_operator_name(scope), modules(model.graph, scope)) for scope in marks.scopes]
-    if marks.first:
-        wanted.append(("Static", {"": between(model.graph, marks.first, marks.last)}))
+
+    paths: Mapping[str, Sequence[str]]
+    makers: Mapping[str, str]
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Before:
+        """As the model is now."""
+        nodes = list(model.graph)
+        makers = {output.name: label(node) for node in nodes for output in node.outputs if output.name}
+        return cls({label(node): paths(node) for node in nodes}, makers)
+
+
+def check_marks(model: ir.Model, marks: Marks) -> None:
+    """Raises UsageError for a mark that marks nothing, for marks that overlap, and for a value that is not there."""
+    seen: dict[ir.Node, str] = {}
+    for name, regions in _regions(model.graph, marks, None):
+        for path, region in regions.items():
+            for node in region.nodes:
+                if seen.setdefault(node, path or name) != (path or name):
+                    raise UsageError(f"what is marked as {path or name} overlaps with another mark", hint="mark each node once")
+
+
+def replace_marked(model: ir.Model, marks: Marks, before: Before | None = None) -> tuple[Marked, ...]:
+    """Replace what is marked in the main graph by calls of functions; what was made. Changes `model`.
+
+    before: the model as it was, where its nodes are not the user's any more. A node is in the innermost module that all are in
+    whose place it took. Raises UsageError as `check_marks`, and for a region that no function can hold.
+    """
     outline, definitions = Outline(model), Definitions(model.functions)
-    for name, regions in wanted:
-        _replace(model, regions, name, outline, definitions)
+    made = []
+    for name, regions in _regions(model.graph, marks, before):
+        made += _replace(model, regions, name, outline, definitions)
     model.opset_imports.setdefault(OWN_DOMAIN, 1)
     model.ir_version = max(model.ir_version, ir_version(model.functions.values()))
     model.graph.sort()
-    return sum(len(regions) for _, regions in wanted)
+    return tuple(made)
 
 
-def _replace(model: ir.Model, regions: Mapping[str, Region], name: str, outline: Outline, definitions: Definitions) -> None:
+def _regions(graph: ir.Graph, marks: Marks, before: Before | None) -> list[tuple[str, dict[str, Region]]]:
+    """What is marked: (name of the operator, regions by what they are of)."""
+    if bool(marks.first) != bool(marks.last):
+        raise UsageError("a region lies between values, and only one end is given", hint="give both --from and --to")
+    paths_of = None if before is None else partial(_paths, before.paths)
+    found = [(_operator_name(scope), modules(graph, scope, paths_of)) for scope in marks.scopes]
+    if marks.first:
+        if before is not None:
+            _check_values(graph, (*marks.first, *marks.last), before)
+        found.append(("Static", {"": between(graph, marks.first, marks.last)}))
+    return found
+
+
+def _check_values(graph: ir.Graph, names: Sequence[str], before: Before) -> None:
+    """Raises UsageError for a value that the model had and has no more."""
+    values = {value.name for value in (*graph.inputs, *(output for node in graph for output in node.outputs))}
+    for name in names:
+        if name in values or name not in before.makers:
+            continue
+        made = next((node for node in graph if is_made(node) and before.makers[name] in stood_for(node)), None)
+        if made is None:
+            raise UsageError(f"{name} was computed beforehand", hint="mark another value, or leave it: --no-simplify")
+        skip = made.metadata_props.get(PATTERN, "PATTERN")
+        raise UsageError(f"{name} was fused into {made.op_type}", hint=f"mark a value beside it, or leave it: --skip {skip}")
+
+
+def _paths(known: Mapping[str, Sequence[str]], node: ir.Node) -> Sequence[str]:
+    """The modules that everything is in whose place a node took, outermost first."""
+    named = stood_for(node) if is_made(node) else ()
+    places = [known.get(name, ()) for name in (*named, *equals(node))]
+    if not is_made(node):
+        places.append(paths(node) or known.get(label(node), ()))
+    together = takewhile(lambda level: len(set(level)) == 1, zip(*places, strict=False))
+    return [level[0] for level in together]
+
+
+def _replace(
+    model: ir.Model, regions: Mapping[str, Region], name: str, outline: Outline, definitions: Definitions
+) -> list[Marked]:
+    made: dict[ir.OperatorIdentifier, Marked] = {}
     for path, found in regions.items():
         if any(node.graph is not model.graph for node in found.nodes):
             raise UsageError(f"what is marked as {path or name} overlaps with another mark", hint="mark each node once")
@@ -69,6 +147,9 @@ def _replace(model: ir.Model, regions: Mapping[str, Region], name: str, outline:
         model.functions.setdefault(definition.identifier(), definition)
         call = ir.Node(OWN_DOMAIN, definition.name, read, num_outputs=len(region.outputs), name=outline.fresh(path or name))
         put_in_place(call, region, region.nodes)
+        first = made.get(definition.identifier(), Marked(definition.name, 0, len(definition), path or "what lies between"))
+        made[definition.identifier()] = replace(first, count=first.count + 1)
+    return list(made.values())
 
 
 def _constant(value: ir.Value) -> ir.TensorProtocol | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import onnx
@@ -53,10 +54,39 @@ def test_modules_and_what_lies_between_values_become_operators(run: Run, tmp_pat
     assert result.code == 0, result.err
     assert result.json["verification"]["verdict"] == "equivalent"
     assert [node.op_type for node in onnx.load(output).graph.node if node.domain == "onnx_subgraph"] == ["EncoderLayer"] * 2
+    (made,) = result.json["marked"]
+    assert made == {"operator": "EncoderLayer", "count": 2, "nodes": made["nodes"], "first": "model.encoder.layer.0"}
     model = onnx.load(BERT)
     first, last = model.graph.node[100].output[0], model.graph.node[-1].output[0]
     assert run("specialize", BERT, "--from", first, "--to", last, "-o", output).code == 0
     assert "Static" in [node.op_type for node in onnx.load(output).graph.node]
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_what_is_marked_fuses_as_if_it_were_not(exporter: str, run: Run, tmp_path: Path) -> None:
+    """The nodes that are run are those of the model without marks, as onnxruntime inlines them."""
+    model = ROOT / "sample_models" / f"bert_{exporter}.onnx"
+    marked, plain = tmp_path / "marked.onnx", tmp_path / "plain.onnx"
+    result = run("specialize", model, "--scope", "encoder.layer.*", "-o", marked)
+    assert result.code == 0 and "onnx_subgraph.EncoderLayer" in result.out, result.err
+    assert run("fuse", model, "-o", plain).code == 0
+    assert run("inline", marked, "-o", tmp_path / "back.onnx").code == 0
+
+    def operators(path: Path) -> Counter[str]:
+        return Counter(node.op_type for node in onnx.load(path).graph.node if node.op_type != "Constant")
+
+    assert operators(tmp_path / "back.onnx") == operators(plain)
+    assert operators(plain)["Attention"] == 2 and operators(marked)["Attention"] == 0
+
+
+def test_a_value_that_went_into_a_fused_operator_marks_nothing(run: Run, tmp_path: Path) -> None:
+    model = onnx.load(BERT)
+    inner = next(node.output[0] for node in model.graph.node if node.op_type == "Erf")
+    options = ("--from", model.graph.node[100].output[0], "--to", inner)
+    result = run("specialize", BERT, *options, "-o", tmp_path / "no.onnx")
+    assert result.code == 2 and "was fused into" in result.err and "--skip gelu" in result.err
+    assert not (tmp_path / "no.onnx").exists()
+    assert run("specialize", BERT, *options, "--skip", "gelu", "-o", tmp_path / "yes.onnx").code == 0
 
 
 def test_a_mark_that_marks_nothing_is_said(run: Run, tmp_path: Path) -> None:

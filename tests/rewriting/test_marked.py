@@ -28,7 +28,8 @@ def test_equal_layers_share_a_definition_and_compute_the_same(exporter: str, tmp
     path = SAMPLES / f"bert_{exporter}.onnx"
     model = load(path)
     infer_shapes(model)
-    assert replace_marked(model, Marks(scopes=("encoder.layer.*.output",))) == 2
+    (made,) = replace_marked(model, Marks(scopes=("encoder.layer.*.output",)))
+    assert (made.operator, made.count, made.first) == ("EncoderLayerOutput", 2, "model.encoder.layer.0.output")
     calls = [node for node in model.graph if node.domain == "onnx_subgraph"]
     assert [call.op_type for call in calls] == ["EncoderLayerOutput", "EncoderLayerOutput"]
     save(model, tmp_path / "marked.onnx", None)
@@ -42,7 +43,7 @@ def test_what_lies_between_values_becomes_one_operator(tmp_path: Path) -> None:
     model = load(path)
     nodes = [node for node in model.graph if node.op_type == "Softmax"]
     first, last = nodes[0].inputs[0].name, nodes[1].outputs[0].name
-    assert replace_marked(model, Marks(first=(first,), last=(last,))) == 1
+    assert [made.count for made in replace_marked(model, Marks(first=(first,), last=(last,)))] == [1]
     assert [node.op_type for node in model.graph if node.domain == "onnx_subgraph"] == ["Static"]
     assert sum(node.op_type == "Softmax" for node in model.graph) == 0
     save(model, tmp_path / "marked.onnx", None)
