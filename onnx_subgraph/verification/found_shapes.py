@@ -21,6 +21,8 @@ from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.sessions import Failure
 
 Dim = int | ir.SymbolicDim
+LEAST = 2
+"""Runs that show a dimension."""
 
 
 def of_unknown_operators(model: ir.Model) -> list[ir.Value]:
@@ -69,7 +71,12 @@ def _dimensions(model: ir.Model, cases: Sequence[Case]) -> dict[Dim, tuple[int, 
 
 
 def _dimension(sizes: tuple[int, ...], known: dict[Dim, tuple[int, ...]]) -> Dim:
-    """The one dimension that has these sizes, or the number that they all are while every other dimension changes."""
+    """The one dimension that has these sizes, or the number that they all are while every other dimension changes.
+
+    One run shows nothing: what an operator gives may depend on the numbers that it reads.
+    """
+    if len(sizes) < LEAST:
+        return ir.SymbolicDim(None)
     same = [dim for dim, theirs in known.items() if theirs == sizes]
     changed = all(len(set(theirs)) > 1 for theirs in known.values())
     if len(set(sizes)) == 1:

@@ -294,3 +294,10 @@ def test_outputs_are_those_of_the_library(tmp_path: Path, wrong: Path) -> None:
         return np.asarray(onnxruntime.InferenceSession(tmp_path / "out.onnx", session_options).run(None, {"x": x})[0])
 
     assert not np.allclose(run_with(wrong), run_with(None))
+
+
+def test_inlining_puts_the_nodes_back_and_counts_the_calls(run: Run, tmp_path: Path) -> None:
+    result = fused(TWO, mine(tmp_path, GROWN), tmp_path)
+    told = run("inline", tmp_path / "out.onnx", "-o", tmp_path / "back.onnx", "--json")
+    assert (len(result.rewrites), told.json["calls"]) == (2, 2)
+    assert [node.op_type for node in onnx.load(tmp_path / "back.onnx").graph.node] == ["Conv", "BatchNormalization"] * 2
