@@ -76,17 +76,20 @@ class Breaker:
                 self._whole = _Circuit()
 
     def failed(self, engine: str, *, grave: str = "") -> str:
-        """A compilation or run failed; what follows, in words.
+        """A compilation or run failed; what follows, in words, "" where nothing does that did not before.
 
         grave: "engine" gives the engine up at the first failure, "backend" the whole backend.
         """
         with self._lock:
             circuit, whole, now = self._engines[engine], self._whole, self.clock()
             circuit.failures += 1
-            if circuit.trying or grave or circuit.failures >= FAILURES:
+            if circuit.trying or (not circuit.wait and (grave or circuit.failures >= FAILURES)):
                 circuit.open(now, self.retry)
+                follows = f"it is not asked here again for {circuit.wait:g} s"
+            else:
+                follows = ""
             given_up = sum(1 for other in self._engines.values() if other.wait)
-            if whole.trying or grave == "backend" or given_up >= ENGINES:
+            if whole.trying or (not whole.wait and (grave == "backend" or given_up >= ENGINES)):
                 whole.open(now, self.retry)
-                return f"no engine asks it again for {whole.wait:g} s"
-            return f"it is not asked here again for {circuit.wait:g} s" if circuit.wait else ""
+                follows = f"no engine asks it again for {whole.wait:g} s"
+            return follows

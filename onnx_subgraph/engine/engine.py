@@ -98,6 +98,7 @@ class Engine:
         self._of_all: _Entry | None = None
         self._plainly: Cache[None, Any] = Cache(1)
         self._alone: AbstractContextManager[Any] = nullcontext() if backend.concurrent else Lock()
+        self._lock = Lock()
         self._numbers = itertools.count(1)
         self._failure = ""
         self._fallbacks = 0
@@ -217,11 +218,12 @@ class Engine:
         return plain
 
     def _give_up(self, entry: _Entry, why: str, run: _Run, grave: str = "") -> None:
-        first = not self._failure
         entry.broken, entry.since, entry.compiled = why, self.breaker.clock(), None
         if entry is self._of_all:
             self._of_all = None
-        self._failure = self._failure or f"{self.backend.name} {why}"
+        with self._lock:
+            first = not self._failure
+            self._failure = self._failure or f"{self.backend.name} {why}"
         follows = self.breaker.failed(self.subgraph.name, grave=grave)
         if first or follows or run.strict:
             self._tell("; ".join(filter(None, (why, follows))), run)

@@ -197,6 +197,15 @@ def test_a_backend_that_hangs_costs_one_deadline_one_warning_and_no_thread() -> 
     assert not held.is_alive()
 
 
+def test_threads_that_hang_together_are_told_of_once() -> None:
+    go = threading.Event()
+    made = engine(Scripted(answering=waits(go)), EngineSettings(deadline=0.2))
+    with pytest.warns(OnnxSubgraphWarning, match="no engine asks it again") as told, ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(lambda _: right(made.run(feed())), range(6)))
+    assert len(told) == 1
+    go.set()
+
+
 def test_a_deadline_that_is_kept_uses_the_same_threads() -> None:
     made = engine(Scripted(), EngineSettings(deadline=30))
     assert right(made.run(feed()))

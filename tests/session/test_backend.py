@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,8 @@ from onnx_subgraph import (
 )
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.session import hook, inference, schedules
+
+ROOT = Path(__file__).parents[2]
 
 # More nodes than the fewest that are worth an engine.
 CHAIN = """
@@ -168,3 +173,54 @@ def test_what_engines_run_is_not_prepared_again(
         hook.uninstall()
     assert isinstance(session, InferenceSession) and prepared == [chain]
     assert onnxruntime.InferenceSession is not InferenceSession
+
+
+COUNTING = """
+import os
+from onnx_subgraph.backends.reference import Reference
+
+class Counting(Reference):
+    name = "counting"
+    version = "1"
+    specializes = True
+
+    def compile(self, subgraph, signature):
+        with open(os.environ["COUNT"], "a") as file:
+            file.write("compiled\\n")
+        return super().compile(subgraph, signature)
+
+    def save(self, compiled):
+        return compiled.proto_.SerializeToString()
+
+    def restore(self, content, subgraph, signature):
+        from onnx.reference import ReferenceEvaluator
+        return ReferenceEvaluator(content)
+"""
+
+
+def test_the_second_start_compiles_nothing(chain: Path, tmp_path: Path) -> None:
+    """What a backend compiled lies beside the model in the cache."""
+    (tmp_path / "counting_backend.py").write_text(COUNTING)
+    information = tmp_path / "counting-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 1\n")
+    (information / "entry_points.txt").write_text("[onnx_subgraph.backends]\ncounting = counting_backend:Counting\n")
+    program = """
+import sys
+import numpy as np
+import onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1])
+assert session.warm({"x": np.ones((3, 8), np.float32)}) or "general" in session.schedules()[0].reason, session.schedules()
+"""
+    counts = []
+    for start in range(2):
+        count = tmp_path / f"count{start}"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ONNX_SUBGRAPH_")}
+        environment |= {"ONNX_SUBGRAPH_BACKEND": "counting", "ONNX_SUBGRAPH_CACHE": str(tmp_path / "cache"), "COUNT": str(count)}
+        environment |= {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "ONNX_SUBGRAPH_STRICT": "1"}
+        (tmp_path / "program.py").write_text(program)
+        command = [sys.executable, "-m", "onnx_subgraph", "run", str(tmp_path / "program.py"), str(chain)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+        assert done.returncode == 0, done.stderr
+        counts.append(count.read_text().count("compiled") if count.exists() else 0)
+    assert counts[0] > 0 and counts[1] == 0
