@@ -20,6 +20,7 @@ from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.names import SHIPPED
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.clock import Clock, Progress
+from onnx_subgraph.custom_ops import libraries
 from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.operator import note_bounds
 from onnx_subgraph.engine.session import EngineSession
@@ -34,6 +35,7 @@ from onnx_subgraph.partitioning.measure import slower
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.paths import StrPath
+from onnx_subgraph.verification.found_shapes import find_shapes, of_unknown_operators
 from onnx_subgraph.verification.libraries import with_libraries
 from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.rounding import COARSEST, Truth, held_to, with_roundings
@@ -128,6 +130,9 @@ def _partition(
     with clock.stage("load"):
         original = load(model)
         infer_shapes(original)
+        if libraries() and of_unknown_operators(original):
+            given = Reference(model, seed=options.seed, shapes=options.shapes, inputs=options.inputs)
+            find_shapes(original, model, CPU, given.cases(CPU), declared=True)
     trial = _Trial(model, original, backend, isolated or backend, options, clock)
     partition, verdict = trial.partitioned()
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")

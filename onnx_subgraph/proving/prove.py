@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 
 import onnx
 import onnx.parser
 import onnx_ir as ir
 
 from onnx_subgraph.clock import Progress
+from onnx_subgraph.custom_ops import libraries
 from onnx_subgraph.errors import Span
 from onnx_subgraph.language.pattern import Case, Pattern
 from onnx_subgraph.matching.find import find
@@ -73,8 +75,8 @@ class _Fused:
 
 
 @cache
-def _loadability() -> Loadability:
-    """One for all proofs: its answers are those of the onnxruntime at hand."""
+def _loadability(libraries: tuple[Path, ...]) -> Loadability:
+    """One for all proofs: its answers are those of the onnxruntime at hand, with these libraries of custom operators."""
     return Loadability(PROVIDER)
 
 
@@ -258,7 +260,9 @@ class _Proof:
         try:
             found = find(model, [self.pattern], constants=constants)
             before = sum(1 for node in model.graph if node.op_type != "Constant")
-            rewrites, skips = apply(model, found.matches, target=target, loadability=[_loadability()], constants=constants)
+            rewrites, skips = apply(
+                model, found.matches, target=target, loadability=[_loadability(libraries())], constants=constants
+            )
         except Exception as error:  # a mistake of ours, which the proof is there to find
             self.failures.append(f"fusing raises {type(error).__name__}: {error} ({place}, {target})")
             return None

@@ -132,9 +132,10 @@ def _kept(ground: Ground, grow: Grow, selector: Selector | None, region: Region)
 def _part(ground: Ground, selector: Selector, region: Region) -> Region | Refusal:
     """What the filter of a selector leaves of a region."""
     name, given = type(selector).__name__, selector.filter(region)
+    answer: object = given  # somebody else's code may give nothing, or a number
     refused = Refusal(None, f"a region that {name} keeps", _what_is(RegionFacts(ground, region)))
-    if isinstance(given, bool | np.bool_) or given is None:
-        return region if given else refused
+    if answer is None or isinstance(given, int | np.bool_):
+        return region if answer else refused
     nodes = frozenset(given.nodes if isinstance(given, Region) else given)
     if not nodes:
         return refused

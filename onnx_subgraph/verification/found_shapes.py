@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.model.shapes import DECLARED, infer_shapes
 from onnx_subgraph.operators.names import KNOWN_DOMAINS, OWN_DOMAIN
 from onnx_subgraph.verification.capture import capture
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.sessions import Failure
 
 Dim = int | ir.SymbolicDim
+LEAST = 2
+"""Runs that show a dimension."""
 
 
 def of_unknown_operators(model: ir.Model) -> list[ir.Value]:
@@ -34,10 +36,11 @@ def of_unknown_operators(model: ir.Model) -> list[ir.Value]:
     ]
 
 
-def find_shapes(model: ir.Model, source: Path, provider: str, cases: Sequence[Case] | Failure) -> None:
+def find_shapes(model: ir.Model, source: Path, provider: str, cases: Sequence[Case] | Failure, *, declared: bool = False) -> None:
     """Give the results of unknown operators the types and shapes that they have in every run, and infer what follows.
 
     source: the file that the model was read from. cases: what it runs on; where it does not run, all stays as it is.
+    declared: write types and ranks into files that are made of the model, as a session needs them that runs it in parts.
     """
     values = of_unknown_operators(model)
     if not values or isinstance(cases, Failure):
@@ -53,7 +56,11 @@ def find_shapes(model: ir.Model, source: Path, provider: str, cases: Sequence[Ca
             continue
         value.type = ir.TensorType(ir.DataType.from_numpy(arrays[0].dtype))
         value.shape = ir.Shape([_dimension(sizes, known) for sizes in zip(*(a.shape for a in arrays), strict=True)])
+    values += [value for node in model.graph for value in node.outputs if value.dtype is None or value.shape is None]
     infer_shapes(model)
+    for value in values if declared else ():
+        if value.dtype is not None and value.shape is not None and not value.is_graph_output():  # outputs stay as they are
+            value.meta[DECLARED] = (value.type, ir.Shape([None] * len(value.shape)))
 
 
 def _dimensions(model: ir.Model, cases: Sequence[Case]) -> dict[Dim, tuple[int, ...]]:
@@ -69,7 +76,12 @@ def _dimensions(model: ir.Model, cases: Sequence[Case]) -> dict[Dim, tuple[int, 
 
 
 def _dimension(sizes: tuple[int, ...], known: dict[Dim, tuple[int, ...]]) -> Dim:
-    """The one dimension that has these sizes, or the number that they all are while every other dimension changes."""
+    """The one dimension that has these sizes, or the number that they all are while every other dimension changes.
+
+    One run shows nothing: what an operator gives may depend on the numbers that it reads.
+    """
+    if len(sizes) < LEAST:
+        return ir.SymbolicDim(None)
     same = [dim for dim, theirs in known.items() if theirs == sizes]
     changed = all(len(set(theirs)) > 1 for theirs in known.values())
     if len(set(sizes)) == 1:

@@ -77,18 +77,35 @@ def test_every_command_that_runs_models_takes_it(run: Run, holding: Path, librar
     assert explained.code == 0 and "Matched" in explained.out
 
 
+@pytest.fixture
+def declaring(tmp_path: Path) -> Path:
+    """The same, and says the type of its output."""
+    return save(HOLDS_ONE.replace("=> (y)", "=> (float[batch,4,4,4] y)"), tmp_path / "declaring.onnx")
+
+
 @pytest.mark.parametrize("isolated", ["--isolated", "--no-isolated"])
-def test_engines_hold_it(run: Run, holding: Path, library: Path, tmp_path: Path, isolated: str) -> None:
+def test_engines_hold_it(run: Run, declaring: Path, library: Path, tmp_path: Path, isolated: str) -> None:
     """The region with the operator is compiled by a session of its own, in this process or in another."""
     output = tmp_path / "parts.onnx"
     options = ("--backend", "onnxruntime", "--min-nodes", 1, "--gain", "inf", isolated)
-    fused = tmp_path / "fused.onnx"
-    assert run("fuse", holding, "-o", fused, "--custom-op-library", library).code == 0
-    told = run("partition", holding, "-o", output, *options, "--custom-op-library", library)
+    told = run("partition", declaring, "-o", output, *options, "--custom-op-library", library)
     assert told.code == 0, told.err
-    assert "1 engine" in told.out
+    assert "1 engine" in told.out and "com.mylib.ConvBN" in told.out
     session = EngineSession(output, libraries=[library])
-    np.testing.assert_allclose(session.run(None, {"x": X})[0], outputs(holding, library), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], outputs(declaring, library), rtol=1e-5, atol=1e-6)
+
+
+def test_a_backend_that_does_not_know_it_runs_what_lies_beside_it(
+    run: Run, declaring: Path, library: Path, tmp_path: Path
+) -> None:
+    """Between the engines onnxruntime runs the operator; the type of what crosses is found by running, and written."""
+    output = tmp_path / "parts.onnx"
+    options = ("--backend", "reference", "--gain", "inf", "--custom-op-library", library)
+    told = run("partition", declaring, "-o", output, *options, "--json")
+    assert (told.code, told.json["verification"]["verdict"]) == (0, "equivalent"), told.err
+    assert [engine["operators"] for engine in told.json["engines"]] == [{"Mul": 2, "Div": 1, "Erf": 1, "Add": 1}]
+    session = EngineSession(output, libraries=[library])
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], outputs(declaring, library), rtol=1e-5, atol=1e-6)
 
 
 def test_a_file_that_is_no_library_is_named(run: Run, holding: Path, tmp_path: Path) -> None:

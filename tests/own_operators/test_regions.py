@@ -11,8 +11,10 @@ import onnx_ir as ir
 import pytest
 
 from onnx_subgraph import Library, Options, Region, fuse, load_patterns, region_pattern
+from onnx_subgraph.proving import prove
 from onnx_subgraph.regions.selector import NewNode
 from onnx_subgraph.result import FuseResult
+from onnx_subgraph.verification.libraries import with_libraries
 from tests.own_operators.conftest import CONV_BN, NUMBERS, WEIGHTS, Run, save
 
 GROWN = """
@@ -294,3 +296,20 @@ def test_outputs_are_those_of_the_library(tmp_path: Path, wrong: Path) -> None:
         return np.asarray(onnxruntime.InferenceSession(tmp_path / "out.onnx", session_options).run(None, {"x": x})[0])
 
     assert not np.allclose(run_with(wrong), run_with(None))
+
+
+def test_inlining_puts_the_nodes_back_and_counts_the_calls(run: Run, tmp_path: Path) -> None:
+    result = fused(TWO, mine(tmp_path, GROWN), tmp_path)
+    told = run("inline", tmp_path / "out.onnx", "-o", tmp_path / "back.onnx", "--json")
+    assert (len(result.rewrites), told.json["calls"]) == (2, 2)
+    assert [node.op_type for node in onnx.load(tmp_path / "back.onnx").graph.node] == ["Conv", "BatchNormalization"] * 2
+
+
+def test_a_proof_asks_the_libraries_of_its_run(tmp_path: Path, library: Path) -> None:
+    """Law: what a library has is true within its block alone."""
+    pattern = mine(tmp_path, FORMULA).get("mine")
+    assert "does not know com.mylib.ConvBN" in prove(pattern).unproved["onnxruntime"]
+    with with_libraries([library]):
+        inside = prove(pattern)
+    assert not inside.failures and inside.targets["onnxruntime"]
+    assert "onnxruntime" in prove(pattern).unproved

@@ -12,7 +12,7 @@ import pytest
 from onnx_subgraph.matching import attributes, expansion, matcher, static_values, whole
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.proving import comparison, prove
-from onnx_subgraph.rewriting import plan
+from onnx_subgraph.rewriting import checks, plan
 from onnx_subgraph.rewriting.emit import Emitter
 from tests.proving.patterns import catalogue, written
 
@@ -76,7 +76,7 @@ def accept_any_axis(patch: pytest.MonkeyPatch) -> None:
 
 def let_a_constant_raise_the_rank(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(expansion, "_rank_safe", lambda *_: True)
-    patch.setattr(plan, "check_result", lambda *_: None)
+    patch.setattr(checks, "check_result", lambda *_: None)
 
 
 def forget_the_conditions(patch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def untyped() -> Iterator[Any]:
 
 def test_a_result_of_another_type_is_refused_by_the_rewriter_alone(untyped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not prove(untyped).failures
-    monkeypatch.setattr(plan, "check_result", lambda *_: None)
+    monkeypatch.setattr(checks, "check_result", lambda *_: None)
     assert any("not cast back" in failure for failure in prove(untyped).failures)
 
 
