@@ -154,7 +154,7 @@ same round, medians with the least and the most of {rounds} rounds. *first start
 
 ## While a backend fails
 
-OpenVINO is right for 200 runs, and then fails. *warnings* is how often the program was told, *threads* how many more it has in
+{failing} requests; OpenVINO is right for 200 runs, and then fails. *warnings* is how often the program was told, *threads* how many more it has in
 the end than plain. A backend that is wrong is found by the share of runs that is checked, {check} here; what came between was
 answered. At a restart without the backend, and on a full disk, onnxruntime runs the model.
 
@@ -181,6 +181,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--failing", type=int, default=500, help="requests while a backend fails")
     parser.add_argument("--small", type=Path, default=HERE.parent / "sample_models" / "bert_torchscript.onnx")
     parser.add_argument("--small-axis", default="seq")
     parser.add_argument("--page", type=Path)
@@ -190,7 +191,9 @@ def main() -> None:
         folder = Path(name)
         np.save(folder / "lengths.npy", np.random.default_rng(0).integers(least, most + 1, arguments.requests))
         serve(arguments, folder, {})  # the answers
-        table, failing = ways(arguments, folder), faults(arguments, folder)
+        table = ways(arguments, folder)
+        np.save(folder / "lengths.npy", np.load(folder / "lengths.npy")[: arguments.failing])
+        failed = faults(arguments, folder)
     with tempfile.TemporaryDirectory() as name:
         small = argparse.Namespace(model=arguments.small, axis=arguments.small_axis, threads=arguments.threads)
         np.save(Path(name) / "lengths.npy", np.random.default_rng(0).integers(4, 65, 10_000))
@@ -200,7 +203,7 @@ def main() -> None:
         cores=os.cpu_count(),
         check=FAULTS["wrong by 1.01"][1]["CHECK"],
         ways=table,
-        faults=failing,
+        faults=failed,
         leaks=leaking,
     )
     print(page)

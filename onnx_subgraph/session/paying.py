@@ -16,6 +16,8 @@ ENOUGH = 2
 """Schedules that are not faster, after which no more are prepared for nothing."""
 
 
+WORTH = 0.95
+"""A schedule has to take less than this of the general model's time: a gain that a trial can't tell from none is none."""
 PAIRS, SECONDS = (3, 20), 0.25
 """Runs of each in a trial, at least and at most: as many as fit into so many seconds. The program wants its processor back."""
 

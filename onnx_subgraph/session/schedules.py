@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from onnx_subgraph.errors import OnnxSubgraphWarning
-from onnx_subgraph.session.paying import Account, timed
+from onnx_subgraph.session.paying import WORTH, Account, timed
 from onnx_subgraph.session.record import Limits, Record, Story
 from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, pattern_of, signature_of, spelled
 
@@ -289,7 +289,7 @@ class Schedules:
             return ""
         schedule.answer(feeds)
         record.ratio = timed(lambda: schedule.answer(feeds), lambda: general(feeds))
-        return f"it takes {record.ratio:.2f} of the general model's time" if record.ratio > 1.0 else ""
+        return f"it takes {record.ratio:.2f} of the general model's time" if record.ratio > WORTH else ""
 
 
 def _warn(message: str) -> None:
