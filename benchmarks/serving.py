@@ -154,9 +154,9 @@ same round, medians with the least and the most of {rounds} rounds. *first start
 
 ## While a backend fails
 
-{failing} requests; OpenVINO is right for 200 runs, and then fails. *warnings* is how often the program was told, *threads* how many more it has in
-the end than plain. A backend that is wrong is found by the share of runs that is checked, {check} here; what came between was
-answered. At a restart without the backend, and on a full disk, onnxruntime runs the model.
+{failing} requests; OpenVINO is right for 200 runs, and then fails. *warnings* is how often the program was told, *threads* how
+many more it has in the end than plain. A backend that is wrong is found by the share of runs that is checked, {check} here; what
+came between was answered. At a restart without the backend, and on a full disk, onnxruntime runs the model.
 
 | the backend | wrong | lost | p50 / plain | p99 / plain | slowest / plain | warnings | threads |
 |---|---:|---:|---:|---:|---:|---:|---:|

@@ -96,7 +96,7 @@ class Schedules:
                 self._want(signature, record, feeds)
             elif not self._stopped and not self._serves_every:
                 self._stopped = self._stopping = True
-                self._changed.notify_all()
+                self._start()
 
     def want(self, signature: Signature, feeds: Feeds) -> None:
         """Ask for the schedule of a signature, whether it was seen or not."""
@@ -127,7 +127,7 @@ class Schedules:
     def stories(self) -> tuple[Story, ...]:
         """What is known of each signature: those without a schedule first, then the others, the most recently used last."""
         with self._changed:
-            order = [*(sig for sig in self._records if sig not in self._ready), *self._ready]
+            order = (*(signature for signature in self._records if signature not in self._ready), *self._ready)
             return tuple(self._records[signature].story(signature) for signature in order)
 
     def close(self) -> None:
@@ -178,7 +178,11 @@ class Schedules:
         while len(self._wanted) > self.limits.schedules:  # by the time of its turn, what waits longest is not wanted any more
             passed = self._records[self._wanted.pop(0)]
             passed.state, passed.reason, passed.feeds = "seen", "others were wanted after it", None
-        if self._thread is None:
+        self._start()
+
+    def _start(self) -> None:
+        """See to it that a thread does what is to be done."""
+        if self._thread is None and not self._closed.is_set():
             self._thread = threading.Thread(target=self._work, name="onnx-subgraph schedules", daemon=True)
             self._thread.start()
         self._changed.notify_all()
@@ -188,14 +192,14 @@ class Schedules:
 
     def _keep(self, signature: Signature, record: Record, schedule: Schedule) -> None:
         if schedule.nbytes > self.limits.nbytes:
-            what = f"it needs {schedule.nbytes} bytes, and all together may have {self.limits.nbytes}"
-            record.state, record.reason = "refused", what
+            record.state = "refused"
+            record.reason = f"it needs {schedule.nbytes} bytes, and all together may have {self.limits.nbytes}"
             return
         record.state, record.schedule = "ready", schedule
         self._ready[signature] = schedule
         while len(self._ready) > self.limits.schedules or sum(s.nbytes for s in self._ready.values()) > self.limits.nbytes:
-            few = len(self._ready) > self.limits.schedules
-            bound = f"{self.limits.schedules} schedules" if few else f"{self.limits.nbytes} bytes"
+            few, most = len(self._ready) > self.limits.schedules, self.limits
+            bound = f"{most.schedules} schedules" if few else f"{most.nbytes} bytes"
             self._let_go(next(iter(self._ready)), "evicted", f"it was the least recently used, over {bound}")
 
     def _failed(self, record: Record, reason: str) -> None:
@@ -215,10 +219,11 @@ class Schedules:
         try:
             while self._worked():
                 pass
-        finally:  # a warning that is an error here ends this thread; the next one that is wanted starts another
+        finally:  # a warning that is an error here ends this thread
             with self._changed:
                 self._thread = None
-                self._changed.notify_all()
+                if self._wanted or self._stopping:
+                    self._start()
 
     def _worked(self) -> bool:
         """Do what is to be done next; whether there may be more."""
@@ -265,7 +270,7 @@ class Schedules:
             with self._changed:
                 record.seconds = seconds
                 self._settle(signature, record, schedule, failure, slow)
-                if signature == EVERY and schedule is not None:
+                if signature == EVERY and record.schedule is not None:
                     self._pattern, self._account.instead = pattern_of(signature_of(feeds) or ()), record.ratio or 1.0
                 self._changed.notify_all()
 
@@ -284,8 +289,7 @@ class Schedules:
 
     def _trial(self, schedule: Schedule, feeds: Feeds, record: Record) -> str:
         """Time a schedule beside the general model; in words why it is not to be used, "" where it is."""
-        general = self._general
-        if general is None or self._closed.is_set():
+        if (general := self._general) is None or self._closed.is_set():
             return ""
         schedule.answer(feeds)
         record.ratio = timed(lambda: schedule.answer(feeds), lambda: general(feeds))

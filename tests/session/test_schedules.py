@@ -186,6 +186,18 @@ def test_a_failure_is_tried_again_after_a_while_and_then_later(opened: Callable[
     assert run(mine, 4, 0.001) is None and states(mine) == {4: "refused"}
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_warning_that_is_an_error_ends_no_preparing(opened: Callable[..., Schedules]) -> None:
+    """It ends the thread in which it is raised; another one goes on."""
+    maker = Maker(price=0.02, fails=[RuntimeError("one"), RuntimeError("two")])
+    mine = opened(maker, schedules=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for length in range(1, 9):
+            run(mine, length, 0.001)
+        assert states(mine)[1] == "refused" and states(mine)[3] == "ready" and len(maker.made) == 4
+
+
 def test_a_trial_takes_a_few_runs_of_what_is_slow_and_more_of_what_is_quick() -> None:
     now = [0.0]
 
