@@ -244,9 +244,11 @@ def _run(command: tuple[str, ...], model: Path, output: Path, patience: _Patienc
 
 
 def _step_back(child: subprocess.Popen[str]) -> None:
-    """Let everybody else go first, where the system has priorities: threads that the child starts inherit its own."""
-    if hasattr(os, "setpriority"):
-        with contextlib.suppress(OSError):  # it may be gone already
+    """Let everybody else go first, as far as the system can: threads that the child starts inherit it."""
+    with contextlib.suppress(OSError):  # it may be gone already
+        if hasattr(os, "SCHED_IDLE"):
+            os.sched_setscheduler(child.pid, os.SCHED_IDLE, os.sched_param(0))
+        elif hasattr(os, "setpriority"):
             os.setpriority(os.PRIO_PROCESS, child.pid, LOWEST)
 
 

@@ -309,22 +309,21 @@ def test_it_works_by_the_command_and_its_cache(model: Path, settings: SessionSet
     assert session.schedules()[0].hits == 1
 
 
-@pytest.mark.skipif(not hasattr(os, "getpriority"), reason="this system has no priorities")
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no such policy")
 def test_what_prepares_in_the_background_lets_everybody_else_go_first(
     model: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    priorities = []
+    policies = []
     real = prepare._communicate
 
     def communicate(child: Any, command: str, patience: Any) -> Any:
-        priorities.append((command, os.getpriority(os.PRIO_PROCESS, child.pid)))
+        policies.append((command, os.sched_getscheduler(child.pid)))
         return real(child, command, patience)
 
     monkeypatch.setattr(prepare, "_communicate", communicate)
     session = StaticSession(model, settings=dataclasses.replace(settings, cache=None))
     session.warm(feeds(2, 3), 120)
-    mine = os.getpriority(os.PRIO_PROCESS, 0)
-    assert priorities == [("fuse", mine), ("specialize", prepare.LOWEST)]
+    assert policies == [("fuse", os.sched_getscheduler(0)), ("specialize", os.SCHED_IDLE)]
 
 
 def test_where_the_settings_leave_models_alone_there_are_no_schedules(model: Path) -> None:
