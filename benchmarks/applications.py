@@ -1,7 +1,7 @@
 """Real programs from PyPI that use onnxruntime and know nothing of us, as they are, and under `onnx-subgraph run` and the hook.
 
     python -m venv there
-    there/bin/pip install 'onnx-subgraph[openvino]' rapidocr-onnxruntime silero-vad magika
+    there/bin/pip install 'onnx-subgraph[openvino]' rapidocr-onnxruntime silero-vad magika waitress
     there/bin/python benchmarks/applications.py [--rounds 3] [--page benchmarks/applications.md]
 
 Their models come in their wheels. Each program of benchmarks/applications prints what it found, which has to be the same, and the
@@ -24,7 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "applications"
-PROGRAMS = {"ocr": "rapidocr-onnxruntime", "voice": "silero-vad", "kind": "magika"}
+PROGRAMS = {"ocr": "rapidocr-onnxruntime", "voice": "silero-vad", "kind": "magika", "web": "waitress"}
 TOOL = str(Path(sysconfig.get_path("scripts")) / "onnx-subgraph")
 WAYS: dict[str, tuple[list[str], dict[str, str]]] = {
     "plain": ([sys.executable], {}),
@@ -94,7 +94,8 @@ HEAD = """# Programs from PyPI under the hook
 milliseconds of one use by plain onnxruntime {onnxruntime}, and ratios to that, the median of {rounds} runs in turn with the
 least and the most, on one core. *fused* is `onnx-subgraph run`, *openvino* `onnx-subgraph run --backend openvino`, *the
 variable* `ONNX_SUBGRAPH_BACKEND=openvino` with the hook installed. The answer is what the program prints: the texts of a page
-with their scores, the probability of speech in 124 pieces of sound, the kinds of five files with their scores.
+with their scores, the probability of speech in 124 pieces of sound, the kinds of five files with their scores. waitress is a
+server that answers with magika: an hour's worth of requests, one a second, asked by eight clients as fast as it answers.
 
 | program | answer | plain ms | fused | openvino | the variable |
 |---|---|---:|---:|---:|---:|

@@ -13,12 +13,20 @@ CONTENTS = (
     b'#include <stdio.h>\nint main(void) { printf("%d\\n", 42); return 0; }\n' * 20,
     b"SELECT name, count(*) FROM nodes WHERE kind = 'Conv' GROUP BY name ORDER BY 2 DESC;\n" * 20,
 )
-tell = Magika()
-seconds = []
-for _ in range(20):
-    for content in CONTENTS:
-        begun = time.perf_counter()
-        found = tell.identify_bytes(content)
-        seconds.append(time.perf_counter() - begun)
-        print(found.output.label, f"{found.score:.3f}")
-print(f"{statistics.median(seconds[5:]) * 1e3:.2f}", file=sys.stderr)
+
+
+def main() -> None:
+    """Identify, and tell."""
+    tell = Magika()
+    seconds = []
+    for _ in range(20):
+        for content in CONTENTS:
+            begun = time.perf_counter()
+            found = tell.identify_bytes(content)
+            seconds.append(time.perf_counter() - begun)
+            print(found.output.label, f"{found.score:.3f}")
+    print(f"{statistics.median(seconds[5:]) * 1e3:.2f}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
