@@ -111,7 +111,7 @@ def partition(
     options: PartitionOptions,
     progress: Progress | None = None,
     backend: Backend | None = None,
-    accepts: Accepts | None = None,
+    accepts: Accepts = lambda _: True,
 ) -> PartitionResult:
     """Partition one model file. The input is never touched; the output appears whole or not at all.
 
@@ -122,18 +122,12 @@ def partition(
     """
     model, output = Path(model), None if output is None else Path(output)
     with with_libraries(options.libraries):
-        return _partition(model, output, options, progress, backend, accepts)
+        return _partition(model, output, options, Clock(progress), backend, accepts)
 
 
 def _partition(
-    model: Path,
-    output: Path | None,
-    options: PartitionOptions,
-    progress: Progress | None,
-    backend: Backend | None,
-    accepts: Accepts | None,
+    model: Path, output: Path | None, options: PartitionOptions, clock: Clock, backend: Backend | None, accepts: Accepts
 ) -> PartitionResult:
-    clock = Clock(progress)
     isolated = _isolated(options) if backend is None else None  # first, because it may not even start
     backend = backend or find_backend(options.backend)
     if isolated is not None:
@@ -159,7 +153,7 @@ def _partition(
         verdict=verdict,
         seconds=clock.seconds,
     )
-    if output is None or options.dry_run or not writes or (accepts is not None and not accepts(result)):
+    if output is None or options.dry_run or not writes or not accepts(result):
         return result
     with clock.stage("write"):
         if partition.engines:
