@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from onnx_subgraph import operators
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend, Signature, dtype_name, label, opset_of
+from onnx_subgraph.backends.subgraph import constant
 from onnx_subgraph.language.capability import Capability, Limit, Range, Rule, read_capability
 from onnx_subgraph.model.nested import reads
 
@@ -83,6 +84,34 @@ def _broken(node: ir.Node, rule: Rule) -> Iterator[str]:
             yield f"{label(node)} leaves {name} open"
         elif not all(_keeps(element, limit) for element in (value if isinstance(value, list | tuple) else (value,))):
             yield f"{label(node)} has {name}={_written(value)}, not {' or '.join(map(str, limit))}"
+    yield from _out_of_shape(node, rule)
+    for name in rule.constants:
+        if any(value is not None and constant(value) is None for value in _inputs(node, name)):
+            yield f"{label(node)} has an input {name} that is no constant"
+
+
+def _out_of_shape(node: ir.Node, rule: Rule) -> Iterator[str]:
+    flowing = [value for value in reads(node) if constant(value) is None]
+    for value in (*flowing, *(output for output in node.outputs if output.name)):
+        shape = value.shape
+        if rule.rank and (shape is None or not _keeps(len(shape), rule.rank)):
+            found = "a value of unknown rank" if shape is None else f"a value of rank {len(shape)}"
+            yield f"{label(node)} has {found}, not {' or '.join(map(str, rule.rank))}"
+        for size in shape if rule.sizes and shape is not None else ():
+            if not isinstance(size, int) or not _keeps(size, rule.sizes):
+                found = f"the size {size}" if isinstance(size, int) else "a size that is open"
+                yield f"{label(node)} has {found}, not {' or '.join(map(str, rule.sizes))}"
+        if rule.sizes and shape is None:
+            yield f"{label(node)} has a value of unknown sizes"
+
+
+def _inputs(node: ir.Node, name: str) -> Sequence[ir.Value | None]:
+    """The input that the specification calls `name`; all of them where it stands for any number."""
+    schema = operators.schema(node.op_type, node.domain, opset_of(node))
+    for index, formal in enumerate(schema.inputs if schema is not None else ()):
+        if formal.name == name:
+            return node.inputs[index:] if formal.variadic else node.inputs[index : index + 1]
+    return ()
 
 
 def _attribute(node: ir.Node, name: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph import custom_ops, kernels
@@ -36,6 +37,8 @@ class Nested:
 class OnnxRuntime(Backend):
     """Nested sessions. providers: as onnxruntime takes them. options: makes the options of one session.
 
+    Each has threads of its own, unless the program gave onnxruntime a pool for all of its sessions
+    (`onnxruntime.set_global_thread_pool_sizes`).
     They have the libraries of custom operators that the run has which makes the backend.
     """
 
@@ -75,14 +78,23 @@ class OnnxRuntime(Backend):
         values = [self._runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         if values:
             options.add_external_initializers(list(weights), values)
-        session = plain_session_class()(content, options, providers=self._providers)
-        return Nested(session, subgraph.inputs, list(subgraph.outputs), (weights, values))
+        return Nested(self._session(content, options), subgraph.inputs, list(subgraph.outputs), (weights, values))
 
     def run(self, compiled: Nested, inputs: Sequence[Array]) -> Sequence[Array]:
         """The outputs of the session."""
         feeds = dict(zip(compiled.inputs, map(plain_array, inputs), strict=True))
         outputs: list[Array] = compiled.session.run(compiled.outputs, feeds)
         return outputs
+
+    def _session(self, content: bytes, options: Any) -> Any:
+        """A session; in the program's own pool of threads where that has one, since onnxruntime then takes no other."""
+        open_session = partial(plain_session_class(), content, options, providers=self._providers)
+        try:
+            return open_session(enable_fallback=0)  # which says nothing where it fails
+        except Exception as error:  # onnxruntime's exceptions share no class of their own
+            if "use_per_session_threads" in str(error):
+                options.use_per_session_threads = False
+        return open_session()
 
     def _quiet_options(self) -> Any:
         options = self._runtime.SessionOptions()

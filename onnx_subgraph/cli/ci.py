@@ -28,17 +28,21 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path)
 
 
+EXPECT = click.option(
+    "--expect",
+    type=_FILE,
+    metavar="FILE.yaml",
+    help="Hold the run against the expectations in this file. A model that misses one is not written: exit code 1.",
+)
+WRITE_EXPECT = click.option("--write-expect", type=_FILE, metavar="FILE.yaml", help="Write the expectations that this run meets.")
+
+
 def ci_options(command: Command) -> Command:
     """`--expect`, `--write-expect`, `--junit`, `--summary` and `--annotations`."""
     for option in reversed(
         (
-            click.option(
-                "--expect",
-                type=_FILE,
-                metavar="FILE.yaml",
-                help="Hold the run against the expectations in this file. A model that misses one is not written: exit code 1.",
-            ),
-            click.option("--write-expect", type=_FILE, metavar="FILE.yaml", help="Write the expectations that this run meets."),
+            EXPECT,
+            WRITE_EXPECT,
             click.option("--junit", type=_FILE, metavar="FILE.xml", help="Write a JUnit report, a case for each check."),
             click.option("--summary", type=_FILE, metavar="FILE.md", help="Append a summary in Markdown, for the page of a job."),
             click.option(
@@ -59,9 +63,9 @@ class Wanted:
 
     expect: Path | None
     write_expect: Path | None
-    junit: Path | None
-    summary: Path | None
-    annotations: bool | None
+    junit: Path | None = None
+    summary: Path | None = None
+    annotations: bool | None = None
 
     @property
     def measured(self) -> bool:
@@ -101,12 +105,12 @@ class Wanted:
         if self.junit is not None:
             from onnx_subgraph.report import junit
 
-            _write(self.junit, junit.document(entries, unused))
+            write_whole(self.junit, junit.document(entries, unused))
         if self.summary is not None:
             from onnx_subgraph.report import summary
 
             before = self.summary.read_bytes() if self.summary.exists() else b""
-            _write(self.summary, before + summary.markdown(entries, unused).encode())
+            write_whole(self.summary, before + summary.markdown(entries, unused).encode())
         if self.write_expect is not None:
             _write_expectation(self.write_expect, entries)
 
@@ -137,7 +141,7 @@ def _write_expectation(path: Path, entries: Sequence[Entry]) -> None:
         warn(f"{path} was not written: {bad.model} {bad.outcome}")
         return
     results = [(entry.result, entry.result.near_misses) for entry in entries if entry.result is not None]
-    _write(path, expectation_text(results).encode())
+    write_whole(path, expectation_text(results).encode())
 
 
 def _check_writable(option: str, path: Path) -> None:
@@ -150,7 +154,8 @@ def _check_writable(option: str, path: Path) -> None:
         raise UsageError(f"{option}: the folder {folder} can't be written to", hint="name another file")
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file, or leave what is there."""
     from onnx_subgraph.model.atomic import written_whole
 
     with written_whole(path) as (file,):

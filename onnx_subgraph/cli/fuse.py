@@ -305,7 +305,7 @@ def _tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: 
 
         show(text.fusion(entry.result, hidden=hidden), good=entry.code == 0 and not outcome.undone)
         if entry.checks:
-            show(text.expectations(entry), good=not entry.missed)
+            show(text.expectations(entry.checks), good=not entry.missed)
     elif as_json:
         for check in entry.missed:
             warn(f"{entry.model}: {missed_text(check)}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onnx_subgraph.cli.ci import EXPECT, WRITE_EXPECT, Wanted, write_whole
 from onnx_subgraph.cli.options import (
     complete_ids,
     feeds_options,
@@ -26,7 +27,9 @@ from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from onnx_subgraph.partitioning.partition import PartitionOptions
+    from onnx_subgraph.expectation.check import Check
+    from onnx_subgraph.expectation.expectation import Section
+    from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult
 
 
 @click.command(short_help="Make engines of the regions that a backend supports.")
@@ -102,6 +105,8 @@ if TYPE_CHECKING:
     "compute in less than float32, such as openvino:bf16.",
 )
 @time_limit_option
+@EXPECT
+@WRITE_EXPECT
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
 @quiet_option
 @verbose_option
@@ -121,6 +126,8 @@ def partition(
     isolated: bool | None,
     no_verify: bool,
     accuracy: float | None,
+    expect: Path | None,
+    write_expect: Path | None,
     dry_run: bool,
     time_limit: float,
     as_json: bool,
@@ -130,7 +137,8 @@ def partition(
     """Find the largest convex regions of MODEL that a backend supports, and put one onnx_subgraph::Engine operator for each.
 
     The result is compared with MODEL as the backend runs it, and as it runs without the backend: by inlining. A region that the
-    backend runs wrongly, or not at all, is left as it was. Where the models are not equivalent, nothing is written.
+    backend runs wrongly, or not at all, is left as it was. Where the models are not equivalent, or the result is not as --expect
+    wants it, nothing is written.
     """
     given = shapes(shape)
     if measure and no_verify:
@@ -138,17 +146,30 @@ def partition(
     if accuracy is not None and no_verify:
         raise click.UsageError("--accuracy is what verification holds the result to: leave --no-verify out")
 
-    from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.cli.terminal import progress, show, show_json, warn
     from onnx_subgraph.deadline import within
+    from onnx_subgraph.expectation.partitions import check_partition, partition_expectation
     from onnx_subgraph.model.atomic import check_target
     from onnx_subgraph.partitioning.partition import PartitionOptions
     from onnx_subgraph.partitioning.partition import partition as run
     from onnx_subgraph.partitioning.worth import RegionLimits
+    from onnx_subgraph.report import json, text
     from onnx_subgraph.report import regions as report
 
     output = output or default_output(model, "partitioned")
     if not dry_run:
         check_target(output, never=(model,))
+    wanted = Wanted(expect, write_expect)
+    wanted.check((model, output))
+    section = _section(wanted, model, patterns)
+    checks: tuple[Check, ...] = ()
+
+    def accepts(result: PartitionResult) -> bool:
+        nonlocal checks
+        if section is not None:
+            checks = check_partition(section, result)
+        return all(check.met for check in checks)
+
     limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny), gain=gain)
     options = PartitionOptions(
         backend, limits, measure, isolated, verify=not no_verify, accuracy=accuracy, shapes=given, dry_run=dry_run, **feeds
@@ -157,14 +178,44 @@ def partition(
         options = _of_regions(options, regions, patterns)
     hint = "--no-verify leaves work out, --shape verifies on smaller inputs, --time-limit gives more time"
     with progress() as say:
-        result = within(time_limit, lambda tell: run(model, output, options, tell), lambda stage: say(f"{model}: {stage}"), hint)
+        result = within(
+            time_limit,
+            lambda tell: run(model, output, options, tell, accepts=accepts),
+            lambda stage: say(f"{model}: {stage}"),
+            hint,
+        )
     verdict = result.verdict.verdict
-    code = 1 if verdict == "different" else 2 if verdict == "not-run" and not no_verify else 0
+    if verdict == "different":
+        code = 1
+    elif verdict == "not-run" and not no_verify:
+        code = 2
+    else:
+        code = int(not accepts(result))
     if as_json:
-        show_json(report.as_json(result))
+        show_json(report.as_json(result) | ({"expectations": json.expectations(checks)} if checks else {}))
     else:
         show(report.as_text(result), good=not code)
+        if checks:
+            show(text.expectations(checks), good=not code)
+    if write_expect is not None and not code:
+        write_whole(write_expect, partition_expectation(result).encode())
+    elif write_expect is not None:
+        warn(f"{write_expect} was not written: the partition is not verified")
     return code
+
+
+def _section(wanted: Wanted, model: Path, patterns: Sequence[Path]) -> Section | None:
+    """The expectations of the model; None without a file. Raises ExpectationError for mistakes in it."""
+    if wanted.expect is None:
+        return None
+    from onnx_subgraph.expectation.partitions import check_section
+    from onnx_subgraph.language.library import load_patterns
+
+    expectation = wanted.expectation([model], load_patterns(patterns))
+    assert expectation is not None
+    section = expectation.section(model)
+    check_section(section)
+    return section
 
 
 def _of_regions(options: PartitionOptions, name: str, patterns: Sequence[Path]) -> PartitionOptions:

@@ -16,7 +16,7 @@ from onnx_subgraph.expectation.expectation import AttributeValues, Fusions, Limi
 from onnx_subgraph.matching.match import NearMiss
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite
-from onnx_subgraph.verification.verdict import Run
+from onnx_subgraph.verification.verdict import Run, Verdict
 
 MOST_REASONS = 3
 """Reasons of one kind that a miss lists; `explain` has all."""
@@ -81,17 +81,20 @@ def _checks(section: Section, result: FuseResult, told: Sequence[NearMiss]) -> I
         yield from _pattern(pattern, fusions, result, told)
     if section.near_misses is not None and section.near_misses_span is not None:
         yield from _near_misses(section.near_misses, section.near_misses_span, told)
+    if section.engines is not None:
+        yield limited("engines", section.engines, 0 if result.engines is None else result.engines.count)
     if section.nodes is not None:
-        yield _limited("nodes", section.nodes, result.nodes_after)
+        yield limited("nodes", section.nodes, result.nodes_after)
     if section.size is not None:
         yield _size(section.size, result.size)
     for provider, span in section.providers.items():
         yield _provider(provider, span, result)
     if section.tolerance is not None:
-        yield _tolerance(section.tolerance, result)
+        yield held_to(section.tolerance, result.verdict)
 
 
-def _limited(what: str, limit: Limit, found: int, reasons: tuple[str, ...] = ()) -> Check:
+def limited(what: str, limit: Limit, found: int, reasons: tuple[str, ...] = ()) -> Check:
+    """A number held against its limit. reasons: why there are not as many."""
     met = limit.allows(found)
     return Check(what, limit.text, str(found), met, limit.span, () if met else reasons)
 
@@ -106,7 +109,7 @@ def _pattern(pattern: str, fusions: Fusions, result: FuseResult, told: Sequence[
         reasons = (
             _why_fewer(pattern, sites, result, told) if fewer else [f"fused at: {_listed([_place(site) for site in sites])}"]
         )
-        yield _limited(pattern, fusions.count, len(sites), tuple(reasons))
+        yield limited(pattern, fusions.count, len(sites), tuple(reasons))
     for name, values in fusions.attributes.items():
         yield _attribute(pattern, name, values, sites)
 
@@ -182,7 +185,7 @@ def _same(value: Scalar | None, other: Scalar) -> bool:
 def _near_misses(limits: Mapping[str, Limit], span: Span, told: Sequence[NearMiss]) -> Iterator[Check]:
     for pattern, limit in limits.items():
         near = places(told, pattern)
-        yield _limited(f"near misses of {pattern}", limit, len(near), tuple(map(nearly, near[:MOST_REASONS])))
+        yield limited(f"near misses of {pattern}", limit, len(near), tuple(map(nearly, near[:MOST_REASONS])))
     others = {miss.pattern: None for miss in told if miss.pattern not in limits}
     found = {pattern: places(told, pattern) for pattern in others}
     reasons = tuple(f"{pattern}, {nearly(near[0])}" for pattern, near in found.items())
@@ -215,9 +218,9 @@ def _outputs(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(f"output {name}" for name in dict.fromkeys(run.output for run in runs))
 
 
-def _tolerance(tolerance: Tolerance, result: FuseResult) -> Check:
+def held_to(tolerance: Tolerance, verdict: Verdict) -> Check:
+    """The largest difference of an output held against the tolerance."""
     expected = f"a difference of at most {tolerance.value:g}"
-    verdict = result.verdict
     if verdict.verdict == "not-run":
         return Check("tolerance", expected, "not verified", False, tolerance.span, (verdict.reason,))
     worst = max(verdict.runs, key=lambda run: (bool(run.problem), run.error), default=None)

@@ -67,7 +67,8 @@ class Section:
     """What is expected of one model; what is None or empty is not looked at.
 
     near_misses: pattern → how often it may nearly match; patterns that are not named may not at all. near_misses_span: where
-    that is written. providers: name → its place; the fused model is verified on each. nodes, size (bytes): of the fused model.
+    that is written. providers: name → its place; the fused model is verified on each. engines: how many
+    regions a backend runs. nodes, size (bytes): of the model that is made.
     """
 
     model: str
@@ -75,6 +76,7 @@ class Section:
     fusions: Mapping[str, Fusions] = field(default_factory=dict)
     near_misses: Mapping[str, Limit] | None = None
     near_misses_span: Span | None = None
+    engines: Limit | None = None
     nodes: Limit | None = None
     size: Limit | None = None
     providers: Mapping[str, Span] = field(default_factory=dict)

@@ -27,7 +27,7 @@ KIND = Kind(
     begin="start with `models:`, and below it, indented, the name of a model",
     one="one file holds the expectations of one run",
 )
-KEYS = ("fusions", "near-misses", "nodes", "size", "providers", "tolerance")
+KEYS = ("fusions", "near-misses", "engines", "nodes", "size", "providers", "tolerance")
 """The keys of a section."""
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 """Units of a size → bytes."""
@@ -103,6 +103,7 @@ def _section(name: Scalar, data: Data, ids: Ids) -> Section:
     fields = _mapping(data, name.text, f"write below it {', '.join(f'`{key}:`' for key in KEYS[:2])} and the like")
     _check_keys(fields, KEYS, "a model's section")
     near, near_key = fields.get("near-misses"), fields.key("near-misses")
+    engines = fields.get("engines")
     nodes, size, tolerance = fields.get("nodes"), fields.get("size"), fields.get("tolerance")
     return Section(
         model=name.text,
@@ -110,6 +111,7 @@ def _section(name: Scalar, data: Data, ids: Ids) -> Section:
         fusions=_fusions(fields.get("fusions"), ids),
         near_misses=None if near is None else _near_misses(near, ids),
         near_misses_span=None if near_key is None else near_key.span,
+        engines=None if engines is None else _limit(engines, "engines"),
         nodes=None if nodes is None else _limit(nodes, "nodes"),
         size=None if size is None else _size(size),
         providers=_providers(fields.get("providers")),

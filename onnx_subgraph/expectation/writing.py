@@ -42,7 +42,7 @@ def _section(result: FuseResult, told: Sequence[NearMiss]) -> dict[str, Any]:
         section["size"] = f"at most {_rounded_up(result.size)}"
     if result.verdict.verdict == "equivalent":
         section["providers"] = list(result.providers)
-        section |= _tolerance(result.verdict)
+        section |= tolerance_of(result.verdict)
     return section
 
 
@@ -61,7 +61,8 @@ def _real_numbers(attributes: Iterable[Mapping[str, object]]) -> dict[str, Any]:
     return {name: values[0] if len(values := sorted(seen)) == 1 else values for name, seen in found.items()}
 
 
-def _tolerance(verdict: Verdict) -> dict[str, float]:
+def tolerance_of(verdict: Verdict) -> dict[str, float]:
+    """The power of ten above the largest bound that was measured; nothing where there is none."""
     bound = max((run.bound for run in verdict.runs if math.isfinite(run.bound)), default=0.0)
     return {"tolerance": float(f"1e{math.ceil(math.log10(bound))}")} if bound > 0 else {}
 

@@ -1,23 +1,26 @@
-"""A backend's capability, declared in YAML: these operators, with these dtypes and these limits on their attributes.
+"""A backend's capability, declared in YAML: these operators, with these dtypes, and limits on attributes, ranks and sizes.
 
     id: camera-npu
     summary: What the NPU of the camera runs
-    runs: onnxruntime
+    runs: openvino:GPU,f16
     dtypes: [float32, float16]
+    rank: 1..4
+    sizes: 1..4096
     operators:
-      Conv: {attributes: {group: 1, kernel_shape: 1..7}}
+      Conv: {attributes: {group: 1, kernel_shape: 1..7}, rank: 4, constants: [W, B]}
       Softmax: {dtypes: [float32], attributes: {axis: [-1, 3]}}
       Relu:
 
 A limit is a value, a range of numbers with both its ends, or a list of these; of an attribute that is a list, each element has to
-keep it.
+keep it. `rank` and `sizes` are of what flows: inputs that are no constants, and outputs. `constants` are inputs that have to be
+constants where they are there, by the names that they have in the operator's specification.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onnx_subgraph import operators
@@ -28,8 +31,8 @@ from onnx_subgraph.language.reading import check_keys, read_id, read_summary, re
 from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
 from onnx_subgraph.language.vocabulary import DTYPES
 
-KEYS = ("id", "summary", "runs", "dtypes", "operators")
-OPERATOR_KEYS = ("dtypes", "attributes")
+KEYS = ("id", "summary", "runs", "dtypes", "rank", "sizes", "operators")
+OPERATOR_KEYS = ("dtypes", "attributes", "rank", "sizes", "constants")
 
 _RANGE = re.compile(r"(-?[\d.eE+-]+?)\.\.(-?[\d.eE+-]+)")
 
@@ -53,10 +56,16 @@ Limit = tuple[Value | Range, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What holds for one operator. dtypes: of its inputs and outputs, in the words of the language, none for any."""
+    """What holds for one operator. dtypes: of its inputs and outputs, in the words of the language, none for any.
+
+    rank, sizes: of each input that is no constant, and of each output; () for any. constants: names of inputs.
+    """
 
     dtypes: frozenset[str]
-    attributes: Mapping[str, Limit]
+    attributes: Mapping[str, Limit] = field(default_factory=dict)
+    rank: Limit = ()
+    sizes: Limit = ()
+    constants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,7 @@ def read_capability(path: Path) -> Capability:
     """The capability that the file `path` declares. Raises PatternError, with the place."""
     fields = read_file(path)
     check_keys(fields, KEYS, "a backend")
-    dtypes = _dtypes(fields.get("dtypes"))
+    common = Rule(_dtypes(fields.get("dtypes")), rank=_limit(fields.get("rank")), sizes=_limit(fields.get("sizes")))
     listed = required(fields, "operators")
     if not isinstance(listed, Fields):
         raise PatternError("`operators` is not a mapping", span=listed.span, hint="write one operator a line, such as `Relu:`")
@@ -82,7 +91,7 @@ def read_capability(path: Path) -> Capability:
         id=read_id(fields, path),
         summary=read_summary(fields),
         runs="onnxruntime" if runs is None else _text(runs, "runs").text,
-        rules={_operator(key): _rule(key, data, dtypes) for key, data in listed.entries},
+        rules={_operator(key): _rule(key, data, common) for key, data in listed.entries},
     )
 
 
@@ -94,15 +103,36 @@ def _operator(key: Scalar) -> tuple[str, str]:
     return domain, name
 
 
-def _rule(key: Scalar, data: Data, dtypes: frozenset[str]) -> Rule:
+def _rule(key: Scalar, data: Data, common: Rule) -> Rule:
     if isinstance(data, Scalar) and data.text in ("", "~", "null"):
-        return Rule(dtypes, {})
+        return common
     if not isinstance(data, Fields):
         hint = "write nothing after the `:`, or `{dtypes: […], attributes: {…}}`"
         raise PatternError(f"what `{key.text}` may be is not a mapping", span=data.span, hint=hint)
     check_keys(data, OPERATOR_KEYS, f"`{key.text}`")
-    given = data.get("dtypes")
-    return Rule(dtypes if given is None else _dtypes(given), _limits(_operator(key), data.get("attributes")))
+    operator, given = _operator(key), data.get("dtypes")
+    return replace(
+        common,
+        dtypes=common.dtypes if given is None else _dtypes(given),
+        attributes=_limits(operator, data.get("attributes")),
+        rank=_limit(data.get("rank")) or common.rank,
+        sizes=_limit(data.get("sizes")) or common.sizes,
+        constants=_inputs(operator, data.get("constants")),
+    )
+
+
+def _inputs(operator: tuple[str, str], data: Data | None) -> tuple[str, ...]:
+    """Names of inputs of an operator."""
+    domain, name = operator
+    known = {formal.name for schema in operators.history(name, domain) for formal in schema.inputs}
+    found = []
+    for item in () if data is None else data.items if isinstance(data, Items) else (data,):
+        word = _text(item, "an input")
+        if word.text not in known:
+            hint = spelling.hint(word.text, known, f"it has {', '.join(sorted(known))}")
+            raise PatternError(f"{name} has no input `{word.text}`", span=word.span, hint=hint)
+        found.append(word.text)
+    return tuple(found)
 
 
 def _limits(operator: tuple[str, str], data: Data | None) -> dict[str, Limit]:
@@ -120,8 +150,14 @@ def _limits(operator: tuple[str, str], data: Data | None) -> dict[str, Limit]:
                 span=key.span,
                 hint=spelling.hint(key.text, known, f"it has {', '.join(sorted(known))}"),
             )
-        limits[key.text] = tuple(_choice(item) for item in (limit.items if isinstance(limit, Items) else (limit,)))
+        limits[key.text] = _limit(limit)
     return limits
+
+
+def _limit(data: Data | None) -> Limit:
+    if data is None:
+        return ()
+    return tuple(_choice(item) for item in (data.items if isinstance(data, Items) else (data,)))
 
 
 def _choice(data: Data) -> Value | Range:

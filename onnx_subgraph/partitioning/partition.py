@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -101,28 +101,33 @@ class PartitionResult:
         return not self.engines
 
 
+Accepts = Callable[[PartitionResult], bool]
+"""Asked with the whole result, but for its output, before that is written: whether to write it."""
+
+
 def partition(
     model: StrPath,
     output: StrPath | None,
     options: PartitionOptions,
     progress: Progress | None = None,
     backend: Backend | None = None,
+    accepts: Accepts = lambda _: True,
 ) -> PartitionResult:
     """Partition one model file. The input is never touched; the output appears whole or not at all.
 
     backend: in place of the one that `options` name. Where nothing is partitioned, the input is handed on byte for byte; where
-    the verdict is "different", or there is none though one was asked for, nothing is written.
+    the verdict is "different", or there is none though one was asked for, nothing is written. accepts: asked for a result that
+    would be written; where it says no, nothing is.
     Raises ModelError for a model that can't be read or written, UsageError for a backend that is not there.
     """
     model, output = Path(model), None if output is None else Path(output)
     with with_libraries(options.libraries):
-        return _partition(model, output, options, progress, backend)
+        return _partition(model, output, options, Clock(progress), backend, accepts)
 
 
 def _partition(
-    model: Path, output: Path | None, options: PartitionOptions, progress: Progress | None, backend: Backend | None
+    model: Path, output: Path | None, options: PartitionOptions, clock: Clock, backend: Backend | None, accepts: Accepts
 ) -> PartitionResult:
-    clock = Clock(progress)
     isolated = _isolated(options) if backend is None else None  # first, because it may not even start
     backend = backend or find_backend(options.backend)
     if isolated is not None:
@@ -136,16 +141,9 @@ def _partition(
     trial = _Trial(model, original, backend, isolated or backend, options, clock)
     partition, verdict = trial.partitioned()
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
-    target = None if options.dry_run or not writes else output
-    if target is not None:
-        with clock.stage("write"):
-            if partition.engines:
-                save(partition.model, target, model)
-            else:
-                hand_on(model, target)
-    return PartitionResult(
+    result = PartitionResult(
         model=model,
-        output=target,
+        output=None,
         backend=options.backend,
         nodes_before=_count(original),
         nodes_after=_count(partition.model),
@@ -155,6 +153,14 @@ def _partition(
         verdict=verdict,
         seconds=clock.seconds,
     )
+    if output is None or options.dry_run or not writes or not accepts(result):
+        return result
+    with clock.stage("write"):
+        if partition.engines:
+            save(partition.model, output, model)
+        else:
+            hand_on(model, output)
+    return replace(result, output=output)
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from onnx_subgraph.errors import Span
-    from onnx_subgraph.report.entry import Entry
+    from onnx_subgraph.expectation.check import Check
     from onnx_subgraph.result import FuseResult
     from onnx_subgraph.timing.tuning import Tuning
     from onnx_subgraph.verification.blame import Undone
@@ -103,15 +103,15 @@ def _why(why: Reasons, result: FuseResult, hidden: int) -> list[RenderableType]:
     return parts
 
 
-def expectations(entry: Entry) -> RenderableType:
+def expectations(checks: Sequence[Check]) -> RenderableType:
     """How the expectations of one model were met; each that was missed with its place, and why."""
-    met = len(entry.checks) - len(entry.missed)
-    style = "bold red" if entry.missed else "bold green"
-    parts: list[RenderableType] = [Text.assemble("expectations  ", (f"{met} of {len(entry.checks)} met", style))]
-    for check in entry.missed:
+    missed = [check for check in checks if not check.met]
+    style = "bold red" if missed else "bold green"
+    parts: list[RenderableType] = [Text.assemble("expectations  ", (f"{len(checks) - len(missed)} of {len(checks)} met", style))]
+    for check in missed:
         place, *lines = missed_text(check).splitlines()
         parts += ["", Text(place, "cyan"), Text("\n".join(lines), overflow="fold")]
-    if entry.missed:
+    if missed:
         parts += ["", Text("Where the change is meant, write it into the file, or make that again with --write-expect.", "dim")]
     return Group(*parts, "")
 

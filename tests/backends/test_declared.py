@@ -42,9 +42,11 @@ def declared(folder: Path, text: str = FILE) -> str:
     return str(path)
 
 
-def reasons(folder: Path, nodes: str, dtype: str = "float") -> set[str]:
+def reasons(folder: Path, nodes: str, dtype: str = "float", text: str = FILE) -> set[str]:
     model = parsed(MODEL.replace("NODES", nodes).replace("DTYPE", dtype))
-    return {group.reason for group in partition_model(model, find_backend(declared(folder)), RegionLimits(1, 9)).unsupported}
+    return {
+        group.reason for group in partition_model(model, find_backend(declared(folder, text)), RegionLimits(1, 9)).unsupported
+    }
 
 
 @pytest.mark.parametrize(
@@ -101,3 +103,43 @@ def test_a_file_that_names_another_file_or_is_not_there_is_refused(tmp_path: Pat
         find_backend(declared(tmp_path, FILE.replace("runs: reference", "runs: camera_npu.yaml")))
     with pytest.raises(PatternError, match="cannot read"):
         find_backend(str(tmp_path / "missing.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("common", "relu", "reason"),
+    [
+        ("rank: 4", "", None),
+        ("rank: 1..3", "{rank: [2, 4]}", "Conv has a value of rank 4, not 1..3"),
+        ("rank: 4", "{rank: 1..3}", "Relu has a value of rank 4, not 1..3"),
+        ("sizes: 1..8", "", "Relu has a size that is open, not 1..8"),
+        ("", "{constants: [X]}", "Relu has an input X that is no constant"),
+    ],
+)
+def test_ranks_sizes_and_constants_are_held(common: str, relu: str, reason: str | None, tmp_path: Path) -> None:
+    """What the file says of all operators holds for each, unless the operator's own line says otherwise."""
+    text = FILE.replace("operators:", f"{common}\noperators:").replace("Relu:", f"Relu: {relu}")
+    found = reasons(tmp_path, "y = Relu (b)", text=text.replace("Conv: {", "Conv: {constants: [W, B], "))
+    assert reason in found if reason else not found
+
+
+def test_a_size_that_is_too_large_is_named(tmp_path: Path) -> None:
+    model = parsed(MODEL.replace("NODES", "y = Relu (b)").replace("DTYPE", "float").replace("batch", "1"))
+    text = FILE.replace("operators:", "sizes: 1..4\noperators:")
+    partition = partition_model(model, find_backend(declared(tmp_path, text)), RegionLimits(1, 9))
+    assert {group.reason for group in partition.unsupported} == {
+        "Conv has the size 8, not 1..4",
+        "Relu has the size 8, not 1..4",
+    }
+
+
+def test_an_input_that_an_operator_does_not_have_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(PatternError, match="Relu has no input `W`"):
+        find_backend(declared(tmp_path, FILE.replace("Relu:", "Relu: {constants: [W]}")))
+
+
+def test_a_device_and_a_precision_are_named_where_the_backend_is(tmp_path: Path) -> None:
+    """A backend's own options stand in the file as they do on the command line."""
+    backend = find_backend(declared(tmp_path, FILE.replace("runs: reference", "runs: onnxruntime:CPUExecutionProvider")))
+    assert backend.name == "onnxruntime:CPUExecutionProvider"
+    with pytest.raises(UsageError, match="takes no options"):
+        find_backend(declared(tmp_path, FILE.replace("runs: reference", "runs: reference:GPU")))

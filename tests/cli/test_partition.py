@@ -13,6 +13,7 @@ from tests.cli.conftest import ROOT, Run
 from tests.partitioning.models import LAYERS
 
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+DENIED = ("--backend", "onnxruntime", "--deny", "Softmax")
 
 
 @pytest.fixture
@@ -70,3 +71,39 @@ def test_the_gain_that_is_expected_decides_and_a_measurement_needs_a_verdict(run
     assert "2 engines" in run(*given, "--gain", "inf").out
     refused = run(*given, "--measure", "--no-verify")
     assert refused.code == 2 and "--measure times what was verified" in refused.err
+
+
+def test_a_run_meets_the_expectations_that_it_writes(run: Run, layers: Path, tmp_path: Path) -> None:
+    file, output = tmp_path / "expected.yaml", tmp_path / "out.onnx"
+    assert run("partition", layers, *DENIED, "-o", output, "--write-expect", file).code == 0
+    assert "engines: 2" in file.read_text() and "nodes: at most 3" in file.read_text() and "tolerance: " in file.read_text()
+    again = run("partition", layers, *DENIED, "-o", output, "--expect", file)
+    assert again.code == 0 and "3 of 3 met" in again.out
+
+
+def test_a_partition_that_is_not_as_expected_is_not_written(run: Run, layers: Path, tmp_path: Path) -> None:
+    """The place in the file, what was found, and why there are not more engines."""
+    file, output = tmp_path / "expected.yaml", tmp_path / "out.onnx"
+    file.write_text("models:\n  layers.onnx:\n    engines: 1\n    nodes: at most 3\n", encoding="utf-8")
+    done = run("partition", layers, *DENIED, "-o", output, "--expect", file)
+    assert done.code == 1 and not output.exists() and "nothing written" in done.out
+    assert "expected.yaml:3:" in done.out and "engines: expected 1, found 2" in done.out and "is among those denied" in done.out
+    answer = run("partition", layers, *DENIED, "-o", output, "--expect", file, "--json")
+    assert answer.code == 1 and [check["met"] for check in answer.json["expectations"]] == [False, True]
+    jsonschema.validate(answer.json, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/partition"}]})
+    assert run("partition", layers, *DENIED, "--dry-run", "--expect", file).code == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("models: {layers.onnx: {fusions: {gelu: 1}}}", "a partition has no `fusions`"),
+        ("models: {layers.onnx: {engine: 1}}", "`engine` is not a key"),
+        ("models: {other.onnx: {engines: 1}}", "there is no section for the model"),
+    ],
+)
+def test_a_mistake_in_the_expectations_is_said_first(run: Run, layers: Path, tmp_path: Path, text: str, said: str) -> None:
+    file, output = tmp_path / "expected.yaml", tmp_path / "out.onnx"
+    file.write_text(text, encoding="utf-8")
+    done = run("partition", layers, *DENIED, "-o", output, "--expect", file)
+    assert done.code == 2 and said in done.err and not output.exists()
