@@ -6,13 +6,9 @@ while preparing crashes elsewhere. A verdict against a model is remembered too, 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -21,24 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from onnx_subgraph.backends.names import check_backend
-from onnx_subgraph.errors import SessionError
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
+from onnx_subgraph.session import commands
 from onnx_subgraph.session.cache import MODEL, Cache, Entry, NoCache
-from onnx_subgraph.session.digest import PACKAGE, digest_of
-from onnx_subgraph.session.ingredients import ISA, KERNELS, ingredients
+from onnx_subgraph.session.commands import FailedError, Patience
+from onnx_subgraph.session.digest import digest_of
+from onnx_subgraph.session.ingredients import ingredients
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
-LOOK_SECONDS = 0.05
-"""How often a preparation looks whether it is still wanted."""
-LOWEST = 19
-"""The priority of a process in the background, as `nice` counts."""
 FORMAT = "1"
 """Changes whenever what a cache entry means changes."""
-
-
-class FailedError(SessionError):
-    """A command ended without an answer, or with an error, which another time it may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +121,7 @@ def prepare(
         staging.mkdir()
         try:
             given = _staged(source, cache.memory.locations(source), staging, weights)
-            return _follow(recipe, given, staging, folder, _Patience(settings.timeout, stop, settings.retry))
+            return _follow(recipe, given, staging, folder, Patience(settings.timeout, stop, settings.retry))
         except FailedError as error:
             if not settings.retry or isinstance(cache, NoCache):
                 raise
@@ -162,23 +151,14 @@ def _prepared(entry: Entry, *, temporary: bool) -> Prepared:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Patience:
-    """How long a command may run: so many seconds, and until `stop` is set. retry: for how long a failure is remembered."""
-
-    seconds: float
-    stop: threading.Event | None
-    retry: float = 0.0
-
-
-def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience: _Patience) -> dict[str, Any]:
+def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience: Patience) -> dict[str, Any]:
     """Run the commands on `source`; leaves the model in `folder`, or no model where none of them changed anything."""
     model = source
     changed, fusions, engines, libraries, failed = False, 0, 0, list[str](), list[str]()
     for number, command in enumerate(recipe.commands):
         output = staging / f"step{number}" / MODEL
         output.parent.mkdir()
-        told = _run(command, model, output, patience)
+        told = commands.run(command, model, output, patience)
         verdict = told.get("verification", {})
         if verdict.get("verdict") == "different":
             return {"refused": True, "reason": f"`onnx-subgraph {command[0]}` made a model that is not equivalent"}
@@ -212,91 +192,3 @@ def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weigh
         data.parent.mkdir(parents=True, exist_ok=True)
         data.symlink_to(((weights or Path.cwd()) / location).absolute())
     return path
-
-
-def _run(command: tuple[str, ...], model: Path, output: Path, patience: _Patience) -> dict[str, Any]:
-    """What the command says in JSON. Raises SessionError with its message where it fails."""
-    call = [_python(), "-P", "-m", "onnx_subgraph", command[0], str(model), "-o", str(output), "--json", *command[1:]]
-    try:
-        with subprocess.Popen(
-            call,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=_environment(),
-        ) as child:
-            if patience.stop is not None:
-                _step_back(child)
-            out, err = _communicate(child, command[0], patience)
-    except OSError as error:
-        raise SessionError(f"{call[0]} can't be run: {error.strerror or error}", hint=_PYTHON_HINT) from error
-    try:
-        told = json.loads(out)
-    except ValueError:
-        told = None
-    if not isinstance(told, dict) or child.returncode not in (0, 1, 2):
-        raise FailedError(_last_words(child.returncode, err, command[0]))
-    if "error" in told:
-        raise FailedError(str(told["error"]))
-    return told
-
-
-def _step_back(child: subprocess.Popen[str]) -> None:
-    """Let everybody else go first, as far as the system can: threads that the child starts inherit it."""
-    with contextlib.suppress(OSError):  # it may be gone already
-        if hasattr(os, "SCHED_IDLE"):
-            os.sched_setscheduler(child.pid, os.SCHED_IDLE, os.sched_param(0))
-        elif hasattr(os, "setpriority"):
-            os.setpriority(os.PRIO_PROCESS, child.pid, LOWEST)
-
-
-def _communicate(child: subprocess.Popen[str], command: str, patience: _Patience) -> tuple[str, str]:
-    """What the child writes to its two streams. It does not outlive this call, whatever ends it."""
-    begun = time.monotonic()
-    try:
-        while True:
-            try:
-                return child.communicate(timeout=LOOK_SECONDS)
-            except subprocess.TimeoutExpired:
-                if patience.stop is not None and patience.stop.is_set():
-                    raise SessionError("it was not waited for") from None
-                if time.monotonic() - begun > patience.seconds:
-                    raise FailedError(
-                        f"`onnx-subgraph {command}` took longer than {patience.seconds:g} s",
-                        hint=f"give it more with {PREFIX}TIMEOUT, or run `onnx-subgraph {command}` ahead of time",
-                    ) from None
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-
-
-_PYTHON_HINT = "in a program that embeds Python, say with multiprocessing.set_executable which Python to run"
-
-
-def _python() -> str:
-    """The Python to run commands with: that of this process, or what an embedding program told multiprocessing."""
-    from multiprocessing import spawn
-
-    executable = spawn.get_executable()
-    if not executable or getattr(sys, "frozen", False):
-        raise SessionError("this program has no Python of its own to prepare models with", hint=_PYTHON_HINT)
-    return os.fsdecode(executable)
-
-
-def _environment() -> dict[str, str]:
-    """The environment for our commands: they find what this process finds, and are not hooked themselves."""
-    places = [place for place in sys.path if place and Path(place) != PACKAGE / "session" / "site"]
-    if str(PACKAGE.parent) not in places:
-        places.append(str(PACKAGE.parent))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in (ISA, KERNELS)}
-    return {**kept, "PYTHONPATH": os.pathsep.join(places), f"{PREFIX}SESSION": "0"}
-
-
-def _last_words(code: int, said: str, command: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    message = " ".join(lines[-3:]).removeprefix("Error: ")
-    return f"`onnx-subgraph {command}` ended with {how}{': ' + message if message else ''}"

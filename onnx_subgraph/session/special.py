@@ -14,7 +14,8 @@ from typing import Any
 
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import EngineError, SessionError
-from onnx_subgraph.session.prepare import LOOK_SECONDS, Prepared, prepare, specializing
+from onnx_subgraph.session.commands import LOOK_SECONDS
+from onnx_subgraph.session.prepare import Prepared, prepare, specializing
 from onnx_subgraph.session.schedule import EVERY, Buffers, Feeds, Schedule, Signature
 from onnx_subgraph.session.settings import SessionSettings
 

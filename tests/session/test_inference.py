@@ -15,7 +15,7 @@ import pytest
 
 from onnx_subgraph import InferenceSession, OnnxSubgraphWarning, Options, SessionError, SessionSettings, fuse, load_patterns
 from onnx_subgraph.kernels.compilers import compilers
-from onnx_subgraph.session import prepare
+from onnx_subgraph.session import commands
 from tests.session.conftest import PLAIN, save
 
 
@@ -50,7 +50,7 @@ def test_the_second_session_finds_the_first_ones_model(
     gelu: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     InferenceSession(gelu, settings=settings)
-    monkeypatch.setattr(prepare, "_run", lambda *_: pytest.fail("it was prepared again"))
+    monkeypatch.setattr(commands, "run", lambda *_: pytest.fail("it was prepared again"))
     second = InferenceSession(str(gelu), settings=settings)
     from_bytes = InferenceSession(gelu.read_bytes(), settings=settings)
     assert second.prepared.from_cache and from_bytes.prepared.from_cache
@@ -200,7 +200,7 @@ def test_whatever_the_commands_do_the_model_runs(
     python = tmp_path / "python"
     python.write_text(script)
     python.chmod(0o755)
-    monkeypatch.setattr(prepare, "_python", lambda: str(python))
+    monkeypatch.setattr(commands, "_python", lambda: str(python))
     with pytest.warns(OnnxSubgraphWarning, match=said):
         session = InferenceSession(gelu, settings=SessionSettings(cache=tmp_path / "cache"))
     assert session.run(None, {"x": x})[0].shape == (3, 8)
@@ -208,7 +208,7 @@ def test_whatever_the_commands_do_the_model_runs(
 
 def test_a_verdict_against_a_model_is_remembered(gelu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(prepare, "_run", lambda *_: asked.append(1) or {"verification": {"verdict": "different"}})
+    monkeypatch.setattr(commands, "run", lambda *_: asked.append(1) or {"verification": {"verdict": "different"}})
     for _ in range(2):
         with pytest.warns(OnnxSubgraphWarning, match="not equivalent"):
             InferenceSession(gelu, settings=SessionSettings(cache=tmp_path / "cache"))
@@ -222,7 +222,7 @@ def test_a_failure_is_remembered_for_a_while_and_says_when_it_is_tried_again(
     python, tries = tmp_path / "python", tmp_path / "tries"
     python.write_text(f"#!/bin/sh\necho tried >> {tries}\necho 'the disk is full' >&2\nexit 3\n")
     python.chmod(0o755)
-    monkeypatch.setattr(prepare, "_python", lambda: str(python))
+    monkeypatch.setattr(commands, "_python", lambda: str(python))
 
     def start(retry: float, said: str) -> int:
         with pytest.warns(OnnxSubgraphWarning, match=said):
@@ -244,7 +244,7 @@ def test_a_prepared_model_that_does_not_load_is_replaced_by_the_original(
         output.write_bytes(b"nonsense")
         return {"unchanged": False}
 
-    monkeypatch.setattr(prepare, "_run", write_nonsense)
+    monkeypatch.setattr(commands, "run", write_nonsense)
     with pytest.warns(OnnxSubgraphWarning, match="is used as it is"):
         session = InferenceSession(gelu, settings=SessionSettings(cache=tmp_path / "cache"))
     assert session.prepared.path is None and session.run(None, {"x": x})[0].shape == (3, 8)

@@ -21,7 +21,7 @@ import pytest
 from onnx_subgraph import Limits, OnnxSubgraphWarning, SessionError, SessionSettings, StaticSession, UsageError
 from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.specialize import specialize
-from onnx_subgraph.session import inference, prepare, schedule, schedules, special
+from onnx_subgraph.session import commands, inference, schedule, schedules, special
 from onnx_subgraph.session.prepare import Prepared
 from tests.session.conftest import save as save_text
 
@@ -314,13 +314,13 @@ def test_what_prepares_in_the_background_lets_everybody_else_go_first(
     model: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policies = []
-    real = prepare._communicate
+    real = commands._communicate
 
     def communicate(child: Any, command: str, patience: Any) -> Any:
         policies.append((command, os.sched_getscheduler(child.pid)))
         return real(child, command, patience)
 
-    monkeypatch.setattr(prepare, "_communicate", communicate)
+    monkeypatch.setattr(commands, "_communicate", communicate)
     session = StaticSession(model, settings=dataclasses.replace(settings, cache=None))
     session.warm(feeds(2, 3), 120)
     assert policies == [("fuse", os.sched_getscheduler(0)), ("specialize", os.SCHED_IDLE)]
