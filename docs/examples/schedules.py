@@ -6,7 +6,7 @@ import numpy as np
 
 from onnx_subgraph import Limits, StaticSession
 
-session = StaticSession(sys.argv[1], limits=Limits(schedules=1))
+session = StaticSession(sys.argv[1], limits=Limits(schedules=1, after=2))
 for batch in (1, 2):
     feeds = {value.name: np.ones((batch, 8), np.int64) for value in session.get_inputs()}
     session.run(None, feeds)

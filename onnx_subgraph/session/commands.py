@@ -30,11 +30,15 @@ class FailedError(SessionError):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a command may run: so many seconds, and until `stop` is set. retry: for how long a failure is remembered."""
+    """How long a command may run: so many seconds, and until `stop` is set.
+
+    retry: for how long a failure is remembered. aside: let everybody else go first.
+    """
 
     seconds: float
     stop: threading.Event | None
     retry: float = 0.0
+    aside: bool = False
 
 
 def run(command: tuple[str, ...], model: Path, output: Path, patience: Patience) -> dict[str, Any]:
@@ -50,7 +54,7 @@ def run(command: tuple[str, ...], model: Path, output: Path, patience: Patience)
             errors="replace",
             env=_environment(),
         ) as child:
-            if patience.stop is not None:
+            if patience.aside:
                 _step_back(child)
             out, err = _communicate(child, command[0], patience)
     except OSError as error:

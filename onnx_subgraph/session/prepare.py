@@ -105,11 +105,12 @@ def prepare(
     *,
     weights: Path | None = None,
     stop: threading.Event | None = None,
+    aside: bool = False,
 ) -> Prepared:
     """The model that `recipe` makes of `source`, from the cache where it was made before.
 
-    source: a model file, or a serialized model, whose external data lies in `weights`. stop: ends it early when it is set, and
-    what can be stopped goes on in the background, where it takes only the time that nobody else wants.
+    source: a model file, or a serialized model, whose external data lies in `weights`. stop: ends it early when it is set.
+    aside: nobody waits for it, so it takes only the time that nobody else wants.
     Raises SessionError where it can't be made; OnnxSubgraphError and OSError where the model or the cache can't be read.
     """
     cache = NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
@@ -121,7 +122,7 @@ def prepare(
         staging.mkdir()
         try:
             given = _staged(source, cache.memory.locations(source), staging, weights)
-            return _follow(recipe, given, staging, folder, Patience(settings.timeout, stop, settings.retry))
+            return _follow(recipe, given, staging, folder, Patience(settings.timeout, stop, settings.retry, aside))
         except FailedError as error:
             if not settings.retry or isinstance(cache, NoCache):
                 raise

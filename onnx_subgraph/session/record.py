@@ -45,6 +45,7 @@ class Record:
     """What is kept of a signature, and grows into its story.
 
     rent: seconds of its runs without a schedule of its own. again: when a failure is forgotten. feeds: those that asked for it.
+    urgent: whether somebody waits for it.
     """
 
     state: str = "seen"
@@ -57,6 +58,7 @@ class Record:
     failures: int = 0
     again: float = float("inf")
     feeds: Feeds | None = None
+    urgent: bool = False
     schedule: Schedule | None = None
 
     def is_open(self, now: float) -> bool:

@@ -32,10 +32,10 @@ class Maker(Protocol):
     def every(self) -> int | None:
         """The number of signatures at which it is to make one for all sizes; None where it can't."""
 
-    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event) -> Schedule:
+    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
         """The schedule of a signature, or of EVERY for all sizes of such feeds; ends early when the event is set.
 
-        Raises any exception where it can't be made.
+        urgent: somebody waits for it. Raises any exception where it can't be made.
         """
         ...
 
@@ -70,12 +70,10 @@ class Schedules:
         """What runs a signature: its own schedule, or the one for all sizes; counted as a hit. None for the general model."""
         with self._changed:
             found = self._ready.get(signature)
-            if found is not None:
-                self._ready.move_to_end(signature)
-            elif EVERY in self._ready and pattern_of(signature) == self._pattern:
+            if found is None and EVERY in self._ready and pattern_of(signature) == self._pattern:
                 found = self._ready[EVERY]
-                self._ready.move_to_end(EVERY)
             if found is not None:
+                self._ready.move_to_end(found.signature)
                 self._record(signature).hits += 1
             return found
 
@@ -103,6 +101,7 @@ class Schedules:
         with self._changed:
             record = self._record(signature)
             if record.schedule is None:
+                record.urgent = True
                 self._want(signature, record, feeds)
 
     def get(self, signature: Signature) -> Schedule | None:
@@ -258,7 +257,7 @@ class Schedules:
         feeds, record.feeds = record.feeds or {}, None
         schedule, failure, slow = None, "", ""
         try:
-            schedule = self._make(signature, feeds, self._closed)
+            schedule = self._make(signature, feeds, self._closed, urgent=record.urgent)
             seconds = time.perf_counter() - begun
             slow = self._trial(schedule, feeds, record)
         except Exception as error:  # whatever it is, the general model goes on

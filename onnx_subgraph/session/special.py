@@ -39,7 +39,7 @@ class Specialised:
     reuse: bool = False
     every: int | None = None
 
-    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event) -> Schedule:
+    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
         """The schedule of a signature. Raises SessionError, OnnxSubgraphError or what onnxruntime raises."""
         _check(signature)
         recipe = specializing(self.settings, self.providers, {name: shape for name, _, shape in signature})
@@ -47,7 +47,7 @@ class Specialised:
             if stop.is_set():
                 raise SessionError("it was not waited for")
         try:
-            prepared = prepare(self.source, recipe, self.settings, weights=self.weights, stop=stop)
+            prepared = prepare(self.source, recipe, self.settings, weights=self.weights, stop=stop, aside=not urgent)
         finally:
             WORKERS.release()
         try:
@@ -81,7 +81,7 @@ class Compiled:
             return 1
         return self.least if self.engines.dynamic else None
 
-    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event) -> Schedule:
+    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
         """The schedule. Raises SessionError where a backend does not run these feeds."""
         _check(signature)
         try:

@@ -38,7 +38,7 @@ class Maker:
     fails: list[Exception] = field(default_factory=list)
     made: list[Signature] = field(default_factory=list)
 
-    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event) -> Schedule:
+    def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
         self.made.append(signature)
         if self.fails:
             raise self.fails.pop()
@@ -186,9 +186,9 @@ def test_a_failure_is_tried_again_after_a_while_and_then_later(opened: Callable[
     assert run(mine, 4, 0.001) is None and states(mine) == {4: "refused"}
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_warning_that_is_an_error_ends_no_preparing(opened: Callable[..., Schedules]) -> None:
+def test_a_warning_that_is_an_error_ends_no_preparing(opened: Callable[..., Schedules], monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the thread in which it is raised; another one goes on."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
     maker = Maker(price=0.02, fails=[RuntimeError("one"), RuntimeError("two")])
     mine = opened(maker, schedules=4)
     with warnings.catch_warnings():
@@ -196,6 +196,10 @@ def test_a_warning_that_is_an_error_ends_no_preparing(opened: Callable[..., Sche
         for length in range(1, 9):
             run(mine, length, 0.001)
         assert states(mine)[1] == "refused" and states(mine)[3] == "ready" and len(maker.made) == 4
+        mine.close()
+        for thread in threading.enumerate():
+            if thread.name == "onnx-subgraph schedules":
+                thread.join(10)
 
 
 def test_a_trial_takes_a_few_runs_of_what_is_slow_and_more_of_what_is_quick() -> None:

@@ -322,8 +322,10 @@ def test_what_prepares_in_the_background_lets_everybody_else_go_first(
 
     monkeypatch.setattr(commands, "_communicate", communicate)
     session = StaticSession(model, settings=dataclasses.replace(settings, cache=None))
-    session.warm(feeds(2, 3), 120)
-    assert policies == [("fuse", os.sched_getscheduler(0)), ("specialize", os.SCHED_IDLE)]
+    session.run(None, feeds(2, 3))
+    assert session.wait(120) and session.warm(feeds(1, 3), 120)
+    mine = os.sched_getscheduler(0)
+    assert policies == [("fuse", mine), ("specialize", os.SCHED_IDLE), ("specialize", mine)], "who waits is not made to wait"
 
 
 def test_where_the_settings_leave_models_alone_there_are_no_schedules(model: Path) -> None:
