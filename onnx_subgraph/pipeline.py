@@ -110,7 +110,7 @@ def _fuse(
         with clock.stage("specialize"):
             specialize(original, options.fixed)
     check_marks(original, options.marks)
-    as_it_was = Before.of(original)
+    as_it_was = Before.of(original) if options.marks else None
     _find_shapes(original, reference, clock)
     given_up, replaceable = gaps(original), overridable(original)
     prepared = bool(options.fixed or options.marks or made_constant)
@@ -209,7 +209,7 @@ def _find_shapes(original: ir.Model, reference: Reference, clock: Clock) -> None
 
 
 def _marked(
-    model: ir.Model, marks: Marks, before: Before, verdict: Verdict, reference: Reference, clock: Clock
+    model: ir.Model, marks: Marks, before: Before | None, verdict: Verdict, reference: Reference, clock: Clock
 ) -> tuple[tuple[Marked, ...], Verdict]:
     """Make operators of what is marked; these, and the verdict on the model with them: that without, unless it is different."""
     if not marks or verdict.verdict == "different":
