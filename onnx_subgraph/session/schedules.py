@@ -287,12 +287,12 @@ class Schedules:
             self._keep(signature, record, schedule)
 
     def _trial(self, schedule: Schedule, feeds: Feeds, record: Record) -> str:
-        """Time a schedule beside the general model; in words why it is not to be used, "" where it is."""
+        """Time a schedule beside the general model; in words why it is not used, "" where it is or somebody asked for it."""
         if (general := self._general) is None or self._closed.is_set():
             return ""
         schedule.answer(feeds)
         record.ratio = timed(lambda: schedule.answer(feeds), lambda: general(feeds))
-        return f"it takes {record.ratio:.2f} of the general model's time" if record.ratio > WORTH else ""
+        return f"it takes {record.ratio:.2f} of the general model's time" if record.ratio > WORTH and not record.urgent else ""
 
 
 def _warn(message: str) -> None:

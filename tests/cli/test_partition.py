@@ -107,3 +107,10 @@ def test_a_mistake_in_the_expectations_is_said_first(run: Run, layers: Path, tmp
     file.write_text(text, encoding="utf-8")
     done = run("partition", layers, *DENIED, "-o", output, "--expect", file)
     assert done.code == 2 and said in done.err and not output.exists()
+
+
+def test_two_backends_are_refused_and_not_the_first_forgotten(run: Run, tmp_path: Path) -> None:
+    model = ROOT / "sample_models" / "resnet_torchscript.onnx"
+    result = run("partition", model, "--backend", "reference", "--backend", "onnxruntime", "-o", tmp_path / "p.onnx")
+    assert result.code == 2 and "2 backends were given, reference and onnxruntime" in result.err
+    assert "partition for one" in result.err and not (tmp_path / "p.onnx").exists()

@@ -144,6 +144,10 @@ def test_what_is_slower_is_not_used_and_nothing_more_is_prepared(
             assert run(mine, length, 5.0) is None
     assert [story.reason for story in mine.stories()][:1] == ["it takes 1.20 of the general model's time"]
     assert states(mine) == {1: "refused", 2: "refused", 3: "seen"}
+    signature = signature_of(feeds(5))
+    assert signature is not None
+    mine.want(signature, feeds(5))
+    assert mine.wait(10) and states(mine)[5] == "ready", "whoever asks for one gets it"
 
 
 def test_a_backend_that_can_compiles_for_all_sizes_at_the_third(opened: Callable[..., Schedules]) -> None:

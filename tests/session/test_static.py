@@ -323,7 +323,7 @@ def test_what_prepares_in_the_background_lets_everybody_else_go_first(
     monkeypatch.setattr(commands, "_communicate", communicate)
     session = StaticSession(model, settings=dataclasses.replace(settings, cache=None))
     session.run(None, feeds(2, 3))
-    assert session.wait(120) and session.warm(feeds(1, 3), 120)
+    assert session.wait(120) and session.warm(feeds(1, 3), 120), "whoever asks for one gets it, however fast it is"
     mine = os.sched_getscheduler(0)
     assert policies == [("fuse", mine), ("specialize", os.SCHED_IDLE), ("specialize", mine)], "who waits is not made to wait"
 
