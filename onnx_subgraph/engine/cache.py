@@ -60,11 +60,12 @@ class Cache(Generic[Key, Made]):
         return future
 
     def peek(self, key: Key) -> Made | None:
-        """The thing under `key` where it is made already; None else. It counts as used, but neither as a hit nor as a miss."""
+        """The thing under `key` where it is made already, counted as a hit; None else, which counts as nothing."""
         with self._lock:
             future = self._held.get(key)
             if future is None or not future.done() or future.exception() is not None:
                 return None
+            self._hits += 1
             self._held.move_to_end(key)
             return future.result()
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -54,7 +54,6 @@ class _Entry:
     """What became of one signature. broken: why its backend isn't asked any more, "" while it is; since: from when."""
 
     expected: tuple[Expectation, ...]
-    sizes: Signature
     compiled: Any = None
     broken: str = ""
     since: float = 0.0
@@ -62,13 +61,13 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run of a region. exact: what serves all sizes does not do. strict: onnxruntime may not take over."""
+    """One run of a region. sizes: what it may be compiled for, the best first. strict: onnxruntime may not take over."""
 
     inputs: Sequence[Array]
     signature: Signature
     patience: float | None = None
     checked: bool = False
-    exact: bool = False
+    sizes: tuple[Signature, ...] = ()
     strict: bool = False
 
 
@@ -95,7 +94,6 @@ class Engine:
         self.breaker = breaker or Breaker(settings.retry)
         self.bound = bound
         self._entries: Cache[Signature, _Entry] = Cache(settings.signatures)
-        self._of_all: _Entry | None = None
         self._plainly: Cache[None, Any] = Cache(1)
         self._alone: AbstractContextManager[Any] = nullcontext() if backend.concurrent else Lock()
         self._lock = Lock()
@@ -109,8 +107,9 @@ class Engine:
         Raises EngineError where the backend fails and the settings are strict, else only what onnxruntime raises.
         """
         checked = is_due(next(self._numbers), self.settings.check)
-        settings = self.settings
-        return self._ran(_Run(inputs, signature_of(inputs), settings.patience, checked, strict=settings.strict))
+        signature, settings = signature_of(inputs), self.settings
+        sizes = (self._own(signature), _of_any_size(signature))
+        return self._ran(_Run(inputs, signature, settings.patience, checked, sizes, settings.strict))
 
     def warm(self, inputs: Sequence[Array], *, every: bool = False) -> Sequence[Array]:
         """The outputs, as `run` gives them, when the backend has compiled the region for these inputs, however long that takes.
@@ -118,10 +117,9 @@ class Engine:
         every: compile it for all sizes of such inputs instead; the backend must be `dynamic`, or not specialize. The results are
         held against onnxruntime's. Raises EngineError where the backend does not run it.
         """
-        run = _Run(inputs, signature_of(inputs), checked=True, exact=not every, strict=True)
-        if every and self.backend.specializes and self._of_all is None and self.breaker.asks(self.subgraph.name):
-            self._of_all = self._compiled(replace(run, signature=_of_any_size(run.signature)))
-        return self._ran(run)
+        signature = signature_of(inputs)
+        wanted = _of_any_size(signature) if every and self.backend.specializes else self._own(signature)
+        return self._ran(_Run(inputs, signature, checked=True, sizes=(wanted,), strict=True))
 
     @property
     def usage(self) -> Usage:
@@ -166,15 +164,19 @@ class Engine:
 
     def _entry(self, run: _Run) -> _Entry | None:
         """The compiled region; None where it is not there yet and nobody is to wait for it."""
-        specializes = self.backend.specializes
-        key = run.signature if specializes else tuple((dtype, (len(shape),)) for dtype, shape in run.signature)
-        entry = self._entries.peek(key)
-        if entry is not None and entry.broken and self.breaker.clock() - entry.since >= self.breaker.retry:
-            self._entries.drop(key, entry)
-            entry = None
-        if entry is None and not run.exact and (of_all := self._of_all) is not None and of_all.sizes == _of_any_size(key):
-            return of_all
-        future: Future[_Entry] = self._entries.get(key, lambda: self._compiled(run), aside=run.patience is not None)
+        broken = None
+        for sizes in run.sizes:
+            entry = self._entries.peek(sizes)
+            if entry is not None and not entry.broken:
+                return entry
+            if entry is not None and self.breaker.clock() - entry.since >= self.breaker.retry:
+                self._entries.drop(sizes, entry)
+            else:
+                broken = broken or entry
+        if broken is not None:
+            return broken
+        wanted, aside = run.sizes[0], run.patience is not None
+        future: Future[_Entry] = self._entries.get(wanted, lambda: self._compiled(wanted, run), aside=aside)
         try:
             return future.result(run.patience)
         except TimeoutError:
@@ -182,10 +184,14 @@ class Engine:
                 self._tell(f"has not compiled it after {run.patience:g} s, so this run does not wait", run)
             return None
 
-    def _compiled(self, run: _Run) -> _Entry:
-        signature = run.signature
-        specific = self.backend.specializes and all(None not in shape for _, shape in signature)
-        entry = _Entry(expected(self.subgraph, signature) if specific else _of_any_shape(self.subgraph), signature)
+    def _own(self, signature: Signature) -> Signature:
+        """What is compiled for a signature alone; for its dtypes and ranks, where the backend makes no use of sizes."""
+        return signature if self.backend.specializes else _of_any_size(signature)
+
+    def _compiled(self, sizes: Signature, run: _Run) -> _Entry:
+        specific = sizes == run.signature and self.backend.specializes
+        entry = _Entry(expected(self.subgraph, sizes) if specific else _of_any_shape(self.subgraph))
+        signature = sizes if self.backend.specializes else run.signature
         try:
             entry.compiled = restored_or_compiled(self.backend, self.subgraph, signature, self.settings.folder)
         except Exception as error:  # as above
@@ -219,8 +225,6 @@ class Engine:
 
     def _give_up(self, entry: _Entry, why: str, run: _Run, grave: str = "") -> None:
         entry.broken, entry.since, entry.compiled = why, self.breaker.clock(), None
-        if entry is self._of_all:
-            self._of_all = None
         with self._lock:
             first = not self._failure
             self._failure = self._failure or f"{self.backend.name} {why}"

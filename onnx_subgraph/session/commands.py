@@ -21,7 +21,7 @@ from onnx_subgraph.session.settings import PREFIX
 LOOK_SECONDS = 0.05
 """How often a preparation looks whether it is still wanted."""
 LOWEST = 19
-"""The priority of a process in the background, as `nice` counts."""
+"""The priority of a process in the background, as `nice` counts, where the system has no policy for idle time."""
 
 
 class FailedError(SessionError):
@@ -42,7 +42,7 @@ class Patience:
 
 
 def run(command: tuple[str, ...], model: Path, output: Path, patience: Patience) -> dict[str, Any]:
-    """What the command says in JSON. Raises SessionError with its message where it fails."""
+    """What the command says in JSON. Raises FailedError with its message where it fails, SessionError where it can't be run."""
     call = [_python(), "-P", "-m", "onnx_subgraph", command[0], str(model), "-o", str(output), "--json", *command[1:]]
     try:
         with subprocess.Popen(

@@ -14,8 +14,6 @@ from statistics import median
 
 ENOUGH = 2
 """Schedules that are not faster, after which no more are prepared for nothing."""
-
-
 WORTH = 0.95
 """A schedule has to take less than this of the general model's time: a gain that a trial can't tell from none is none."""
 PAIRS, SECONDS = (3, 20), 0.25
@@ -51,7 +49,7 @@ class Account:
         """A schedule was prepared, in so many seconds. ratio: of its time to the general model's; None for none that runs."""
         self._seconds.append(seconds)
         if ratio is not None:
-            self._ratios.append(ratio)
+            self._ratios.append(ratio if ratio <= WORTH else max(ratio, 1.0))
 
     @property
     def price(self) -> float:

@@ -275,6 +275,7 @@ class Schedules:
 
     def _settle(self, signature: Signature, record: Record, schedule: Schedule | None, failure: str, slow: str) -> None:
         """Keep a schedule, or what stands against it. Within the lock."""
+        record.urgent = False
         if signature != EVERY:
             self._account.prepared(record.seconds, record.ratio or None)
         elif failure or slow:

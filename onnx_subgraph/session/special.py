@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from onnx_subgraph.session.schedule import EVERY, Buffers, Feeds, Schedule, Sign
 from onnx_subgraph.session.settings import SessionSettings
 
 WORKERS = threading.BoundedSemaphore(1)
-"""Preparations that run at a time, over all sessions of the process."""
+"""Preparations in the background that run at a time, over all sessions of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,8 @@ class Specialised:
         """The schedule of a signature. Raises SessionError, OnnxSubgraphError or what onnxruntime raises."""
         _check(signature)
         recipe = specializing(self.settings, self.providers, {name: shape for name, _, shape in signature})
-        while not WORKERS.acquire(timeout=LOOK_SECONDS):
-            if stop.is_set():
-                raise SessionError("it was not waited for")
-        try:
+        with nullcontext() if urgent else _turn(stop):
             prepared = prepare(self.source, recipe, self.settings, weights=self.weights, stop=stop, aside=not urgent)
-        finally:
-            WORKERS.release()
         try:
             if prepared.path is None:
                 raise SessionError(prepared.reason)
@@ -89,6 +85,18 @@ class Compiled:
         except EngineError as error:
             raise SessionError(error.message) from error
         return Schedule(signature, self.engines, None, 0)
+
+
+@contextmanager
+def _turn(stop: threading.Event) -> Iterator[None]:
+    """One of those who may prepare in the background. Raises SessionError when `stop` is set before its turn."""
+    while not WORKERS.acquire(timeout=LOOK_SECONDS):
+        if stop.is_set():
+            raise SessionError("it was not waited for")
+    try:
+        yield
+    finally:
+        WORKERS.release()
 
 
 def _check(signature: Signature) -> None:

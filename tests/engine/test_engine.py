@@ -255,6 +255,36 @@ def test_one_compilation_serves_all_sizes_where_the_backend_can() -> None:
     assert backend.compiled[1:] == [(("float32", (7, 4)),)], "one that is asked for by itself is compiled by itself"
 
 
+def test_what_serves_all_sizes_comes_back_after_a_while() -> None:
+    """One try compiles and runs: it is one question to the backend, not two."""
+    down, clock = [True], Clock()
+
+    def device(signature: Any) -> None:
+        if down[0]:
+            raise OSError("device lost")
+
+    made = Engine(region(), Scripted(compiling=device), OnnxRuntime(), EngineSettings(), Breaker(300, clock))
+    for _ in range(FAILURES):
+        with pytest.raises(EngineError, match="device lost"):
+            made.warm(feed(), every=True)
+    with pytest.raises(EngineError, match="was given up"):
+        made.warm(feed(), every=True)
+    down[0], clock.now = False, 301
+    assert right(made.warm(feed(), every=True)) and right(made.run(feed(5)), 5) and made.fallbacks == 0
+
+
+def test_sizes_of_another_rank_are_compiled_by_themselves() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 17]> region (float x) => (float y) { y = Relu (x) }"""
+    backend = Scripted()
+    subgraph = region(text)
+    subgraph.model.graph.inputs[0].shape = subgraph.model.graph.outputs[0].shape = None
+    made = Engine(subgraph, backend, OnnxRuntime(), EngineSettings())
+    for shape in ((2,), (2, 3), (4, 5)):
+        given = np.full(shape, -1, np.float32)
+        assert np.array_equal(made.warm([given], every=True)[0], np.zeros(shape, np.float32))
+    assert [sizes for ((_, sizes),) in backend.compiled] == [(None,), (None, None)]
+
+
 def test_a_declaration_that_is_wrong_is_not_held_against_the_backend() -> None:
     """What onnxruntime gives, too, is what the region computes, whatever its file declares."""
     stale = REGION.replace("float[batch] total", "float[batch, 1] total").replace("float[batch, 4] y", "float[7, 4] y")

@@ -133,6 +133,17 @@ def test_renting_and_buying_cost_at_most_twice_what_the_best_would(price: float,
     assert lost <= 2 * best + max(runs)
 
 
+def test_what_gains_next_to_nothing_is_as_good_as_nothing(ratios: dict[bool, float], opened: Callable[..., Schedules]) -> None:
+    """It is not used, so it is no reason to prepare the next."""
+    ratios[False] = 0.97
+    maker = Maker(price=0.001)
+    mine = opened(maker, schedules=8)
+    with pytest.warns(OnnxSubgraphWarning, match="only where they pay"):
+        for length in range(1, 30):
+            assert run(mine, length, 5.0) is None
+    assert len(maker.made) == 2
+
+
 def test_what_is_slower_is_not_used_and_nothing_more_is_prepared(
     ratios: dict[bool, float], opened: Callable[..., Schedules]
 ) -> None:
