@@ -23,7 +23,7 @@ from onnx_subgraph.engine.cache import Cache, Usage
 from onnx_subgraph.engine.deadline import within
 from onnx_subgraph.engine.disk import restored_or_compiled
 from onnx_subgraph.engine.expectation import Expectation, expected
-from onnx_subgraph.engine.sample import is_due, problem
+from onnx_subgraph.engine.sample import BOUND, is_due, problem
 from onnx_subgraph.errors import EngineError, OnnxSubgraphWarning
 from onnx_subgraph.paths import StrPath
 
@@ -85,7 +85,7 @@ class Engine:
         plain: Backend,
         settings: EngineSettings,
         breaker: Breaker | None = None,
-        bound: float = 1e-3,
+        bound: float = BOUND,
     ) -> None:
         self.subgraph = subgraph
         self.backend = backend

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from onnx_subgraph.backends.subgraph import Subgraph, constant
+from onnx_subgraph.engine.sample import BOUND
 from onnx_subgraph.errors import ModelError
 from onnx_subgraph.model.dimension_names import restored
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
@@ -27,8 +28,8 @@ BACKEND, SUBGRAPH, INTERVAL, KEY = "backend", "subgraph", "interval", "engine_ke
 """The attributes. interval: the positions of the replaced nodes in their graph as half-open runs, [0, 3, 5, 6] for 0, 1, 2, 5."""
 APART = "onnx_subgraph.apart"
 """Metadata of a node: how far its backend's results were from onnxruntime's when it was verified, as a share of the largest."""
-BOUND = 1e-3
-"""How far they may be at run time; four times what was measured, if that is more."""
+ALLOWED = 4
+"""How many times what was measured a result may be away at run time, where that is more than `BOUND`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Placed:
     def bound(self) -> float:
         """How far a result may be from onnxruntime's, as a share of its largest element."""
         try:
-            return max(BOUND, 4 * float(self.node.metadata_props[APART]))
+            return max(BOUND, ALLOWED * float(self.node.metadata_props[APART]))
         except (KeyError, ValueError):
             return BOUND
 
@@ -89,7 +90,7 @@ def placed_engines(model: ir.Model) -> tuple[Placed, ...]:
 def note_bounds(model: ir.Model, apart: Mapping[str, float]) -> None:
     """Note at the engines of a model how far their results are from onnxruntime's, where that is much: name of a node → share."""
     for node in model.graph:
-        if is_engine(node) and 4 * apart.get(str(node.name), 0.0) > BOUND:
+        if is_engine(node) and ALLOWED * apart.get(str(node.name), 0.0) > BOUND:
             node.metadata_props[APART] = f"{apart[str(node.name)]:.1e}"
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.verification.rounding import distance
 
+BOUND = 1e-3
+"""How far a result may be from onnxruntime's, as a share of its largest element, where no more was measured and allowed."""
 NUMBERS = "fiub"
 """Numpy's kinds of dtypes that results are held to each other in."""
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import onnx
+import onnx_ir as ir
 import pytest
 
+from onnx_subgraph import pipeline
 from tests.cli.conftest import ROOT, Run, save
 
 BERT = ROOT / "sample_models" / "bert_torchscript.onnx"
@@ -77,6 +80,24 @@ def test_what_is_marked_fuses_as_if_it_were_not(exporter: str, run: Run, tmp_pat
 
     assert operators(tmp_path / "back.onnx") == operators(plain)
     assert operators(plain)["Attention"] == 2 and operators(marked)["Attention"] == 0
+
+
+def test_a_mark_that_changes_the_model_is_seen_and_nothing_is_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pipeline.replace_marked
+
+    def wrong(model: ir.Model, *arguments: Any) -> Any:
+        made = real(model, *arguments)
+        for function in model.functions.values():
+            for node in function:
+                if node.op_type == "Gelu":
+                    node.op_type, node.domain = "Relu", ""
+        return made
+
+    monkeypatch.setattr(pipeline, "replace_marked", wrong)
+    result = run("specialize", BERT, "--scope", "encoder.layer.*", "-o", tmp_path / "no.onnx")
+    assert result.code == 1 and "different" in result.out and not (tmp_path / "no.onnx").exists()
 
 
 def test_a_value_that_went_into_a_fused_operator_marks_nothing(run: Run, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,19 @@ def test_a_size_below_zero_is_any_size(tmp_path: Path) -> None:
     session = EngineSession(result.output)
     (given,) = session.get_inputs()
     assert given.shape is not None and given.shape[0] is None
+
+
+def test_a_session_finds_a_backend_that_became_wrong(tmp_path: Path) -> None:
+    """What was right when it was verified is allowed a thousandth when it runs."""
+    result = partitioned(written(LAYERS, tmp_path), tmp_path, Scripted())
+    assert result.output is not None and result.engines
+    for factor, holds in ((1.0005, True), (1.01, False)):
+        louder = Scripted(answering=lambda outputs, f=factor: [output * np.float32(f) for output in outputs])
+        session = EngineSession(result.output, backends={"scripted": louder}, settings=EngineSettings(check=1))
+        with nullcontext() if holds else pytest.warns(OnnxSubgraphWarning, match="is allowed"):
+            for mine, own in zip(session.run(None, x(2)), run(result.output, x(2)), strict=True):
+                np.testing.assert_allclose(mine, own, rtol=1e-3 if holds else 1e-6)
+        assert (session.fallbacks == 0) == holds
 
 
 def test_without_its_backend_a_session_runs_by_onnxruntime_unless_strict(tmp_path: Path) -> None:

@@ -118,6 +118,18 @@ def test_engines_of_a_backend_that_is_not_here_run_in_onnxruntime(
         InferenceSession(written, settings=settings)
 
 
+def test_the_settings_reach_the_engines(chain: Path, nested: SessionSettings) -> None:
+    """A program never waits for a backend to compile, and a deadline, a share and an isolation are those that it was given."""
+    settings = replace(nested, deadline=7.0, check=0.5)
+    prepared = InferenceSession(chain, settings=settings).prepared
+    engines = inference.engines_of(prepared, settings)
+    assert engines is not None and prepared.path is not None
+    (engine,) = engines.engines
+    given = engine.settings
+    assert (given.patience, given.deadline, given.check, given.isolated) == (0.0, 7.0, 0.5, False)
+    assert given.folder == prepared.path.parent / inference.COMPILED
+
+
 def test_feeds_that_do_not_fit_are_refused_in_onnxruntimes_words(chain: Path, nested: SessionSettings) -> None:
     session, plain = InferenceSession(chain, settings=nested), onnxruntime.InferenceSession(chain)
     for feeds in ({}, {"x": np.zeros((2, 7), np.float32)}, {"x": np.zeros((2, 8), np.int64)}):
