@@ -26,7 +26,7 @@ def between(graph: ir.Graph, first: Sequence[str], last: Sequence[str]) -> Regio
     Raises UsageError for a value that is not there, and where nothing lies between them.
     """
     values = _values(graph)
-    starts, ends = [[_value(values, name) for name in names] for names in (first, last)]
+    starts, ends = [[_value(graph, values, name) for name in names] for names in (first, last)]
     after, before = _dependants(graph, starts), _needed(graph, ends)
     nodes = [node for node in graph if node in after and node in before]
     if not nodes:
@@ -110,9 +110,11 @@ def _values(graph: ir.Graph) -> dict[str, ir.Value]:
     return {value.name: value for value in values if value.name}
 
 
-def _value(values: dict[str, ir.Value], name: str) -> ir.Value:
+def _value(graph: ir.Graph, values: dict[str, ir.Value], name: str) -> ir.Value:
     if name in values:
         return values[name]
+    if any(output.name == name for node in graph.all_nodes() for output in node.outputs):
+        raise UsageError(f"{name} is in the body of an If, Loop or Scan", hint="mark what lies in the main graph")
     import difflib
 
     near = difflib.get_close_matches(name, values, 1)

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.matching.origin import equals, is_made, label, stood_for
+from onnx_subgraph.model.surgery import sweep
 from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.regions.marks import between, modules, paths
@@ -147,6 +148,7 @@ def _replace(
         model.functions.setdefault(definition.identifier(), definition)
         call = ir.Node(OWN_DOMAIN, definition.name, read, num_outputs=len(region.outputs), name=outline.fresh(path or name))
         put_in_place(call, region, region.nodes)
+        sweep(value for value in region.inputs if not value.uses())  # what the definition has baked in
         first = made.get(definition.identifier(), Marked(definition.name, 0, len(definition), path or "what lies between"))
         made[definition.identifier()] = replace(first, count=first.count + 1)
     return list(made.values())

@@ -57,6 +57,25 @@ def graph(body: str) -> ir.Model:
     )
 
 
+def test_what_a_definition_has_baked_in_is_not_left_in_the_model() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[6] x) => (float[2, 3] y, float[6] z)
+    <int64[2] shape = {2, 3}, float half = {0.5}> { a = Abs (x) b = Reshape (a, shape) y = Mul (b, half) z = Mul (x, half) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    replace_marked(model, Marks(first=("x",), last=("y",)))
+    assert list(model.graph.initializers) == ["half"], "who else reads one still does"
+    feeds = {"x": np.arange(6, dtype=np.float32)}
+    y, z = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString()).run(None, feeds)
+    assert np.array_equal(y, feeds["x"].reshape(2, 3) / 2) and np.array_equal(z, feeds["x"] / 2)
+
+
+def test_a_value_inside_a_body_is_said_to_be_there() -> None:
+    model = graph(
+        """y = If (c) <then_branch = t () => (float[2] p) { p = Exp (x) }, else_branch = e () => (float[2] q) { q = Neg (x) }>"""
+    )
+    with pytest.raises(UsageError, match="p is in the body of an If, Loop or Scan"):
+        replace_marked(model, Marks(first=("x",), last=("p",)))
+
+
 def test_a_body_that_captures_goes_along() -> None:
     model = graph(
         """a = Abs (x) y = If (c) <then_branch = t () => (float[2] p) { p = Exp (a) },
