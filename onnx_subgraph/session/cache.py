@@ -23,7 +23,10 @@ from onnx_subgraph import temporary
 from onnx_subgraph.session.digest import Memory, file_digest, stamp
 
 MANIFEST = "entry.json"
-MODEL = "model.onnx"
+MODEL, PACKED = "model.onnx", "packed.onnx"
+"""The files of an entry: the model, and the same with packed weights."""
+WEIGHTS = ".weights"
+"""What the files of packed weights end in: entries of one source share them, by hard links."""
 ABANDONED_SECONDS = 24 * 3600.0
 """The age at which a temporary folder is taken for that of a process that died."""
 _numbers = itertools.count()
@@ -31,7 +34,10 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A prepared model. folder: where it is. note: what its maker wrote about it. nbytes: of its files. found: it was there."""
+    """A prepared model. folder: where it is. note: what its maker wrote about it. found: it was there.
+
+    nbytes: of its files, without the packed weights that it shares with others.
+    """
 
     folder: Path
     note: dict[str, Any]
@@ -73,6 +79,10 @@ class Cache:
         self._trim(keep=entry.folder)
         return entry
 
+    def weights(self, source: str) -> Path:
+        """The folder of the packed weights that the models of one source share. source: a digest."""
+        return self.folder / "weights" / source
+
     def entries(self) -> list[Path]:
         """The folders of all entries, the least recently used first."""
         with contextlib.suppress(OSError):
@@ -97,7 +107,8 @@ class Cache:
         if not whole:
             self._drop(folder)
             return None
-        return Entry(folder, note, sum(known["stamp"][0] for known in files.values()), found=True)
+        own = (known["stamp"][0] for name, known in files.items() if not name.endswith(WEIGHTS))
+        return Entry(folder, note, sum(own), found=True)
 
     def _make(self, key: str, fill: Fill) -> Entry:
         self._entries.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -116,7 +127,8 @@ class Cache:
             temporary.rename(folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        return Entry(folder, note, sum(path.stat().st_size for path in folder.iterdir()), found=False)
+        own = (path.stat().st_size for path in folder.iterdir() if path.suffix != WEIGHTS)
+        return Entry(folder, note, sum(own), found=False)
 
     def _drop(self, folder: Path) -> None:
         """Take an entry away: out of sight by a rename first, so that nobody sees a half of it."""
@@ -137,6 +149,11 @@ class Cache:
         for path in self._entries.glob(".*"):
             if time.time() - _used(path) > ABANDONED_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)
+        for path in (self.folder / "weights").glob(f"*/*{WEIGHTS}"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_nlink == 1:  # no entry has it any more
+                    path.with_suffix(".index").unlink(missing_ok=True)
+                    path.unlink()
 
     def _temporary(self, key: str) -> Path:
         return self._entries / f".{key}.{os.getpid()}.{next(_numbers)}.{time.monotonic_ns()}"
@@ -184,7 +201,8 @@ def _size(folder: Path) -> int:
     total = 0
     with contextlib.suppress(OSError):
         for path in folder.rglob("*"):
-            total += path.stat().st_size
+            state = path.stat()
+            total += state.st_size // state.st_nlink
     return total
 
 

@@ -18,6 +18,8 @@ from onnx_subgraph.session.digest import PACKAGE
 from onnx_subgraph.session.ingredients import ISA, KERNELS
 from onnx_subgraph.session.settings import PREFIX
 
+OWN = {"pack": "onnx_subgraph.cli.pack"}
+"""Modules that are run as commands are, and are nobody's to type."""
 LOOK_SECONDS = 0.05
 """How often a preparation looks whether it is still wanted."""
 LOWEST = 19
@@ -43,7 +45,8 @@ class Patience:
 
 def run(command: tuple[str, ...], model: Path, output: Path, patience: Patience) -> dict[str, Any]:
     """What the command says in JSON. Raises FailedError with its message where it fails, SessionError where it can't be run."""
-    call = [_python(), "-P", "-m", "onnx_subgraph", command[0], str(model), "-o", str(output), "--json", *command[1:]]
+    name = [OWN[command[0]]] if command[0] in OWN else ["onnx_subgraph", command[0]]
+    call = [_python(), "-P", "-m", *name, str(model), "-o", str(output), "--json", *command[1:]]
     try:
         with subprocess.Popen(
             call,

@@ -29,7 +29,7 @@ from onnx_subgraph.paths import several
 from onnx_subgraph.session import hook
 from onnx_subgraph.session.kernels import with_kernels_for
 from onnx_subgraph.session.libraries import note_down, registered, with_libraries
-from onnx_subgraph.session.options import is_enabled, is_other_format, weights_folder
+from onnx_subgraph.session.options import is_enabled, is_optimised, is_other_format, weights_folder
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.record import Limits, Story
 from onnx_subgraph.session.schedule import Feeds, Schedule, signature_of
@@ -177,7 +177,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if settings.static:
             names = _names(providers)
             opened = partial(_opened, settings, options, providers, provider_options)
-            make: Maker = Specialised(self._model(), weights_folder(options), names, settings, opened, self._reuse)
+            packs = is_optimised(options)
+            make: Maker = Specialised(self._model(), weights_folder(options), names, settings, opened, self._reuse, packs)
         elif (engines := self._engines or self._own_engines(options, settings)) is not None:
             make = Compiled(engines, self._limits.every)
         else:
@@ -253,7 +254,7 @@ def _opened(settings: SessionSettings, options: Any, providers: Any, provider_op
     if engines is not None:
         return engines
     options = with_libraries(options, prepared.libraries)
-    return plain_session_class()(str(prepared.path), options, providers, provider_options, enable_fallback=0)
+    return plain_session_class()(str(prepared.packed or prepared.path), options, providers, provider_options, enable_fallback=0)
 
 
 def engines_of(prepared: Prepared, settings: SessionSettings) -> EngineSession | None:

@@ -40,7 +40,7 @@ def ingredients(settings: SessionSettings, memory: Memory) -> str:
         parts += [os.environ.get(ISA, ""), os.environ.get(KERNELS, "")]
         parts += _files(sorted(source_folder().glob("*.[ch]")), memory)
     if settings.target == "native" or settings.measure:
-        parts += _machine()
+        parts += machine()
     return digest_of(parts)
 
 
@@ -79,7 +79,7 @@ def _binaries(place: Path) -> list[Path]:
     return sorted(path for path in place.rglob("*") if path.suffix in {".so", ".dll", ".dylib"}) if place.is_dir() else []
 
 
-def _machine() -> list[str]:
+def machine() -> list[str]:
     """What a measurement is of: the processor and how many there are."""
     told = [platform.machine(), platform.processor(), str(os.cpu_count())]
     try:

@@ -8,12 +8,21 @@ from typing import Any
 ENABLE = "onnx_subgraph.enable"
 """Key of `SessionOptions.add_session_config_entry`: "0" leaves the model of this one session as it is."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
+_PREPACKING = "session.disable_prepacking"
 _FORMAT = "session.load_model_format"
 
 
 def is_enabled(options: Any) -> bool:
     """Whether the session may be touched."""
     return _entry(options, ENABLE) != "0"
+
+
+def is_optimised(options: Any) -> bool:
+    """Whether onnxruntime rewrites and packs a model as it does by default, so that what it made of it once serves again."""
+    if options is None:
+        return True
+    level = options.graph_optimization_level == type(options.graph_optimization_level).ORT_ENABLE_ALL
+    return bool(level) and _entry(options, _PREPACKING) != "1" and not _entry(options, _FOLDER)
 
 
 def weights_folder(options: Any) -> Path | None:

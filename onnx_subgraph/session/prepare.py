@@ -20,33 +20,40 @@ from onnx_subgraph.backends.names import check_backend
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
 from onnx_subgraph.session import commands
-from onnx_subgraph.session.cache import MODEL, Cache, Entry, NoCache
+from onnx_subgraph.session.cache import MODEL, PACKED, WEIGHTS, Cache, Entry, NoCache
 from onnx_subgraph.session.commands import FailedError, Patience
 from onnx_subgraph.session.digest import digest_of
-from onnx_subgraph.session.ingredients import ingredients
+from onnx_subgraph.session.ingredients import ingredients, machine
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
+CPU = "CPUExecutionProvider"
 FORMAT = "1"
 """Changes whenever what a cache entry means changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Commands of `onnx-subgraph` to run one after the other on a model, each without its MODEL, its -o and its --json."""
+    """Commands of `onnx-subgraph` to run one after the other on a model, each without its MODEL, its -o and its --json.
+
+    packs: write it a second time, with weights that are packed for this machine and shared with other models of the same source.
+    """
 
     commands: tuple[tuple[str, ...], ...]
+    packs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A prepared model. path: its file, None where the original is to be used as it is (`reason` says why).
 
-    from_cache: it was made before. nbytes: of its files. fusions, engines: how many were made. libraries: of custom
-    operators, that the file needs. temporary: to be removed after loading.
+    packed: the same model with packed weights, for sessions that are not to hold them themselves; None where there is none.
+    from_cache: it was made before. nbytes: of its files, without those that it shares. fusions, engines: how many were made.
+    libraries: of custom operators, that the file needs. temporary: to be removed after loading.
     """
 
     path: Path | None
     reason: str = ""
+    packed: Path | None = None
     refused: bool = False
     from_cache: bool = False
     nbytes: int = 0
@@ -61,10 +68,13 @@ def fusing(settings: SessionSettings, providers: Sequence[str]) -> Recipe:
     return Recipe((("fuse", *_options(settings, providers)), *partitioning(settings)))
 
 
-def specializing(settings: SessionSettings, providers: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> Recipe:
-    """The recipe of a model for these shapes of its inputs alone."""
+def specializing(
+    settings: SessionSettings, providers: Sequence[str], shapes: Mapping[str, tuple[int, ...]], *, packs: bool = False
+) -> Recipe:
+    """The recipe of a model for these shapes of its inputs alone. packs: its sessions run it as onnxruntime does by default."""
     fixed = [part for name, shape in shapes.items() for part in ("--shape", f"{name}={'x'.join(map(str, shape))}")]
-    return Recipe((("specialize", *fixed, *_options(settings, providers)), *partitioning(settings)))
+    packs = packs and settings.backend is None and not several(settings.libraries) and tuple(providers) == (CPU,)
+    return Recipe((("specialize", *fixed, *_options(settings, providers)), *partitioning(settings)), packs)
 
 
 def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, ...]:
@@ -115,14 +125,19 @@ def prepare(
     """
     cache = NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
     content = cache.memory.model(source, weights)
-    key = digest_of([FORMAT, ingredients(settings, cache.memory), content, *map(json.dumps, recipe.commands)])
+    here = machine() if recipe.packs else []
+    key = digest_of([FORMAT, ingredients(settings, cache.memory), content, *map(json.dumps, recipe.commands), *here])
 
     def fill(folder: Path) -> dict[str, Any]:
         staging = folder / "staging"
         staging.mkdir()
         try:
             given = _staged(source, cache.memory.locations(source), staging, weights)
-            return _follow(recipe, given, staging, folder, Patience(settings.timeout, stop, settings.retry, aside))
+            patience = Patience(settings.timeout, stop, settings.retry, aside)
+            note = _follow(recipe, given, staging, folder, patience)
+            if recipe.packs and isinstance(cache, Cache) and (folder / MODEL).exists():
+                note["unpacked"] = _pack(folder, cache.weights(content), patience)
+            return note
         except FailedError as error:
             if not settings.retry or isinstance(cache, NoCache):
                 raise
@@ -142,6 +157,7 @@ def _prepared(entry: Entry, *, temporary: bool) -> Prepared:
     return Prepared(
         path=entry.model,
         reason=reason,
+        packed=packed if (packed := entry.folder / PACKED).exists() else None,
         refused=bool(note.get("refused")),
         from_cache=entry.found,
         nbytes=entry.nbytes,
@@ -179,6 +195,17 @@ def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience:
         made["until"] = time.time() + patience.retry
         return made | {"reason": failed[0]}
     return made | {"reason": "" if changed else "nothing in it can be fused"}
+
+
+def _pack(folder: Path, store: Path, patience: Patience) -> str:
+    """Pack the weights of the model in `folder`; why they are not packed, "" where they are."""
+    try:
+        commands.run(("pack", "--store", str(store)), folder / MODEL, folder / PACKED, patience)
+    except FailedError as error:
+        for path in (folder / PACKED, *folder.glob(f"*{WEIGHTS}")):
+            path.unlink(missing_ok=True)
+        return error.message
+    return ""
 
 
 def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weights: Path | None) -> Path:

@@ -29,7 +29,7 @@ class Specialised:
     """Models that are fixed to a signature, by `onnx-subgraph specialize`.
 
     source, weights: the model, and the folder of its external data where that is not its own. open: a session of a prepared
-    model. reuse: bind inputs and outputs once.
+    model. reuse: bind inputs and outputs once. packs: its sessions may share packed weights.
     """
 
     source: Path | bytes
@@ -38,12 +38,14 @@ class Specialised:
     settings: SessionSettings
     open: Callable[[Prepared], Any]
     reuse: bool = False
+    packs: bool = False
     every: int | None = None
 
     def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
         """The schedule of a signature. Raises SessionError, OnnxSubgraphError or what onnxruntime raises."""
         _check(signature)
-        recipe = specializing(self.settings, self.providers, {name: shape for name, _, shape in signature})
+        shapes = {name: shape for name, _, shape in signature}
+        recipe = specializing(self.settings, self.providers, shapes, packs=self.packs)
         with nullcontext() if urgent else _turn(stop):
             prepared = prepare(self.source, recipe, self.settings, weights=self.weights, stop=stop, aside=not urgent)
         try:

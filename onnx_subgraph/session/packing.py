@@ -1,0 +1,169 @@
+"""Weights as onnxruntime's kernels want them, in files that all schedules of a model share.
+
+Each session packs the weights of its products anew, into memory of its own. onnxruntime can write what it packed beside the
+weights, and maps it from there: what several sessions map of one file is in memory once. The models of two signatures differ in
+sizes and hardly in weights, so each takes what others before it wrote, and writes what it is the first to need.
+
+(onnxruntime, `session.save_external_prepacked_constant_initializers` in onnxruntime_session_options_config_keys.h. It packs
+anyway, and takes what it finds in the file only where that is equal.)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import onnx
+
+from onnx_subgraph import temporary
+from onnx_subgraph.model import wellformed
+from onnx_subgraph.session.cache import PACKED, WEIGHTS
+from onnx_subgraph.session.digest import file_digest
+from onnx_subgraph.verification.reference import Reference
+from onnx_subgraph.verification.sessions import Failure, plain_session_class
+from onnx_subgraph.verification.trial import CPU
+
+LEAST = 1 << 16
+"""Bytes from which a weight is outside its model."""
+ALIGNED = 64
+"""Bytes at whose multiples weights begin."""
+_WRITTEN = "written"
+_PREPACKED = "prepacked_"
+_KEYS = {
+    "session.optimized_model_external_initializers_file_name": _WRITTEN,
+    "session.optimized_model_external_initializers_min_size_in_bytes": str(LEAST),
+    "session.save_external_prepacked_constant_initializers": "1",
+}
+
+
+class UnpackedError(Exception):
+    """A model is better used as it is, and why."""
+
+
+def pack(source: Path, target: Path, store: Path) -> int:
+    """Write `source` as onnxruntime runs it, its weights packed, and give the bytes of the files that it shares.
+
+    store: the folder of the weights, in the file system of `target`; it is made where it is missing. Raises UnpackedError where
+    there is nothing to share, or what was written does not compute the same, bit by bit.
+    """
+    cases = Reference(source).cases(CPU)
+    if isinstance(cases, Failure):
+        raise UnpackedError(cases.message)
+    feeds = cases[0].feeds
+    with temporary.folder() as folder:
+        expected = _session(source, folder / PACKED).run(None, feeds)
+        if not (folder / _WRITTEN).exists():
+            raise UnpackedError("it has no large weights")
+        made = _sharing(folder, store)
+    names = {wellformed.external_place(tensor)[0] for tensor in _outside(made)}
+    for name in names:
+        os.link(store / name, target.with_name(name))
+    target.write_bytes(made.SerializeToString())
+    found = _session(target).run(None, feeds)
+    if any(mine.tobytes() != theirs.tobytes() for mine, theirs in zip(found, expected, strict=True)):
+        raise UnpackedError("with packed weights it computes something else")
+    return sum((store / name).stat().st_size for name in names)
+
+
+def _session(model: Path, written: Path | None = None) -> Any:
+    """A session. written: where it is to write the model as it runs it, with its weights beside."""
+    from onnxruntime import SessionOptions
+
+    options = SessionOptions()
+    options.log_severity_level = 3
+    if written is not None:
+        options.optimized_model_filepath = str(written)
+        for key, value in _KEYS.items():
+            options.add_session_config_entry(key, value)
+    return plain_session_class()(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def _sharing(folder: Path, store: Path) -> onnx.ModelProto:
+    """The model that was written to `folder`, with all its weights in files of the store: in there already, or put there now."""
+    made = onnx.load(folder / PACKED, load_external_data=False)
+    store.mkdir(parents=True, exist_ok=True, mode=0o700)
+    added, fresh = onnx.GraphProto(), folder / "fresh"
+    with ExitStack() as stack:
+        known: dict[str, list[tuple[onnx.TensorProto, mmap]]] = {}
+        for index in sorted(store.glob("*.index")):
+            data = stack.enter_context(_mapped(index.with_suffix(WEIGHTS)))
+            for tensor in onnx.GraphProto.FromString(index.read_bytes()).initializer:
+                known.setdefault(tensor.name, []).append((tensor, data))
+        written, file = stack.enter_context(_mapped(folder / _WRITTEN)), stack.enter_context(fresh.open("wb"))
+        for tensor in _outside(made):
+            pieces = _pieces(tensor, written)
+            same = next((other for other, data in known.get(tensor.name, ()) if _pieces(other, data) == pieces), None)
+            if same is None:
+                _write(tensor, pieces, file)
+                added.initializer.append(tensor)
+            else:
+                _place(tensor, same.external_data)
+    if added.initializer:
+        name = file_digest(fresh)[:16]
+        for tensor in (*added.initializer, *_outside(made)):
+            for entry in tensor.external_data:
+                entry.value = f"{name}{WEIGHTS}" if entry.key == "location" and not entry.value else entry.value
+        _publish(fresh, store / f"{name}{WEIGHTS}")
+        index = folder / "index"
+        index.write_bytes(added.SerializeToString())
+        _publish(index, store / f"{name}.index")
+    return made
+
+
+def _publish(made: Path, target: Path) -> None:
+    """Put a file where others find it, whole. One that is there already is the same, or damaged."""
+    staging = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.copyfile(made, staging)
+    staging.replace(target)
+
+
+def _outside(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    return (tensor for tensor in wellformed.tensors(model) if tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap]:
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        yield data
+
+
+def _pieces(tensor: onnx.TensorProto, data: mmap) -> list[tuple[str, list[bytes]]]:
+    """The data of a tensor, and what onnxruntime packed of it: for which kernel, and the bytes.
+
+    An entry has a key such as prepacked_0 and the value `kernel+hash|offset;length;checksum`, with several places where there
+    are several pieces.
+    """
+    _, offset, length = wellformed.external_place(tensor)
+    pieces = [("", [data[offset : offset + (length or 0)]])]
+    for entry in tensor.external_data:
+        if entry.key.startswith(_PREPACKED):
+            kernel, *places = entry.value.split("|")
+            extents = (tuple(map(int, place.split(";")[:2])) for place in places)
+            pieces.append((kernel, [data[begin : begin + count] for begin, count in extents]))
+    return pieces
+
+
+def _write(tensor: onnx.TensorProto, pieces: Sequence[tuple[str, Sequence[bytes]]], file: BinaryIO) -> None:
+    """Write the pieces of a tensor to a file whose name is not known yet, and say where they are."""
+    entries = {"location": ""}
+    for number, (kernel, parts) in enumerate(pieces):
+        places = []
+        for part in parts:
+            file.write(bytes(-file.tell() % ALIGNED))
+            places.append((file.tell(), len(part)))
+            file.write(part)
+        if kernel:
+            entries[f"{_PREPACKED}{number - 1}"] = "|".join((kernel, *(f"{begin};{count};0" for begin, count in places)))
+        else:
+            entries |= {"offset": str(places[0][0]), "length": str(places[0][1])}
+    _place(tensor, [onnx.StringStringEntryProto(key=key, value=value) for key, value in entries.items()])
+
+
+def _place(tensor: onnx.TensorProto, entries: Iterable[onnx.StringStringEntryProto]) -> None:
+    del tensor.external_data[:]
+    tensor.external_data.extend(entries)
