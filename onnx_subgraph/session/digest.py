@@ -26,7 +26,7 @@ MOST_REMEMBERED = 4096
 
 
 class Memory:
-    """Digests of files, remembered in a folder (None: not remembered)."""
+    """What is remembered in a folder (None: nothing is), of files above all their digests."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -53,32 +53,32 @@ class Memory:
         return self._locations(source, hashlib.sha256(source).hexdigest() if isinstance(source, bytes) else self.file(source))
 
     def _locations(self, source: Path | bytes, digest: str) -> list[str]:
-        note = self._note("locations", digest)
-        known = _read(note)
-        if known is not None and isinstance(locations := known.get("locations"), list):
+        if isinstance(locations := self.recall("locations", digest).get("locations"), list):
             return [str(location) for location in locations]
         locations = _locations(source)
-        self._remember(note, {"locations": locations})
+        self.remember("locations", digest, {"locations": locations})
         return locations
 
     def file(self, path: Path) -> str:
         """The digest of a file, read only where it changed since it was last. Raises OSError."""
         state = stamp(path)
-        note = self._note("file", str(path.resolve()))
-        known = _read(note)
-        if known is not None and known.get("stamp") == state and isinstance(digest := known.get("digest"), str):
+        known = self.recall("file", str(path.resolve()))
+        if known.get("stamp") == state and isinstance(digest := known.get("digest"), str):
             return digest
         digest = file_digest(path)
         if time.time_ns() - state[1] > RACY_SECONDS * 1e9:
-            self._remember(note, {"stamp": state, "digest": digest})
+            self.remember("file", str(path.resolve()), {"stamp": state, "digest": digest})
         return digest
 
-    def _note(self, kind: str, name: str) -> Path | None:
-        return None if self._folder is None else self._folder / digest_of([kind, name])
+    def recall(self, kind: str, name: str) -> dict[str, object]:
+        """What was remembered of something; {} where nothing was."""
+        return {} if self._folder is None else _read(self._folder / digest_of([kind, name]))
 
-    def _remember(self, note: Path | None, content: dict[str, object]) -> None:
-        if note is None:
+    def remember(self, kind: str, name: str, content: dict[str, object]) -> None:
+        """Remember this of something, where there is a folder and it can be written."""
+        if self._folder is None:
             return
+        note = self._folder / digest_of([kind, name])
         with contextlib.suppress(OSError):  # a memory that can't be written costs time, nothing else
             note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             temporary = note.with_name(f".{note.name}.{os.getpid()}.{time.monotonic_ns()}")
@@ -154,13 +154,11 @@ def _locations(source: Path | bytes) -> list[str]:
     return sorted({wellformed.external_place(tensor)[0] for tensor in external})
 
 
-def _read(note: Path | None) -> dict[str, object] | None:
-    if note is None:
-        return None
+def _read(note: Path) -> dict[str, object]:
     try:
         content = json.loads(note.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
+        return {}
     with contextlib.suppress(OSError):
         os.utime(note)
-    return content if isinstance(content, dict) else None
+    return content if isinstance(content, dict) else {}

@@ -14,6 +14,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,13 +24,14 @@ from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession a
 from onnxruntime.capi.onnxruntime_pybind11_state import SessionOptions
 
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, SessionError, UsageError
-from onnx_subgraph.model.carried import carried_functions
-from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import several
 from onnx_subgraph.session import hook
+from onnx_subgraph.session.digest import Memory
+from onnx_subgraph.session.engines import engines_of, has_engines, open_engines
 from onnx_subgraph.session.kernels import with_kernels_for
 from onnx_subgraph.session.libraries import note_down, registered, with_libraries
 from onnx_subgraph.session.options import is_enabled, is_optimised, is_other_format, weights_folder
+from onnx_subgraph.session.paying import Trials
 from onnx_subgraph.session.prepare import Prepared, fusing, prepare
 from onnx_subgraph.session.record import Limits, Story
 from onnx_subgraph.session.schedule import Feeds, Schedule, signature_of
@@ -41,8 +43,6 @@ from onnx_subgraph.verification.sessions import plain_session_class
 if TYPE_CHECKING:
     from onnx_subgraph.engine.session import EngineSession
 
-COMPILED = "compiled"
-"""The folder beside a model in the cache where what its backends compiled is kept."""
 _OTHER_FORMAT = "it is in onnxruntime's own format, not an ONNX model"
 
 
@@ -68,12 +68,18 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._given = sess_options, settings, kwargs
         self._strict = settings.strict if settings is not None else is_strict()
         self._settings: SessionSettings | None = None  # those by which the model was prepared, once it was
-        self._engines: EngineSession | None = None
         self._schedules: Schedules | None = None
+        self._general_model = Prepared(None)
         self.prepared = self._prepare(sess_options, providers, settings)
-        if self.prepared.path is None or not self._load_prepared(sess_options, providers, provider_options, kwargs):
-            super().__init__(path_or_bytes, self._own_options(sess_options, providers), providers, provider_options, **kwargs)
-        self._special(sess_options, providers, provider_options)
+        made = self.prepared
+        try:
+            if self._general_model.path is None or not self._load_prepared(sess_options, providers, provider_options, kwargs):
+                super().__init__(path_or_bytes, self._own_options(sess_options, providers), providers, provider_options, **kwargs)
+            self._special(sess_options, providers, provider_options)
+        finally:
+            for one in (made, self._general_model):
+                if one.temporary is not None:
+                    shutil.rmtree(one.temporary, ignore_errors=True)
 
     _limits, _reuse = Limits(), False
 
@@ -103,13 +109,13 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             if is_other_format(source, options):
                 raise SessionError(_OTHER_FORMAT)
             settings = replace(settings, libraries=(*several(settings.libraries), *registered(options)))
-            recipe = fusing(settings, _names(providers))
-            prepared = prepare(source, recipe, settings, weights=weights_folder(options))
-            if prepared.refused:
-                raise SessionError(prepared.reason)
+            general, prepared = _made(source, settings, _names(providers), weights_folder(options))
+            for one in (general, prepared):
+                if one.refused:
+                    raise SessionError(one.reason)
         except Exception as error:
             return self._give_up(error)
-        self._settings = settings
+        self._settings, self._general_model = settings, general
         return prepared
 
     def _own_options(self, options: Any, providers: Any) -> Any:
@@ -179,12 +185,14 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             opened = partial(_opened, settings, options, providers, provider_options)
             packs = is_optimised(options)
             make: Maker = Specialised(self._model(), weights_folder(options), names, settings, opened, self._reuse, packs)
-        elif (engines := self._engines or self._own_engines(options, settings)) is not None:
+        elif (engines := self._prepared_engines(settings) or self._own_engines(options, settings)) is not None:
             make = Compiled(engines, self._limits.every)
         else:
             return
         general = weakref.WeakMethod(self._general)  # the session may end before a trial
-        self._schedules = Schedules(make, self._limits, lambda feeds: run(feeds) if (run := general()) is not None else None)
+        memory = None if settings.cache is None else Memory(Path(settings.cache) / "ratios")
+        trials = Trials(lambda feeds: run(feeds) if (run := general()) is not None else None, memory, self.prepared.key)
+        self._schedules = Schedules(make, self._limits, trials)
         weakref.finalize(self, self._schedules.close)
 
     def _general(self, feeds: Feeds) -> Any:
@@ -193,13 +201,21 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
     def _model(self) -> Path | bytes:
         return self._source if isinstance(self._source, bytes) else Path(os.fspath(self._source))
 
+    def _prepared_engines(self, settings: SessionSettings) -> EngineSession | None:
+        """What runs the engines of the prepared model; None where it has none, or they can't be loaded."""
+        try:
+            return engines_of(self.prepared, settings)
+        except Exception as error:  # a backend's own
+            self.prepared = self._give_up(error)
+            return None
+
     def _own_engines(self, options: Any, settings: SessionSettings) -> EngineSession | None:
         """What runs the engines of the model as it is, where it was written with some; None where it has none, or no backend."""
         path = self._model()
         if isinstance(path, bytes) or self.prepared.path is not None:
             return None
         try:
-            return _engines(path, settings, weights_folder(options)) if has_engines(path) else None
+            return open_engines(path, settings, weights_folder(options)) if has_engines(path) else None
         except Exception as error:  # a backend's own
             said = error.message if isinstance(error, OnnxSubgraphError) else str(error) or type(error).__name__
             message = f"{path}: the nodes of its engines run in onnxruntime: {said}"
@@ -209,20 +225,16 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             return None
 
     def _load_prepared(self, options: Any, providers: Any, provider_options: Any, kwargs: dict[str, Any]) -> bool:
-        """Load the prepared model; whether that worked."""
-        assert self.prepared.path is not None
+        """Load the general model; whether that worked."""
+        general = self._general_model
+        assert general.path is not None
         try:
-            options = with_libraries(options, self.prepared.libraries)
-            options = with_kernels_for(self.prepared.path, options, providers)
+            options = with_kernels_for(general.path, with_libraries(options, general.libraries), providers)
             # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
-            super().__init__(str(self.prepared.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
-            self._engines = engines_of(self.prepared, self._settings or SessionSettings())
+            super().__init__(str(general.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
         except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
             self.prepared = self._give_up(error)
             return False
-        finally:
-            if self.prepared.temporary is not None:
-                shutil.rmtree(self.prepared.temporary, ignore_errors=True)
         if int(kwargs.get("enable_fallback", 1)) == 1:
             self.enable_fallback()
         if isinstance(self._source, bytes):
@@ -243,6 +255,21 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return Prepared(None, reason=said)
 
 
+def _made(
+    source: Path | bytes, settings: SessionSettings, providers: tuple[str, ...], weights: Path | None
+) -> tuple[Prepared, Prepared]:
+    """The general model, fused for onnxruntime, and the one with engines of the backend: the same where there is no backend."""
+
+    plain = replace(settings, backend=None)
+    make = partial(prepare, source, weights=weights)
+    if settings.backend is None:
+        return (general := make(fusing(plain, providers), plain)), general
+    recipe = fusing(settings, providers)  # which says that there is no such backend, before any time is spent
+    with ThreadPoolExecutor(1) as beside:
+        prepared = beside.submit(make, recipe, settings)
+        return make(fusing(plain, providers), plain), prepared.result()
+
+
 def _names(providers: Any) -> tuple[str, ...]:
     names = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
     return tuple(names) or ("CPUExecutionProvider",)
@@ -255,30 +282,6 @@ def _opened(settings: SessionSettings, options: Any, providers: Any, provider_op
         return engines
     options = with_libraries(options, prepared.libraries)
     return plain_session_class()(str(prepared.packed or prepared.path), options, providers, provider_options, enable_fallback=0)
-
-
-def engines_of(prepared: Prepared, settings: SessionSettings) -> EngineSession | None:
-    """What runs the engines of a prepared model; None where it has none. Raises OnnxSubgraphError where a backend is missing."""
-    if prepared.path is None or not (prepared.engines or has_engines(prepared.path)):
-        return None
-    compiled = None if prepared.temporary is not None else prepared.path.parent / COMPILED
-    return _engines(prepared.path, settings, compiled=compiled)
-
-
-def has_engines(path: Path) -> bool:
-    """Whether the model in a file was written with engines."""
-    return (OWN_DOMAIN, ENGINE) in carried_functions(path)
-
-
-def _engines(path: Path, settings: SessionSettings, weights: Path | None = None, compiled: Path | None = None) -> EngineSession:
-    """A session of engines that never waits for a backend to compile: what is not compiled yet, onnxruntime runs."""
-    from onnx_subgraph.engine.engine import EngineSettings
-    from onnx_subgraph.engine.session import EngineSession
-
-    engines = EngineSettings(
-        isolated=settings.isolated, patience=0.0, deadline=settings.deadline, check=settings.check, folder=compiled
-    )
-    return EngineSession(path, settings=engines, weights=weights, libraries=several(settings.libraries), required=True)
 
 
 def _users_frame() -> int:

@@ -7,10 +7,16 @@ than it would have with one is as much as preparing takes: whatever comes after,
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from random import Random
 from statistics import median
+
+from onnx_subgraph.session.digest import Memory, digest_of
+from onnx_subgraph.session.ingredients import machine
+from onnx_subgraph.session.record import Record
+from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, pattern_of, signature_of
 
 ENOUGH = 2
 """Schedules that are not faster, after which no more are prepared for nothing."""
@@ -18,13 +24,17 @@ WORTH = 0.95
 """A schedule has to take less than this of the general model's time: a gain that a trial can't tell from none is none."""
 PAIRS, SECONDS = (3, 20), 0.25
 """Runs of each in a trial, at least and at most: as many as fit into so many seconds. The program wants its processor back."""
+CLEAR = (0.8, 1.15)
+"""A ratio outside of these is clear after one pair that took more than these seconds."""
+REMEMBERED = 24 * 3600.0
+"""Seconds for which the ratio of a signature holds, over restarts of the program."""
 
 
 def timed(special: Callable[[], object], general: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     """The time of a schedule over that of the general model, run in turn: the median of the pairs. Both have run before."""
     ratios: list[float] = []
     order, draws, begun = [special, general], Random(0), clock()
-    while len(ratios) < PAIRS[0] or (len(ratios) < PAIRS[1] and clock() - begun < SECONDS):
+    while not ratios or _goes_on(ratios, clock() - begun):
         draws.shuffle(order)
         seconds = {}
         for run in order:
@@ -33,6 +43,59 @@ def timed(special: Callable[[], object], general: Callable[[], object], clock: C
             seconds[run] = clock() - started
         ratios.append(seconds[special] / max(seconds[general], 1e-9))
     return median(ratios)
+
+
+def _goes_on(ratios: list[float], seconds: float) -> bool:
+    if seconds < SECONDS:
+        return len(ratios) < PAIRS[1]
+    return len(ratios) < PAIRS[0] and CLEAR[0] < median(ratios) < CLEAR[1]
+
+
+class Trials:
+    """Schedules beside the general model. What a trial finds is remembered on disk, so that the next start need not repeat it.
+
+    general: runs feeds by the general model; None: nothing is timed. key: of what both models were made of.
+    """
+
+    def __init__(self, general: Callable[[Feeds], object] | None, memory: Memory | None = None, key: str = "") -> None:
+        self._general, self._memory, self._key = general, memory or Memory(None), key
+
+    def known(self, signature: Signature, feeds: Feeds, record: Record) -> str:
+        """Why a schedule need not be made, as an earlier start found; "" where nothing is known against it, or somebody waits."""
+        if self._general is None or record.urgent:
+            return ""
+        found = self._memory.recall("ratio", self._name(signature, feeds))
+        try:
+            ratio, seconds, until = (float(str(found[name])) for name in ("ratio", "seconds", "until"))
+        except (KeyError, ValueError):
+            return ""
+        if time.time() > until:
+            return ""
+        record.ratio, record.seconds = ratio, seconds
+        return f"it took {ratio:.2f} of the general model's time when it was last timed" if ratio > WORTH else ""
+
+    def tried(self, schedule: Schedule, feeds: Feeds, record: Record) -> str:
+        """Time a schedule, where that was not done; why it is not used, "" where it is or somebody waits for it."""
+        if (general := self._general) is None or record.ratio:
+            return ""
+        schedule.answer(feeds)
+        record.ratio = timed(lambda: schedule.answer(feeds), lambda: general(feeds))
+        note: dict[str, object] = {"ratio": record.ratio, "seconds": record.seconds, "until": time.time() + REMEMBERED}
+        self._memory.remember("ratio", self._name(schedule.signature, feeds), note)
+        return f"it takes {record.ratio:.2f} of the general model's time" if record.ratio > WORTH and not record.urgent else ""
+
+    def _name(self, signature: Signature, feeds: Feeds) -> str:
+        """What a ratio is of: the models, the sizes, the processor and how much of it there is."""
+        of = pattern_of(signature_of(feeds) or ()) if signature == EVERY else signature
+        return digest_of([self._key, str(signature == EVERY), repr(of), *machine(), str(_cores())])
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+NONE = Trials(None)
+"""No trials: every schedule is used."""
 
 
 class Account:

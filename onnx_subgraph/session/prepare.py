@@ -48,7 +48,7 @@ class Prepared:
 
     packed: the same model with packed weights, for sessions that are not to hold them themselves; None where there is none.
     from_cache: it was made before. nbytes: of its files, without those that it shares. fusions, engines: how many were made.
-    libraries: of custom operators, that the file needs. temporary: to be removed after loading.
+    libraries: of custom operators, that the file needs. temporary: to be removed after loading. key: of all that decided.
     """
 
     path: Path | None
@@ -61,6 +61,7 @@ class Prepared:
     engines: int = 0
     libraries: tuple[Path, ...] = ()
     temporary: Path | None = None
+    key: str = ""
 
 
 def fusing(settings: SessionSettings, providers: Sequence[str]) -> Recipe:
@@ -145,10 +146,10 @@ def prepare(
         finally:
             shutil.rmtree(staging)
 
-    return _prepared(cache.get(key, fill, lasting=not settings.retry), temporary=isinstance(cache, NoCache))
+    return _prepared(cache.get(key, fill, lasting=not settings.retry), key, temporary=isinstance(cache, NoCache))
 
 
-def _prepared(entry: Entry, *, temporary: bool) -> Prepared:
+def _prepared(entry: Entry, key: str, *, temporary: bool) -> Prepared:
     note = entry.note
     reason = str(note.get("reason", ""))
     if "until" in note:
@@ -165,6 +166,7 @@ def _prepared(entry: Entry, *, temporary: bool) -> Prepared:
         engines=int(note.get("engines", 0)),
         libraries=tuple(map(Path, note.get("libraries", ()))),
         temporary=entry.folder if temporary else None,
+        key=key,
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from onnx_subgraph.errors import OnnxSubgraphWarning
-from onnx_subgraph.session.paying import WORTH, Account, timed
+from onnx_subgraph.session.paying import NONE, Account, Trials
 from onnx_subgraph.session.record import Limits, Record, Story
 from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, pattern_of, signature_of, spelled
 
@@ -43,19 +43,18 @@ class Maker(Protocol):
 class Schedules:
     """The schedules of one session. Every method may be called by any thread.
 
-    make: called in the background, by one thread at a time. general: runs feeds by the general model, for timing; None: no
-    schedule is timed.
+    make: called in the background, by one thread at a time. trials: of schedules beside the general model.
     """
 
     def __init__(
         self,
         make: Maker,
         limits: Limits,
-        general: Callable[[Feeds], object] | None = None,
+        trials: Trials = NONE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
-        self._make, self._general, self._clock = make, general, clock
+        self._make, self._trials, self._clock = make, trials, clock
         self._account = Account(limits.schedules)
         self._records: OrderedDict[Signature, Record] = OrderedDict()
         self._ready: OrderedDict[Signature, Schedule] = OrderedDict()
@@ -255,19 +254,19 @@ class Schedules:
     def _prepare(self, signature: Signature, record: Record) -> None:
         begun = time.perf_counter()
         feeds, record.feeds = record.feeds or {}, None
-        schedule, failure, slow = None, "", ""
+        schedule, failure, slow = None, "", self._trials.known(signature, feeds, record)
         try:
-            schedule = self._make(signature, feeds, self._closed, urgent=record.urgent)
-            seconds = time.perf_counter() - begun
-            slow = self._trial(schedule, feeds, record)
+            if not slow:
+                schedule = self._make(signature, feeds, self._closed, urgent=record.urgent)
+                record.seconds = time.perf_counter() - begun
+                slow = "" if self._closed.is_set() else self._trials.tried(schedule, feeds, record)
         except Exception as error:  # whatever it is, the general model goes on
-            seconds, failure = time.perf_counter() - begun, str(error) or type(error).__name__
+            record.seconds, failure = time.perf_counter() - begun, str(error) or type(error).__name__
         try:
             if failure and not self._closed.is_set():
                 _warn(f"no schedule for {spelled(signature)}: {failure}")
         finally:
             with self._changed:
-                record.seconds = seconds
                 self._settle(signature, record, schedule, failure, slow)
                 if signature == EVERY and record.schedule is not None:
                     self._pattern, self._account.instead = pattern_of(signature_of(feeds) or ()), record.ratio or 1.0
@@ -286,14 +285,6 @@ class Schedules:
             record.state, record.reason = "refused", slow
         elif schedule is not None and not self._closed.is_set():
             self._keep(signature, record, schedule)
-
-    def _trial(self, schedule: Schedule, feeds: Feeds, record: Record) -> str:
-        """Time a schedule beside the general model; in words why it is not used, "" where it is or somebody asked for it."""
-        if (general := self._general) is None or self._closed.is_set():
-            return ""
-        schedule.answer(feeds)
-        record.ratio = timed(lambda: schedule.answer(feeds), lambda: general(feeds))
-        return f"it takes {record.ratio:.2f} of the general model's time" if record.ratio > WORTH and not record.urgent else ""
 
 
 def _warn(message: str) -> None:

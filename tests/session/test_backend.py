@@ -24,7 +24,8 @@ from onnx_subgraph import (
     partition,
 )
 from onnx_subgraph.backends.onnxruntime import OnnxRuntime
-from onnx_subgraph.session import hook, inference, schedules
+from onnx_subgraph.session import hook, inference, paying
+from onnx_subgraph.session.engines import COMPILED, engines_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +46,7 @@ def chain(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines are used however slow they are: these models are so small that none is faster."""
-    monkeypatch.setattr(schedules, "timed", lambda *_: 0.5)
+    monkeypatch.setattr(paying, "timed", lambda *_: 0.5)
 
 
 def test_a_backend_that_nobody_has_is_told_before_anything_is_fused(
@@ -122,12 +123,12 @@ def test_the_settings_reach_the_engines(chain: Path, nested: SessionSettings) ->
     """A program never waits for a backend to compile, and a deadline, a share and an isolation are those that it was given."""
     settings = replace(nested, deadline=7.0, check=0.5)
     prepared = InferenceSession(chain, settings=settings).prepared
-    engines = inference.engines_of(prepared, settings)
+    engines = engines_of(prepared, settings)
     assert engines is not None and prepared.path is not None
     (engine,) = engines.engines
     given = engine.settings
     assert (given.patience, given.deadline, given.check, given.isolated) == (0.0, 7.0, 0.5, False)
-    assert given.folder == prepared.path.parent / inference.COMPILED
+    assert given.folder == prepared.path.parent / COMPILED
 
 
 def test_feeds_that_do_not_fit_are_refused_in_onnxruntimes_words(chain: Path, nested: SessionSettings) -> None:
@@ -183,7 +184,7 @@ def test_what_engines_run_is_not_prepared_again(
         session.run(None, {"x": x})
     finally:
         hook.uninstall()
-    assert isinstance(session, InferenceSession) and prepared == [chain]
+    assert isinstance(session, InferenceSession) and prepared == [chain, chain]  # the general model, and the engines'
     assert onnxruntime.InferenceSession is not InferenceSession
 
 

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnx_subgraph.errors import OnnxSubgraphWarning
-from onnx_subgraph.session import schedules
-from onnx_subgraph.session.paying import Account, timed
+from onnx_subgraph.session import paying
+from onnx_subgraph.session.digest import Memory
+from onnx_subgraph.session.paying import Account, Trials, timed
 from onnx_subgraph.session.record import Limits
 from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, signature_of
 from onnx_subgraph.session.schedules import Schedules
@@ -55,14 +57,14 @@ def ratios(monkeypatch: pytest.MonkeyPatch) -> dict[bool, float]:
         return given[kinds[0]]
 
     kinds = [False]
-    real = Schedules._trial
+    real = Trials.tried
 
-    def trial(self: Schedules, schedule: Schedule, *others: Any) -> str:
+    def tried(self: Trials, schedule: Schedule, *others: Any) -> str:
         kinds[0] = schedule.signature == EVERY
         return real(self, schedule, *others)
 
-    monkeypatch.setattr(schedules, "timed", timed)
-    monkeypatch.setattr(Schedules, "_trial", trial)
+    monkeypatch.setattr(paying, "timed", timed)
+    monkeypatch.setattr(Trials, "tried", tried)
     return given
 
 
@@ -84,8 +86,10 @@ def run(mine: Schedules, length: int, seconds: float) -> Schedule | None:
 def opened() -> Iterator[Callable[..., Schedules]]:
     made: list[Schedules] = []
 
-    def opening(maker: Maker, clock: Callable[[], float] = time.monotonic, **limits: int) -> Schedules:
-        made.append(Schedules(maker, Limits(**limits), lambda feeds: None, clock))
+    def opening(
+        maker: Maker, clock: Callable[[], float] = time.monotonic, memory: Memory | None = None, **limits: int
+    ) -> Schedules:
+        made.append(Schedules(maker, Limits(**limits), Trials(lambda feeds: None, memory, "a model"), clock))
         return made[-1]
 
     yield opening
@@ -217,6 +221,35 @@ def test_a_warning_that_is_an_error_ends_no_preparing(opened: Callable[..., Sche
                 thread.join(10)
 
 
+def test_what_a_trial_found_holds_after_a_restart(
+    opened: Callable[..., Schedules], ratios: dict[bool, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that did not pay is not prepared again for a day, one that did is not timed again, and who waits for one gets it."""
+    memory, maker = Memory(tmp_path), Maker()
+    ratios[False] = 1.2
+    run(opened(maker, memory=memory), 1, 0.001)
+    ratios[False] = 0.5
+    run(opened(maker, memory=memory), 2, 0.001)
+    assert len(maker.made) == 2
+    ratios[False] = 0.9  # of whatever is timed from here on
+    again = opened(maker, memory=memory)
+    for length in (1, 2):
+        run(again, length, 0.001)
+    assert states(again) == {1: "refused", 2: "ready"}
+    assert {s.signature[0][2][1]: s.ratio for s in again.stories()} == {1: 1.2, 2: 0.5}
+    assert next(s.reason for s in again.stories()) == "it took 1.20 of the general model's time when it was last timed"
+    assert len(maker.made) == 3
+    signature = signature_of(feeds(1))
+    assert signature is not None
+    again.want(signature, feeds(1))
+    assert again.wait(10) and again.get(signature) is not None
+    now = time.time()
+    monkeypatch.setattr(paying.time, "time", lambda: now + paying.REMEMBERED + 1)
+    later = opened(maker, memory=memory)
+    run(later, 2, 0.001)
+    assert [s.ratio for s in later.stories()] == [0.9]
+
+
 def test_a_trial_takes_a_few_runs_of_what_is_slow_and_more_of_what_is_quick() -> None:
     now = [0.0]
 
@@ -227,8 +260,8 @@ def test_a_trial_takes_a_few_runs_of_what_is_slow_and_more_of_what_is_quick() ->
 
         return run
 
-    for slow, quick, many in ((2.0, 1.0, 3), (0.002, 0.001, 20)):
+    for slow, quick, many in ((2.0, 1.0, 1), (2.0, 1.9, 3), (0.002, 0.001, 20)):
         runs: list[float] = []
-        assert timed(taking(slow), taking(quick), lambda: now[0]) == pytest.approx(2.0)
+        assert timed(taking(slow), taking(quick), lambda: now[0]) == pytest.approx(slow / quick)
         assert runs.count(slow) == runs.count(quick) == many
-        assert runs != [slow, quick] * many, "neither is always first"
+        assert many == 1 or runs != [slow, quick] * many, "neither is always first"

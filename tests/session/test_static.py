@@ -21,7 +21,7 @@ import pytest
 from onnx_subgraph import Limits, OnnxSubgraphWarning, SessionError, SessionSettings, StaticSession, UsageError
 from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.specialize import specialize
-from onnx_subgraph.session import commands, inference, schedule, schedules, special
+from onnx_subgraph.session import commands, inference, paying, schedule, schedules, special
 from onnx_subgraph.session.prepare import Prepared
 from tests.session.conftest import save as save_text
 
@@ -78,7 +78,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[dict[
 
     monkeypatch.setattr(special, "prepare", preparing)
     monkeypatch.setattr(inference, "prepare", preparing)
-    monkeypatch.setattr(schedules, "timed", lambda *_: 0.5)
+    monkeypatch.setattr(paying, "timed", lambda *_: 0.5)
     yield asked
 
 

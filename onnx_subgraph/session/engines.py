@@ -1,0 +1,44 @@
+"""The engines of a prepared model, or of one that was written with engines, as a session that a program runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnx_subgraph.model.carried import carried_functions
+from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
+from onnx_subgraph.paths import several
+from onnx_subgraph.session.prepare import Prepared
+from onnx_subgraph.session.settings import SessionSettings
+
+if TYPE_CHECKING:
+    from onnx_subgraph.engine.session import EngineSession
+
+COMPILED = "compiled"
+"""The folder beside a model in the cache where what its backends compiled is kept."""
+
+
+def engines_of(prepared: Prepared, settings: SessionSettings) -> EngineSession | None:
+    """What runs the engines of a prepared model; None where it has none. Raises OnnxSubgraphError where a backend is missing."""
+    if prepared.path is None or not (prepared.engines or has_engines(prepared.path)):
+        return None
+    compiled = None if prepared.temporary is not None else prepared.path.parent / COMPILED
+    return open_engines(prepared.path, settings, compiled=compiled)
+
+
+def has_engines(path: Path) -> bool:
+    """Whether the model in a file was written with engines."""
+    return (OWN_DOMAIN, ENGINE) in carried_functions(path)
+
+
+def open_engines(
+    path: Path, settings: SessionSettings, weights: Path | None = None, compiled: Path | None = None
+) -> EngineSession:
+    """A session of engines that never waits for a backend to compile: what is not compiled yet, onnxruntime runs."""
+    from onnx_subgraph.engine.engine import EngineSettings
+    from onnx_subgraph.engine.session import EngineSession
+
+    engines = EngineSettings(
+        isolated=settings.isolated, patience=0.0, deadline=settings.deadline, check=settings.check, folder=compiled
+    )
+    return EngineSession(path, settings=engines, weights=weights, libraries=several(settings.libraries), required=True)
