@@ -60,6 +60,11 @@ class Backend(ABC):
         """The names under which it computes the same faster, in less precision."""
         return ()
 
+    @property
+    def title(self) -> str:
+        """What reports call it: its name, or the id of the file that declares it."""
+        return self.name
+
     @abstractmethod
     def supports(self, node: ir.Node) -> bool:
         """Whether this node of a model, with these dtypes, attributes and constant inputs, can be in a region."""

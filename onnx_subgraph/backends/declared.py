@@ -40,6 +40,11 @@ class Declared(Backend):
         """The backend that the file `path` declares. Raises PatternError, with the place, for a mistake in it."""
         return cls(read_capability(path), runner)
 
+    @property
+    def title(self) -> str:
+        """The id of the file."""
+        return self._capability.id
+
     def supports(self, node: ir.Node) -> bool:
         """Whether the node keeps every rule of the file, and the runner supports it."""
         return not self._objection(node) and self._runner.supports(node)

@@ -40,9 +40,15 @@ def registered(name: str) -> EntryPoint:
     return points[stem]
 
 
-def check_backend(name: str) -> None:
-    """Raises UsageError where no backend of that name is registered, or the file that declares it is not there."""
-    if not is_file_name(name):
-        registered(name)
-    elif not Path(name).is_file():
-        raise UsageError(f"{name}: there is no such file", hint="name a file that declares a backend, or a backend")
+def names_in(text: str) -> tuple[str, ...]:
+    """The names in a setting: several with a `;` between them, in the order in which they are asked."""
+    return tuple(name.strip() for name in text.split(";") if name.strip())
+
+
+def check_backends(text: str) -> None:
+    """Raises UsageError where one of the names is that of no backend, or of a file that is not there."""
+    for name in names_in(text):
+        if not is_file_name(name):
+            registered(name)
+        elif not Path(name).is_file():
+            raise UsageError(f"{name}: there is no such file", hint="name a file that declares a backend, or a backend")

@@ -32,22 +32,15 @@ if TYPE_CHECKING:
     from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult
 
 
-def _one_backend(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> str:
-    if len(names) > 1:
-        hint = "partition for one, and what comes out for the other: the engines of the first stay"
-        raise UsageError(f"{len(names)} backends were given, {' and '.join(names)}", hint=hint)
-    return names[0]
-
-
 @click.command(short_help="Make engines of the regions that a backend supports.")
 @click.argument("model", type=MODEL)
 @click.option(
     "--backend",
     required=True,
     multiple=True,
-    callback=_one_backend,
     metavar="NAME",
-    help="Who runs the regions: onnxruntime, openvino, reference, one that a package registers, or a .yaml that declares one.",
+    help="Who runs the regions: onnxruntime, openvino, reference, one that a package registers, or a .yaml that declares one. "
+    "May be repeated: each is asked in its turn about what those before it have left.",
 )
 @click.option(
     "-o",
@@ -122,7 +115,7 @@ def _one_backend(context: click.Context, parameter: click.Parameter, names: tupl
 @json_option
 def partition(
     model: Path,
-    backend: str,
+    backend: tuple[str, ...],
     output: Path | None,
     regions: str | None,
     patterns: tuple[Path, ...],

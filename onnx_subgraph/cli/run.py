@@ -20,23 +20,29 @@ from onnx_subgraph.errors import UsageError
     short_help="Run a Python program whose onnxruntime sessions are fused.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
-@click.option("--backend", metavar="NAME", help="Give the regions that this backend supports to it, after fusing.")
+@click.option(
+    "--backend",
+    multiple=True,
+    metavar="NAME",
+    help="Give the regions that this backend supports to it, after fusing. May be repeated, for what those before have left.",
+)
 @click.option("--strict", is_flag=True, help="Raise where the unmodified model would be used.")
 @click.option("-m", "module", is_flag=True, help="PROGRAM is the name of a module, as with python -m.")
 @click.argument("program", metavar="PROGRAM")
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
-def run(backend: str | None, strict: bool, module: bool, program: str, arguments: tuple[str, ...]) -> int:
+def run(backend: tuple[str, ...], strict: bool, module: bool, program: str, arguments: tuple[str, ...]) -> int:
     """Run the Python file PROGRAM with ARGUMENTs, as python would; every model that it loads with onnxruntime is fused first.
 
     What is fused is kept in a cache. A model that can't be fused is loaded as it is, with a warning.
     """
     if not module and not Path(program).exists():
         raise UsageError(f"{program}: there is no such file", hint="name a Python file, or a module with -m")
-    if backend is not None:
-        from onnx_subgraph.backends.names import check_backend
+    backends = ";".join(backend)
+    if backends:
+        from onnx_subgraph.backends.names import check_backends
 
-        check_backend(backend)
-    environment = hooked(dict(os.environ), backend, strict)
+        check_backends(backends)
+    environment = hooked(dict(os.environ), backends, strict)
     command = [sys.executable, *(["-m"] if module else []), program, *arguments]
     sys.stdout.flush()
     sys.stderr.flush()
@@ -45,7 +51,7 @@ def run(backend: str | None, strict: bool, module: bool, program: str, arguments
     return subprocess.run(command, env=environment, check=False).returncode
 
 
-def hooked(environment: dict[str, str], backend: str | None, strict: bool) -> dict[str, str]:
+def hooked(environment: dict[str, str], backends: str, strict: bool) -> dict[str, str]:
     """The environment for a program under the hook."""
     from onnx_subgraph import session
     from onnx_subgraph.session.settings import PREFIX
@@ -53,8 +59,8 @@ def hooked(environment: dict[str, str], backend: str | None, strict: bool) -> di
     site = str(Path(session.__file__).parent / "site")
     environment["PYTHONPATH"] = os.pathsep.join([site, *filter(None, [environment.get("PYTHONPATH", "")])])
     environment[f"{PREFIX}SESSION"] = "1"
-    if backend is not None:
-        environment[f"{PREFIX}BACKEND"] = backend
+    if backends:
+        environment[f"{PREFIX}BACKEND"] = backends
     if strict:
         environment[f"{PREFIX}STRICT"] = "1"
     return environment

@@ -90,10 +90,10 @@ class Tuner:
         if self.backends and (options.dry_run or options.target == "function"):
             raise UsageError("engines are made of what is written to run", hint="leave --dry-run and --target function out")
         if self.backends:
-            from onnx_subgraph.backends.names import check_backend
+            from onnx_subgraph.backends.names import check_backends
 
             for name in self.backends:
-                check_backend(name)
+                check_backends(name)
         if not self.tune and self.file is not None:
             from onnx_subgraph.timing.tuning import read
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -20,40 +20,51 @@ from onnx_subgraph.regions.ground import Ground
 from onnx_subgraph.regions.growing import regions_of
 from onnx_subgraph.regions.region import Region, grow
 
+Spot = tuple[str, int]
+"""A region: the title of the backend, and the position of its first node in the graph as it was given."""
+
 
 @dataclass(frozen=True, slots=True)
 class MadeEngine:
     """A region that became an engine.
 
-    node: the engine's name. key: equal for equal regions. place: the position of the region's first node. replaces: the names
-    of its nodes. operators: operator → how many of them, the most frequent first.
+    node: the engine's name. key: equal for equal regions. backend: who runs it. place: the position of the region's first node.
+    replaces: the names of its nodes. operators: operator → how many of them, the most frequent first.
     """
 
     node: str
     key: str
+    backend: str
     place: int
     replaces: tuple[str, ...]
     operators: Mapping[str, int]
     cost: Cost
 
+    @property
+    def spot(self) -> Spot:
+        """What is refused where it fails."""
+        return self.backend, self.place
+
 
 @dataclass(frozen=True, slots=True)
 class RefusedRegion:
-    """A region that was left as it is, and why. node: the name of its first node. failed: its backend did not run it."""
+    """A region that a backend was not given, and why. node: the name of its first node. failed: the backend did not run it."""
 
     node: str
     reason: str
     cost: Cost
     failed: bool = False
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """Nodes of one operator that can't be in a region for the same reason."""
+    """Nodes of one operator that can't be in a region of a backend for the same reason."""
 
     operator: str
     reason: str
     nodes: tuple[str, ...]
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,47 +79,79 @@ class Partition:
 
 def partition_model(
     model: ir.Model,
-    backend: Backend,
+    backends: Backend | Sequence[Backend],
     limits: RegionLimits | None = None,
-    refused: Mapping[int, str] | None = None,
-    failed: Collection[int] = (),
+    refused: Mapping[Spot, str] | None = None,
+    failed: Collection[Spot] = (),
     pattern: Pattern | None = None,
 ) -> Partition:
     """Make engines of the regions of a model whose shapes are inferred. Changes `model`.
 
-    refused: the position of a region's first node → why the region shall be left as it is, whatever its backend says.
-    failed: those of them that the backend did not run. pattern: whose regions become engines, as far as the backend supports
-    them, in place of those that are as large as can be; that they are worth it is its own business.
-    Raises UsageError where the backend fails over a question, or the selector of the pattern.
+    backends: asked in this order, each about what those before it have left. refused: why a region shall be left as it is,
+    whatever its backend says. failed: those of them that the backend did not run. pattern: whose regions become engines, as far
+    as a backend supports them, in place of those that are as large as can be; that they are worth it is its own business.
+    Raises UsageError where a backend fails over a question, or the selector of the pattern.
     """
+    backends = (backends,) if isinstance(backends, Backend) else backends
     limits = limits or RegionLimits()
-    gain = backend.gain if limits.gain is None else limits.gain
     sizes = likely_sizes(model, {}) | dict(limits.sizes)
-    support = Support(model, backend, limits)
     places = {node: place for place, node in enumerate(model.graph)}
-    left: list[RefusedRegion] = []
-    taken: list[tuple[Region, Cost]] = []
-    for region in grow(model.graph, support) if pattern is None else _regions(model, pattern):
-        first, price = region.nodes[0], cost(region, model, sizes)
-        reason = (refused or {}).get(places[first], "")
-        reason = reason or (objection(price, limits, gain) if pattern is None else _unsupported(region, support))
-        if reason:
-            left.append(RefusedRegion(_name(first), reason, price, places[first] in failed))
-        else:
-            taken.append((region, price))
-    unsupported: dict[tuple[str, str], list[str]] = {}
-    for node, reason in support.reasons.items():
-        unsupported.setdefault((label(node), reason), []).append(_name(node))
-    replaced = [tuple(_name(node) for node in region.nodes) for region, _ in taken]
-    operators = [dict(Counter(label(node) for node in region.nodes).most_common()) for region, _ in taken]
-    nodes = cut(model, [region for region, _ in taken], backend.name)
-    engines = tuple(
-        MadeEngine(node.name or "", node.overload, places[region.nodes[0]], names, counts, price)
-        for node, (region, price), names, counts in zip(nodes, taken, replaced, operators, strict=True)
-    )
-    return Partition(
-        model, engines, tuple(left), tuple(Unsupported(*key, nodes=tuple(found)) for key, found in unsupported.items())
-    )
+    choice = _Choice(model, replace(limits, sizes=sizes), places, refused or {}, failed, pattern)
+    for backend in backends:
+        choice.give(backend)
+    return Partition(model, tuple(choice.engines), tuple(choice.left), tuple(choice.unsupported(one.title for one in backends)))
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What backends were given, one after the other, and what was left. The fields are as the arguments of `partition_model`.
+
+    places: the positions of the nodes before any was given away. reasons: by backend, what it has against a node.
+    """
+
+    model: ir.Model
+    limits: RegionLimits
+    places: Mapping[ir.Node, int]
+    refused: Mapping[Spot, str]
+    failed: Collection[Spot]
+    pattern: Pattern | None
+    engines: list[MadeEngine] = field(default_factory=list)
+    left: list[RefusedRegion] = field(default_factory=list)
+    reasons: dict[str, dict[ir.Node, str]] = field(default_factory=dict)
+
+    def give(self, backend: Backend) -> None:
+        """Give a backend its regions of what is there."""
+        model, limits = self.model, self.limits
+        gain = backend.gain if limits.gain is None else limits.gain
+        support = Support(model, backend, limits)
+        taken: list[tuple[Region, Cost]] = []
+        for region in grow(model.graph, support) if self.pattern is None else _regions(model, self.pattern):
+            first, price = region.nodes[0], cost(region, model, limits.sizes)
+            spot = backend.title, self.places.get(first, -1)
+            reason = self.refused.get(spot, "")
+            reason = reason or (objection(price, limits, gain) if self.pattern is None else _unsupported(region, support))
+            if reason:
+                self.left.append(RefusedRegion(_name(first), reason, price, spot in self.failed, backend.title))
+            else:
+                taken.append((region, price))
+        self.reasons[backend.title] = support.reasons
+        nodes = cut(model, [region for region, _ in taken], backend.name)
+        for node, (region, price) in zip(nodes, taken, strict=True):
+            names, counts = tuple(_name(one) for one in region.nodes), Counter(label(one) for one in region.nodes)
+            place = self.places.get(region.nodes[0], -1)
+            self.engines.append(
+                MadeEngine(node.name or "", node.overload, backend.title, place, names, dict(counts.most_common()), price)
+            )
+
+    def unsupported(self, names: Iterable[str]) -> Iterator[Unsupported]:
+        """What each backend has against the nodes that are in no engine in the end."""
+        here = {node for node in self.model.graph if node in self.places}
+        for name in names:
+            groups: dict[tuple[str, str], list[str]] = {}
+            for node, reason in self.reasons[name].items():
+                if node in here:
+                    groups.setdefault((label(node), reason), []).append(_name(node))
+            yield from (Unsupported(*key, nodes=tuple(found), backend=name) for key, found in groups.items())
 
 
 def _regions(model: ir.Model, pattern: Pattern) -> list[Region]:

@@ -8,7 +8,7 @@ LayerNormalization hides a factor.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,8 @@ RUNS = 2
 """So many runs of each engine are noted down."""
 MOST_WEIGHTS = 1 << 30
 """Bytes of weights up to which a region is evaluated in float64."""
+_Run = tuple[Sequence[Array], Sequence[Array]]
+"""The inputs of a run, and what came out."""
 
 
 class Watched(Backend):
@@ -41,7 +43,7 @@ class Watched(Backend):
         self.specializes, self.concurrent = inner.specializes, inner.concurrent
         self._inner = inner
         self.regions: dict[str, Subgraph] = {}
-        self.runs: dict[str, list[tuple[Sequence[Array], Sequence[Array]]]] = defaultdict(list)
+        self.runs: dict[str, list[_Run]] = defaultdict(list)
 
     def supports(self, node: ir.Node) -> bool:
         """As the backend does."""
@@ -61,11 +63,11 @@ class Watched(Backend):
         return outputs
 
 
-def wrong(watched: Watched) -> dict[str, str]:
+def wrong(watched: Iterable[Watched]) -> dict[str, str]:
     """The engines whose results are further from the truth than they may be: name → how far, in words."""
     found = {}
-    for name, runs in watched.runs.items():
-        worst = max(_held(watched.regions[name], runs), key=lambda found: found.gravity, default=None)
+    for name, region, runs in _noted(watched):
+        worst = max(_held(region, runs), key=lambda found: found.gravity, default=None)
         if worst is not None and not worst.holds:
             found[name] = (
                 f"by itself its result {worst.problem}"
@@ -75,35 +77,38 @@ def wrong(watched: Watched) -> dict[str, str]:
     return found
 
 
-def further(watched: Watched, accuracy: float) -> dict[str, str]:
+def further(watched: Iterable[Watched], accuracy: float) -> dict[str, str]:
     """The engines with a result that is further from the truth than the accuracy: name → how far, in words.
 
     accuracy: a share of the largest element of the result.
     """
     found = {}
-    for name, runs in watched.runs.items():
-        away = max((distance(mine, exact) for mine, _, exact in _results(watched.regions[name], runs)), default=0.0)
+    for name, region, runs in _noted(watched):
+        away = max((distance(mine, exact) for mine, _, exact in _results(region, runs)), default=0.0)
         if away > accuracy:
             found[name] = f"by itself it is {away:.1e} of its largest element from the truth; {accuracy:.1e} is allowed"
     return found
 
 
-def apart(watched: Watched) -> dict[str, float]:
+def apart(watched: Iterable[Watched]) -> dict[str, float]:
     """How far each engine's results are from onnxruntime's, as a share of the largest element: name → the furthest."""
     plain, found = OnnxRuntime(), {}
-    for name, runs in watched.runs.items():
-        region = watched.regions[name]
+    for name, region, runs in _noted(watched):
         compiled = plain.compile(region, ())
         pairs = ((mine, own) for inputs, outputs in runs for mine, own in zip(outputs, plain.run(compiled, inputs), strict=False))
         found[name] = max((distance(mine, own) for mine, own in pairs if own.dtype.kind in NUMBERS), default=0.0)
     return found
 
 
-def _held(region: Subgraph, runs: Sequence[tuple[Sequence[Array], Sequence[Array]]]) -> Iterator[Accuracy]:
+def _noted(watched: Iterable[Watched]) -> Iterator[tuple[str, Subgraph, list[_Run]]]:
+    return ((name, one.regions[name], runs) for one in watched for name, runs in one.runs.items())
+
+
+def _held(region: Subgraph, runs: Sequence[_Run]) -> Iterator[Accuracy]:
     return (accuracy(*result) for result in _results(region, runs))
 
 
-def _results(region: Subgraph, runs: Sequence[tuple[Sequence[Array], Sequence[Array]]]) -> Iterator[tuple[Array, Array, Array]]:
+def _results(region: Subgraph, runs: Sequence[_Run]) -> Iterator[tuple[Array, Array, Array]]:
     """Every result of these runs, onnxruntime's and the truth; nothing where that can't be had."""
     if region.nbytes > MOST_WEIGHTS:
         return

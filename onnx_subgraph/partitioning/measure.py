@@ -62,19 +62,20 @@ class Timed(Backend):
 
 
 def slower(
-    original: Path, candidate: Path, weights: Path, backend: Backend, provider: str, feeds: Mapping[str, Any]
+    original: Path, candidate: Path, weights: Path, backends: Mapping[str, Backend], provider: str, feeds: Mapping[str, Any]
 ) -> dict[str, str]:
     """The engines of `candidate` that don't pay on these feeds, or fail: name → why, in words. weights: the folder of its data.
 
-    backend: may be isolated; what it takes to send arrays to its process and back is not counted.
+    backends: by the names that the engines ask for; they may be isolated, and what it takes to send arrays to their processes and
+    back is not counted.
     """
     plain = open_session(original, provider, optimised=True)
     if isinstance(plain, Failure):
         return {}
-    timed = {"backend": Timed(backend), "onnxruntime": Timed(OnnxRuntime())}
+    timed, nesting = {name: Timed(backend) for name, backend in backends.items()}, Timed(OnnxRuntime())
     sessions = {
-        who: EngineSession(candidate, backends={backend.name: one}, weights=weights)  # the engines ask for it by its name
-        for who, one in timed.items()
+        "backend": EngineSession(candidate, backends=timed, weights=weights),
+        "onnxruntime": EngineSession(candidate, backends=dict.fromkeys(timed, nesting), weights=weights),
     }
     ways: dict[str, Callable[[], object]] = {"original": lambda: run(plain, feeds)}
     for who, session in sessions.items():
@@ -83,16 +84,17 @@ def slower(
     failed = {engine.subgraph.name: engine.failure for engine in sessions["backend"].engines if engine.failure}
     if failed:
         return failed
-    whole["backend"] -= sum(statistics.median(away[1:]) for away in timed["backend"].away.values())
-    engines = {name: statistics.median(seconds[1:]) for name, seconds in timed["backend"].seconds.items()}
-    nested = {name: statistics.median(seconds[1:]) for name, seconds in timed["onnxruntime"].seconds.items()}
+    by = {name: one for one in timed.values() for name in one.seconds}
+    whole["backend"] -= sum(statistics.median(one.away[name][1:]) for name, one in by.items())
+    engines = {name: statistics.median(one.seconds[name][1:]) for name, one in by.items()}
+    nested = {name: statistics.median(seconds[1:]) for name, seconds in nesting.seconds.items()}
     crossing = max(0.0, whole["onnxruntime"] - whole["original"]) / max(1, len(nested))
     saved = {name: nested[name] - crossing - seconds for name, seconds in engines.items() if name in nested}
     losing = [name for name, seconds in saved.items() if seconds <= 0]
     if not losing and saved and whole["backend"] > whole["original"]:
         losing = [min(saved, key=lambda name: saved[name])]
     return {
-        name: f"measured: {_ms(engines[name])} by {backend.name} and {_ms(crossing)} to cross its border, "
+        name: f"measured: {_ms(engines[name])} by {by[name].name} and {_ms(crossing)} to cross its border, "
         f"{_ms(nested[name])} by onnxruntime"
         for name in losing
     }

@@ -17,21 +17,18 @@ import onnx_ir as ir
 
 from onnx_subgraph import temporary
 from onnx_subgraph.backends.backend import Backend
-from onnx_subgraph.backends.names import SHIPPED
-from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.custom_ops import libraries
-from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.operator import note_bounds
 from onnx_subgraph.engine.session import EngineSession
 from onnx_subgraph.errors import OnnxSubgraphWarning
-from onnx_subgraph.language.capability import read_capability
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.model.files import hand_on, load, save, write_temporary
 from onnx_subgraph.model.shapes import copied, infer_shapes
-from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Unsupported, partition_model
+from onnx_subgraph.partitioning.choice import MadeEngine, Partition, RefusedRegion, Spot, Unsupported, partition_model
 from onnx_subgraph.partitioning.holding import Watched, apart, further, wrong
 from onnx_subgraph.partitioning.measure import slower
+from onnx_subgraph.partitioning.runners import Runner, runners_of
 from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.partitioning.worth import RegionLimits
 from onnx_subgraph.paths import StrPath
@@ -49,7 +46,8 @@ ALONE = 32
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """How to partition. backend: a name of the registry, or a file that declares one. limits: what a region must be.
+    """How to partition. backend: a name of the registry, or a file that declares one; of several, each is asked in its turn about
+    what those before it have left. limits: what a region must be.
 
     measure: time the regions, and leave those that are not faster by the backend; what is left depends on the machine.
     isolated: verify and measure with the backend in a process of its own, which it may crash; None for backends that don't come
@@ -61,7 +59,7 @@ class PartitionOptions:
     dry_run to write nothing.
     """
 
-    backend: str
+    backend: str | Sequence[str]
     limits: RegionLimits = field(default_factory=RegionLimits)
     measure: bool = False
     isolated: bool | None = None
@@ -76,12 +74,18 @@ class PartitionOptions:
     pattern: Pattern | None = None
     dry_run: bool = False
 
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Their names."""
+        return (self.backend,) if isinstance(self.backend, str) else tuple(self.backend)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
     """What `partition` did to one model.
 
-    output: the file written, or None. unchanged: there is no engine, and the file is a copy. seconds: stage → seconds.
+    output: the file written, or None. backend: their names, with commas. unchanged: there is no engine, and the file is a copy.
+    seconds: stage → seconds.
     """
 
     model: Path
@@ -101,6 +105,8 @@ class PartitionResult:
         return not self.engines
 
 
+Given = Backend | Sequence[Backend] | None
+"""Backends in place of those that the options name."""
 Accepts = Callable[[PartitionResult], bool]
 """Asked with the whole result, but for its output, before that is written: whether to write it."""
 
@@ -110,12 +116,12 @@ def partition(
     output: StrPath | None,
     options: PartitionOptions,
     progress: Progress | None = None,
-    backend: Backend | None = None,
+    backend: Given = None,
     accepts: Accepts = lambda _: True,
 ) -> PartitionResult:
     """Partition one model file. The input is never touched; the output appears whole or not at all.
 
-    backend: in place of the one that `options` name. Where nothing is partitioned, the input is handed on byte for byte; where
+    backend: in place of those that `options` name. Where nothing is partitioned, the input is handed on byte for byte; where
     the verdict is "different", or there is none though one was asked for, nothing is written. accepts: asked for a result that
     would be written; where it says no, nothing is.
     Raises ModelError for a model that can't be read or written, UsageError for a backend that is not there.
@@ -126,25 +132,30 @@ def partition(
 
 
 def _partition(
-    model: Path, output: Path | None, options: PartitionOptions, clock: Clock, backend: Backend | None, accepts: Accepts
+    model: Path,
+    output: Path | None,
+    options: PartitionOptions,
+    clock: Clock,
+    given: Given,
+    accepts: Accepts,
 ) -> PartitionResult:
-    isolated = _isolated(options) if backend is None else None  # first, because it may not even start
-    backend = backend or find_backend(options.backend)
-    if isolated is not None:
-        isolated.name = backend.name  # which its engines ask for
+    if given is None:
+        runners = runners_of(options.backends, isolated=options.isolated, runs=options.verify)
+    else:
+        runners = tuple(Runner(one, one) for one in ([given] if isinstance(given, Backend) else given))
     with clock.stage("load"):
         original = load(model)
         infer_shapes(original)
         if libraries() and of_unknown_operators(original):
-            given = Reference(model, seed=options.seed, shapes=options.shapes, inputs=options.inputs)
-            find_shapes(original, model, CPU, given.cases(CPU), declared=True)
-    trial = _Trial(model, original, backend, isolated or backend, options, clock)
+            reference = Reference(model, seed=options.seed, shapes=options.shapes, inputs=options.inputs)
+            find_shapes(original, model, CPU, reference.cases(CPU), declared=True)
+    trial = _Trial(model, original, runners, options, clock)
     partition, verdict = trial.partitioned()
     writes = verdict.verdict == "equivalent" or (not options.verify and verdict.verdict == "not-run")
     result = PartitionResult(
         model=model,
         output=None,
-        backend=options.backend,
+        backend=", ".join(options.backends),
         nodes_before=_count(original),
         nodes_after=_count(partition.model),
         engines=partition.engines,
@@ -165,19 +176,15 @@ def _partition(
 
 @dataclass(slots=True)
 class _Trial:
-    """The attempts at one model: each without the regions that the one before has shown to fail.
-
-    backend: says what it supports. running: the same, or in a process of its own; runs the engines.
-    """
+    """The attempts at one model: each without the regions that the one before has shown to fail."""
 
     path: Path
     original: ir.Model
-    backend: Backend
-    running: Backend
+    runners: Sequence[Runner]
     options: PartitionOptions
     clock: Clock
-    refused: dict[int, str] = field(default_factory=dict)
-    failed: set[int] = field(default_factory=set)
+    refused: dict[Spot, str] = field(default_factory=dict)
+    failed: set[Spot] = field(default_factory=set)
     _truth: Truth | None = None
 
     def truth(self, reference: Reference) -> Truth:
@@ -220,44 +227,46 @@ class _Trial:
         gain = math.inf if self.options.measure and limits.gain is None else limits.gain  # who measures need not guess
         return replace(limits, gain=gain, sizes={**likely_sizes(self.original, self.options.shapes), **limits.sizes})
 
-    def _attempt(self, *, without: Mapping[int, str] | None = None) -> Partition:
+    def _attempt(self, *, without: Mapping[Spot, str] | None = None) -> Partition:
         with self.clock.stage("partition"):
             refused = {**self.refused, **(without or {})}
-            return partition_model(copied(self.original), self.backend, self._limits, refused, self.failed, self.options.pattern)
+            asked = [runner.asked for runner in self.runners]
+            return partition_model(copied(self.original), asked, self._limits, refused, self.failed, self.options.pattern)
 
-    def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[int, str]]:
-        """What verification says, and the engines whose backend failed or is wrong: position → why."""
+    def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[Spot, str]]:
+        """What verification says, and the engines whose backend failed or is wrong: which → why."""
         opened: list[EngineSession] = []
 
         def by_engines() -> Session | Failure:
             try:
-                session = EngineSession(candidate, backends={self.backend.name: watched}, weights=weights)
+                session = EngineSession(candidate, backends=watched, weights=weights)
             except Exception as error:  # onnxruntime's exceptions share no class of their own
                 return Failure(str(error))
             opened.append(session)
             return Session(session, tuple(argument.name for argument in session.get_outputs()))
 
-        watched = Watched(self.running)
+        watched = {runner.asked.name: Watched(runner.running) for runner in self.runners}
+        name = ", ".join(watched)
         weights = self.path.resolve().parent
         with temporary.folder() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", OnnxSubgraphWarning)  # the report tells them
             candidate = write_temporary(partition.model, self.path, folder)
             coarser = 1.0 if self.options.accuracy is None else COARSEST
-            verdict = reference.verdict(candidate, weights, also={self.backend.name: by_engines}, coarser=coarser)
+            verdict = reference.verdict(candidate, weights, also={name: by_engines}, coarser=coarser)
             if (accuracy := self.options.accuracy) is None:
-                failures = wrong(watched)
+                failures = wrong(watched.values())
             else:
-                rounded = with_roundings(replace(verdict, also=(self.backend.name,)), self.truth(reference), by_engines())
-                verdict, failures = held_to(rounded, accuracy), further(watched, accuracy)
+                rounded = with_roundings(replace(verdict, also=(name,)), self.truth(reference), by_engines())
+                verdict, failures = held_to(rounded, accuracy), further(watched.values(), accuracy)
         if verdict.verdict == "equivalent":
-            note_bounds(partition.model, apart(watched))
+            note_bounds(partition.model, apart(watched.values()))
         failed = {engine.subgraph.name: engine.failure for session in opened for engine in session.engines if engine.failure}
-        self.failed |= {made.place for made in partition.engines if made.node in failed}
+        self.failed |= {made.spot for made in partition.engines if made.node in failed}
         failures |= failed
-        return verdict, {made.place: failures[made.node] for made in partition.engines if made.node in failures}
+        return verdict, {made.spot: failures[made.node] for made in partition.engines if made.node in failures}
 
-    def _slower(self, partition: Partition, reference: Reference) -> dict[int, str]:
-        """The engines that are not faster than onnxruntime: position → what was measured."""
+    def _slower(self, partition: Partition, reference: Reference) -> dict[Spot, str]:
+        """The engines that are not faster than onnxruntime: which → what was measured."""
         cases = reference.cases(CPU)
         if isinstance(cases, Failure):
             return {}
@@ -265,31 +274,23 @@ class _Trial:
         with temporary.folder() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", OnnxSubgraphWarning)  # the report tells them
             candidate = write_temporary(partition.model, self.path, folder)
-            found = slower(self.path, candidate, weights, self.running, CPU, cases[0].feeds)
-        return {made.place: found[made.node] for made in partition.engines if made.node in found}
+            running = {runner.asked.name: runner.running for runner in self.runners}
+            found = slower(self.path, candidate, weights, running, CPU, cases[0].feeds)
+        return {made.spot: found[made.node] for made in partition.engines if made.node in found}
 
-    def _guilty(self, partition: Partition, reference: Reference) -> dict[int, str]:
-        """The engines whose results differ from the original's when there is no other engine: position → why."""
+    def _guilty(self, partition: Partition, reference: Reference) -> dict[Spot, str]:
+        """The engines whose results differ from the original's when there is no other engine: which → why."""
         if len(partition.engines) == 1 or len(partition.engines) > ALONE:
             return {}
         found = {}
         for made in partition.engines:
-            others = {other.place: "left out" for other in partition.engines if other is not made}
+            others = {other.spot: "left out" for other in partition.engines if other is not made}
             verdict, _ = self._compared(self._attempt(without=others), reference)
             if verdict.verdict == "different" and verdict.worst is not None:
                 worst = verdict.worst
                 said = worst.problem or f"{worst.output} is off by {worst.error:.3g}, {worst.bound:.3g} is allowed"
-                found[made.place] = f"its results differ: {said}"
+                found[made.spot] = f"its results differ: {said}"
         return found
-
-
-def _isolated(options: PartitionOptions) -> Isolated | None:
-    """The backend in a process of its own; None where it is to run in this one."""
-    name = options.backend
-    if name.endswith((".yaml", ".yml")):
-        name = read_capability(Path(name)).runs
-    trusted = name.partition(":")[0] in SHIPPED if options.isolated is None else not options.isolated
-    return None if trusted or not options.verify else Isolated(options.backend)
 
 
 def _count(model: ir.Model) -> int:

@@ -12,7 +12,7 @@ from onnx_subgraph.report.text import Rows, grid, verdict_text
 from onnx_subgraph.report.wording import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from onnx_subgraph.partitioning.inline import InlineResult
     from onnx_subgraph.partitioning.partition import PartitionResult
     from onnx_subgraph.partitioning.worth import Cost
+
+    _Told = MadeEngine | RefusedRegion | Unsupported
 
 OPERATORS = 3
 """How many operators of an engine are named."""
@@ -40,12 +42,14 @@ def as_text(result: PartitionResult) -> RenderableType:
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in result.seconds.items())
     facts.add_row("seconds", f"{sum(result.seconds.values()):.2f} ({stages})")
     parts: list[RenderableType] = [heading, facts]
+    groups: tuple[Sequence[_Told], ...] = (result.engines, result.refused, result.unsupported)
+    several = len({one.backend for group in groups for one in group}) > 1
     if result.engines:
-        parts += ["", _engines(result.engines)]
+        parts += ["", _engines(result.engines, several=several)]
     if result.refused:
-        parts += ["", Text("Regions left as they are", "bold"), _refused(result.refused)]
+        parts += ["", Text("Regions left as they are", "bold"), _refused(result.refused, several=several)]
     if result.unsupported:
-        parts += ["", Text("In no region", "bold"), _unsupported(result.unsupported)]
+        parts += ["", Text("In no region", "bold"), _unsupported(result.unsupported, several=several)]
     return Group(*parts, "")
 
 
@@ -61,6 +65,7 @@ def as_json(result: PartitionResult) -> json.Object:
             {
                 "node": engine.node,
                 "key": engine.key,
+                "backend": engine.backend,
                 "operators": dict(engine.operators),
                 "replaces": list(engine.replaces),
                 "bytes": _bytes(engine.cost),
@@ -73,12 +78,19 @@ def as_json(result: PartitionResult) -> json.Object:
                 "nodes": region.cost.nodes,
                 "reason": region.reason,
                 "failed": region.failed,
+                "backend": region.backend,
                 "bytes": _bytes(region.cost),
             }
             for region in result.refused
         ],
         "unsupported": [
-            {"operator": group.operator, "reason": group.reason, "count": len(group.nodes), "nodes": list(group.nodes)}
+            {
+                "operator": group.operator,
+                "reason": group.reason,
+                "count": len(group.nodes),
+                "nodes": list(group.nodes),
+                "backend": group.backend,
+            }
             for group in result.unsupported
         ],
         "verification": json.verdict(result.verdict),
@@ -111,12 +123,14 @@ def _bytes(cost: Cost) -> json.Object:
     return {"in": cost.inputs, "out": cost.outputs, "touched": cost.touched}
 
 
-def _engines(engines: tuple[MadeEngine, ...]) -> Rows:
-    """Equal regions in one row: the layers of a network."""
-    table = Rows("engines", "nodes", "bytes in", "bytes out", "operators", "first at", head=4, right=("engines", "nodes"))
-    groups: dict[str, list[MadeEngine]] = {}
+def _engines(engines: tuple[MadeEngine, ...], *, several: bool) -> Rows:
+    """Equal regions in one row: the layers of a network. several: backends, so that each row says whose it is."""
+    by = ("backend",) if several else ()
+    columns = ("engines", "nodes", "bytes in", "bytes out", *by, "operators", "first at")
+    table = Rows(*columns, head=4, right=("engines", "nodes"))
+    groups: dict[tuple[str, str], list[MadeEngine]] = {}
     for engine in engines:
-        groups.setdefault(engine.key, []).append(engine)
+        groups.setdefault((engine.backend, engine.key), []).append(engine)
     for members in groups.values():
         first = members[0]
         table.add(
@@ -124,28 +138,33 @@ def _engines(engines: tuple[MadeEngine, ...]) -> Rows:
             str(first.cost.nodes),
             _size(first.cost.inputs),
             _size(first.cost.outputs),
+            *([first.backend] if several else []),
             _operators(first.operators),
             first.node,
         )
     return table
 
 
-def _refused(regions: tuple[RefusedRegion, ...]) -> Rows:
+def _refused(regions: tuple[RefusedRegion, ...], *, several: bool) -> Rows:
     table = Rows("count", "nodes", "why", "first at", head=2, right=("count", "nodes"))
     groups: dict[str, list[RefusedRegion]] = {}
     for region in regions:
-        groups.setdefault(region.reason, []).append(region)
+        groups.setdefault(_by(region, several), []).append(region)
     for reason, members in groups.items():
         sizes = sorted({region.cost.nodes for region in members})
         table.add(str(len(members)), "–".join(map(str, dict.fromkeys((sizes[0], sizes[-1])))), reason, members[0].node)
     return table
 
 
-def _unsupported(groups: tuple[Unsupported, ...]) -> Rows:
+def _unsupported(groups: tuple[Unsupported, ...], *, several: bool) -> Rows:
     table = Rows("operator", "count", "why", "first at", head=2, right=("count",))
     for group in groups:
-        table.add(group.operator, str(len(group.nodes)), group.reason, group.nodes[0])
+        table.add(group.operator, str(len(group.nodes)), _by(group, several), group.nodes[0])
     return table
+
+
+def _by(one: RefusedRegion | Unsupported, several: bool) -> str:
+    return f"{one.backend}: {one.reason}" if several else one.reason
 
 
 def _operators(operators: Mapping[str, int]) -> str:

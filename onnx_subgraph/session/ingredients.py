@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from onnx_subgraph.backends.names import is_file_name, names_in
 from onnx_subgraph.errors import OnnxSubgraphError
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
@@ -30,8 +31,7 @@ def ingredients(settings: SessionSettings, memory: Memory) -> str:
     """A digest of everything that decides, but for the model and the commands."""
     parts = [versions(with_names_resolved(settings.patterns))]
     parts += [part for point in _plugins() for part in _plugin(point, memory)]
-    if settings.backend is not None and settings.backend.endswith((".yaml", ".yml")):
-        parts += _files([Path(settings.backend)], memory)
+    parts += _files((Path(name) for name in names_in(settings.backend or "") if is_file_name(name)), memory)
     parts += _files(several(settings.libraries), memory)
     parts += _files((file for place in with_names_resolved(settings.patterns) for file in _binaries(place)), memory)
     if settings.target == "native":

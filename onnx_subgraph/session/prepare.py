@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnx_subgraph.backends.names import check_backend
+from onnx_subgraph.backends.names import check_backends, names_in
 from onnx_subgraph.language.installed import with_names_resolved
 from onnx_subgraph.paths import several
 from onnx_subgraph.session import commands
@@ -97,12 +97,13 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
 
 
 def partitioning(settings: SessionSettings) -> tuple[tuple[str, ...], ...]:
-    """The command that gives regions to the backend, where one is chosen. Raises UsageError where there is no such backend."""
+    """The command that gives regions to backends, where some are chosen. Raises UsageError where there is no such backend."""
     if settings.backend is None:
         return ()
-    check_backend(settings.backend)  # before the time is spent on fusing
+    check_backends(settings.backend)  # before the time is spent on fusing
     chosen = [*(["--isolated"] if settings.isolated else []), *(["--measure"] if settings.measure else [])]
-    return (("partition", "--backend", settings.backend, *chosen, *_libraries(settings)),)
+    backends = [part for name in names_in(settings.backend) for part in ("--backend", name)]
+    return (("partition", *backends, *chosen, *_libraries(settings)),)
 
 
 def _libraries(settings: SessionSettings) -> list[str]:

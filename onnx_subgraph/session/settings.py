@@ -26,8 +26,8 @@ class SessionSettings:
 
     enabled: False loads models as they are. skip, patterns, target, numerics: as the options of `onnx-subgraph fuse`; no target
     stands for standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
-    backend: of `onnx-subgraph partition`, None for fusing alone. isolated: it prepares and runs in processes of its own, which it
-    may crash. measure: as the option of `onnx-subgraph partition`.
+    backend: of `onnx-subgraph partition`, several with a `;` between them, None for fusing alone. isolated: they prepare and run
+    in processes of their own, which they may crash. measure: as the option of `onnx-subgraph partition`.
     static: prepare a model for each signature that comes again, as `StaticSession` does.
     constant_initializers, keep_subnormals: as the options of `onnx-subgraph fuse`; with the first the session has fewer inputs.
     simplify: False is `--no-simplify`. libraries: of custom operators, loaded where the model is prepared, and into the session.
@@ -93,7 +93,7 @@ class SessionSettings:
 
 VARIABLES: Mapping[str, str] = {
     "SESSION": "1 or 0: 0 loads models as they are, 1 (with the hook) prepares them",
-    "BACKEND": "the backend that regions are given to; it implies SESSION=1",
+    "BACKEND": "the backends that regions are given to, with a ; between them; it implies SESSION=1",
     "ISOLATED": "1 runs the backend in a process of its own, which it may crash",
     "MEASURE": "1 gives the backend only regions that were timed to be faster by it, as partition --measure",
     "STATIC": "1 prepares a model for each signature of feeds that comes again, as StaticSession does",

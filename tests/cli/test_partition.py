@@ -109,8 +109,27 @@ def test_a_mistake_in_the_expectations_is_said_first(run: Run, layers: Path, tmp
     assert done.code == 2 and said in done.err and not output.exists()
 
 
-def test_two_backends_are_refused_and_not_the_first_forgotten(run: Run, tmp_path: Path) -> None:
+def test_a_second_backend_is_asked_about_what_the_first_has_left(run: Run, tmp_path: Path) -> None:
     model = ROOT / "sample_models" / "resnet_torchscript.onnx"
-    result = run("partition", model, "--backend", "reference", "--backend", "onnxruntime", "-o", tmp_path / "p.onnx")
-    assert result.code == 2 and "2 backends were given, reference and onnxruntime" in result.err
-    assert "partition for one" in result.err and not (tmp_path / "p.onnx").exists()
+    npu = tmp_path / "npu.yaml"
+    npu.write_text("id: npu\nsummary: Convolutions\nruns: onnxruntime\noperators: {Conv: , Relu: , BatchNormalization: }\n")
+    given = ("--backend", npu, "--backend", "reference", "--min-nodes", "1", "--max-crossing", "9", "-o", tmp_path / "p.onnx")
+    answer = run("partition", model, *given, "--json")
+    assert answer.code == 0 and answer.json["verification"]["verdict"] == "equivalent"
+    jsonschema.validate(answer.json, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/partition"}]})
+    engines = answer.json["engines"]
+    first = [engine for engine in engines if engine["backend"] == "npu"]
+    second = [engine for engine in engines if engine["backend"] == "reference"]
+    assert first and second and len(first) + len(second) == len(engines)
+    assert all(set(engine["operators"]) <= {"Conv", "Relu", "BatchNormalization"} for engine in first)
+    assert not any({"Conv", "BatchNormalization"} & set(engine["operators"]) for engine in second)
+    assert answer.json["nodes"]["after"] == len(engines), "between them they run everything"
+    assert not [group for group in answer.json["unsupported"] if group["operator"] != "Constant"]
+    report = run("partition", model, *given, "--dry-run").out.splitlines()
+    assert any(line.split() == ["backend", f"{npu},", "reference"] for line in report)
+    assert any(" npu " in line and "Conv" in line for line in report) and any(" reference " in line for line in report)
+
+
+def test_a_backend_that_is_named_twice_is_a_mistake(run: Run, layers: Path, tmp_path: Path) -> None:
+    done = run("partition", layers, "--backend", "reference", "--backend", "reference", "-o", tmp_path / "p.onnx")
+    assert done.code == 2 and "the backend reference is named twice" in done.err and not (tmp_path / "p.onnx").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from onnx_subgraph.errors import ModelError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.partitioning.inline import inline
 from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
 from onnx_subgraph.partitioning.worth import RegionLimits
-from tests.engine.backends import Scripted, fails
+from tests.engine.backends import Scripted, fails, sleeps
 from tests.partitioning.models import LAYERS, SAMPLES, Without, run, x
 
 EVERYTHING = RegionLimits(min_nodes=1, max_crossing=9)
@@ -305,3 +306,69 @@ def test_without_its_backend_a_session_runs_by_onnxruntime_unless_strict(tmp_pat
         np.testing.assert_allclose(mine, own, rtol=1e-6)
     with pytest.raises(UsageError, match="there is no backend scripted"):
         EngineSession(written_with, settings=EngineSettings(strict=True))
+
+
+class Named(Without):
+    """A backend of another name that runs these operators only."""
+
+    def __init__(self, name: str, *operators: str, **given: Any) -> None:
+        super().__init__()
+        self.name, self.operators = name, operators
+        for key, value in given.items():
+            setattr(self, key, value)
+
+    def supports(self, node: ir.Node) -> bool:
+        return not self.operators or node.op_type in self.operators
+
+
+def by_backend(result: PartitionResult) -> dict[str, int]:
+    return dict(Counter(engine.backend for engine in result.engines))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"compiling": fails(RuntimeError("no"))}, {"answering": lambda outputs: [o * 1.5 for o in outputs]}]
+)
+def test_a_region_that_the_first_backend_does_not_run_is_the_seconds(wrong: dict[str, Any], tmp_path: Path) -> None:
+    source = written(LAYERS, tmp_path)
+    backends = [Named("first", "Mul", "Relu", **wrong), Named("second")]
+    result = partition(source, tmp_path / "out.onnx", PartitionOptions(("first", "second"), EVERYTHING), backend=backends)
+    assert by_backend(result) == {"second": 1} and result.verdict.verdict == "equivalent"
+    assert {region.backend for region in result.refused} == {"first"} and not result.unsupported
+    session = EngineSession(tmp_path / "out.onnx", backends={one.name: one for one in backends})
+    np.testing.assert_allclose(session.run(None, x())[0], run(LAYERS, x())[0], rtol=1e-6)
+
+
+def test_backends_whose_nodes_feed_each_other_make_no_circle(tmp_path: Path) -> None:
+    """Relu and Neg of each pair may be one engine each, but not both: each would wait for the other."""
+    source = written(
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        crossed (float[n, 4] x) => (float[n, 4] y, float[n, 4] z)
+        {
+          a = Relu (x)
+          b = Neg (a)
+          c = Neg (x)
+          d = Relu (c)
+          y = Add (b, d)
+          z = Mul (a, c)
+        }
+        """,
+        tmp_path,
+    )
+    backends = [Named("relus", "Relu", "Add", "Mul"), Named("negs", "Neg")]
+    result = partition(source, tmp_path / "out.onnx", PartitionOptions(("relus", "negs"), EVERYTHING), backend=backends)
+    assert result.verdict.verdict == "equivalent" and set(by_backend(result)) == {"relus", "negs"}
+    assert sum(engine.cost.nodes for engine in result.engines) == 6
+    onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"))
+
+
+def test_what_a_second_backend_measures_slower_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = written(LAYERS, tmp_path)
+    backends = [Named("first", "Softmax", answering=sleeps(0.01)), Named("second", "Mul", "Relu", answering=sleeps(0.01))]
+    options = PartitionOptions(("first", "second"), EVERYTHING, measure=True)
+    result = partition(source, tmp_path / "out.onnx", options, backend=backends)
+    assert result.unchanged
+    assert {(region.backend, region.reason.split(":")[0]) for region in result.refused} == {
+        ("first", "measured"),
+        ("second", "measured"),
+    }
