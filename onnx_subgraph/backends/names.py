@@ -14,6 +14,7 @@ SHIPPED = {
     "onnxruntime": "onnx_subgraph.backends.onnxruntime:OnnxRuntime",
     "openvino": "onnx_subgraph.backends.openvino:OpenVino",
     "reference": "onnx_subgraph.backends.reference:Reference",
+    "static": "onnx_subgraph.backends.static:Static",
 }
 """Name → module and class, as in an entry point."""
 

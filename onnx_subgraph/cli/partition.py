@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     required=True,
     multiple=True,
     metavar="NAME",
-    help="Who runs the regions: onnxruntime, openvino, reference, one that a package registers, or a .yaml that declares one. "
-    "May be repeated: each is asked in its turn about what those before it have left.",
+    help="Who runs the regions: onnxruntime, openvino, static, reference, one that a package registers, or a .yaml that declares "
+    "one. May be repeated: each is asked in its turn about what those before it have left.",
 )
 @click.option(
     "-o",

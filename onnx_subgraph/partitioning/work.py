@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.nested import bodies, reads
+from onnx_subgraph.model.nested import bodies, count, reads
 from onnx_subgraph.verification.sizes import dimension, known, resolve, symbols
 
 LIKELY = {"batch": 1}
@@ -37,12 +37,23 @@ def nbytes(values: Iterable[ir.Value], sizes: Sizes) -> int:
     return sum(math.ceil(math.prod(shape) * v.dtype.itemsize) for v, shape in known if shape is not None and v.dtype is not None)
 
 
-def touched(node: ir.Node, sizes: Sizes) -> int:
-    """The bytes that a node reads and writes."""
-    return nbytes((*dict.fromkeys(reads(node)), *node.outputs), sizes)
+Functions = Mapping[ir.OperatorIdentifier, ir.Function]
 
 
-def operations(nodes: Iterable[ir.Node], sizes: Sizes, functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> int:
+def touched(node: ir.Node, sizes: Sizes, functions: Functions) -> int:
+    """The bytes that a node reads and writes; of a call, those of what it calls where that is more."""
+    here = nbytes((*dict.fromkeys(reads(node)), *node.outputs), sizes)
+    function = functions.get(node.op_identifier())
+    return here if function is None else max(here, sum(touched(inner, sizes, functions) for inner in function))
+
+
+def executed(node: ir.Node, functions: Functions) -> int:
+    """How many nodes a node stands for: itself, those of its bodies, and of a call those of what it calls."""
+    function = functions.get(node.op_identifier())
+    return count(node) if function is None else sum(executed(inner, functions) for inner in function)
+
+
+def operations(nodes: Iterable[ir.Node], sizes: Sizes, functions: Functions) -> int:
     """Multiplications and additions of the sums of products among these nodes, in their bodies and in called functions."""
     total = 0
     for node in nodes:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from onnx_subgraph.backends.subgraph import constant
-from onnx_subgraph.model.nested import count
-from onnx_subgraph.partitioning.work import nbytes, operations, touched
+from onnx_subgraph.partitioning.work import executed, nbytes, operations, touched
 from onnx_subgraph.regions.region import Region
 
 OPERATIONS = 150e9
@@ -46,7 +45,7 @@ class RegionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a region. nodes: those of nested bodies, too. inputs, outputs: bytes that flow in and out at run time.
+    """Of a region. nodes: with those of nested bodies and of called functions. inputs, outputs: bytes that flow at run time.
 
     touched: bytes that its operators read and write. operations: of its sums of products. whole: it is all that the model
     computes, so that nothing is crossed.
@@ -84,10 +83,10 @@ def cost(region: Region, model: ir.Model, sizes: Mapping[str, int]) -> Cost:
     """What a region of the main graph costs, at these sizes of symbolic dimensions."""
     flowing = [value for value in region.inputs if constant(value) is None]
     return Cost(
-        sum(map(count, region.nodes)),
+        sum(executed(node, model.functions) for node in region.nodes),
         nbytes(flowing, sizes),
         nbytes(region.outputs, sizes),
-        sum(touched(node, sizes) for node in region.nodes),
+        sum(touched(node, sizes, model.functions) for node in region.nodes),
         operations(region.nodes, sizes, model.functions),
         whole=len(region.nodes) == sum(node.op_type != "Constant" for node in model.graph),
     )

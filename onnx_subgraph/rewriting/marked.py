@@ -142,7 +142,8 @@ def _replace(
             definition, read = enclose(region, name, model.opset_imports, _constant)
         except Refused as refused:
             raise UsageError(
-                f"{path or 'what is marked'} can't become a function: {refused}", hint="mark something else"
+                f"{path or 'what is marked'} can't become a function: {refused}",
+                hint="fuse for any runtime with --target standard, or mark something else",
             ) from None
         definition = definitions.shared(definition)
         model.functions.setdefault(definition.identifier(), definition)
