@@ -85,6 +85,11 @@ if TYPE_CHECKING:
     "border; inf takes all regions.",
 )
 @click.option(
+    "--bodies",
+    is_flag=True,
+    help="Look for regions in the bodies of If and Loop, too, where the backend does not take these as a whole.",
+)
+@click.option(
     "--measure",
     is_flag=True,
     help="Time every region, and leave those that the backend does not run faster. The result depends on the machine.",
@@ -124,6 +129,7 @@ def partition(
     allow: tuple[tuple[str, ...], ...],
     deny: tuple[tuple[str, ...], ...],
     gain: float | None,
+    bodies: bool,
     measure: bool,
     isolated: bool | None,
     no_verify: bool,
@@ -172,7 +178,7 @@ def partition(
             checks = check_partition(section, result)
         return all(check.met for check in checks)
 
-    limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny), gain=gain)
+    limits = RegionLimits(min_nodes, max_crossing, flat(allow), flat(deny), gain=gain, bodies=bodies)
     options = PartitionOptions(
         backend, limits, measure, isolated, verify=not no_verify, accuracy=accuracy, shapes=given, dry_run=dry_run, **feeds
     )

@@ -56,7 +56,7 @@ def register_engines(
     for one in placed:
         _check_types(one)
     for one, engine in zip(placed, engines_of(placed, backends, plain, settings), strict=True):
-        _register(extensions, _renamed(one, model), one, engine)
+        _register(extensions, _renamed(one), one, engine)
     for one in placed:
         model.functions.pop(one.node.op_identifier(), None)
     options.register_custom_ops_library(extensions.get_library_path())
@@ -66,16 +66,19 @@ def register_engines(
     return content
 
 
-def _renamed(placed: Placed, model: ir.Model) -> str:
+def _renamed(placed: Placed) -> str:
     """Put a node of a type of its own, with the inputs that flow, in the place of an engine; returns the type."""
     old = placed.node
     name = f"{ENGINE}_{old.overload}_{next(_numbers)}"
     node = ir.Node(OWN_DOMAIN, name, placed.inputs, num_outputs=len(placed.outputs), name=old.name)
     weights = [value for value in old.inputs if value is not None and value not in placed.inputs]
-    ir.convenience.replace_nodes_and_values(model.graph, old, [old], [node], placed.outputs, node.outputs)
+    graph = old.graph
+    assert graph is not None
+    ir.convenience.replace_nodes_and_values(graph, old, [old], [node], placed.outputs, node.outputs)
     for value in weights:
         if value.name is not None and not value.uses() and not value.is_graph_output() and value.is_initializer():
-            model.graph.initializers.pop(value.name, None)
+            assert isinstance(value.graph, ir.Graph)
+            value.graph.initializers.pop(value.name, None)
     return name
 
 

@@ -83,13 +83,13 @@ def engine_node(function: ir.Function, inputs: Sequence[ir.Value], backend: str,
 
 
 def placed_engines(model: ir.Model) -> tuple[Placed, ...]:
-    """The engines in the main graph of a model, in order. Raises ModelError for one that can't be read."""
-    return tuple(_placed(node, model) for node in model.graph if is_engine(node))
+    """The engines of a model, those in bodies too, in order. Raises ModelError for one that can't be read."""
+    return tuple(_placed(node, model) for node in model.graph.all_nodes() if is_engine(node))
 
 
 def note_bounds(model: ir.Model, apart: Mapping[str, float]) -> None:
     """Note at the engines of a model how far their results are from onnxruntime's, where that is much: name of a node → share."""
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         if is_engine(node) and ALLOWED * apart.get(str(node.name), 0.0) > BOUND:
             node.metadata_props[APART] = f"{apart[str(node.name)]:.1e}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import TopologicalSorter
@@ -12,47 +12,79 @@ import onnx_ir as ir
 from onnx_subgraph.backends.array import Array
 from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.backends.subgraph import Subgraph, constant
+from onnx_subgraph.engine.control import CONTROLLED, Body, If, Loop
 from onnx_subgraph.engine.engine import Engine
 from onnx_subgraph.engine.operator import Placed
+from onnx_subgraph.engine.step import Step
+from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.regions.region import Region, grow
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One call. inputs, outputs: the names of values. done: names of values that no later step reads."""
-
-    run: Callable[[Sequence[Array]], Sequence[Array]]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    done: tuple[str, ...] = ()
-
-
-def run_steps(steps: Sequence[Step], values: dict[str, Array], keep: Collection[str]) -> None:
-    """Add what all steps yield to `values`, name → array; what is read and not to be kept is let go."""
-    for step in steps:
-        results = step.run([values[name] for name in step.inputs])
-        values.update(zip(step.outputs, results, strict=True))
-        for name in step.done:
-            if name not in keep:
-                values.pop(name, None)
 
 
 def schedule(model: ir.Model, engines: Sequence[tuple[Placed, Engine]], plain: Backend) -> tuple[Step, ...]:
     """The steps of a model with these engines, each after what it reads from; `plain` runs what is between them.
 
-    Raises what `plain` raises when it compiles. May infer the types of the values of `model`.
+    An If or a Loop with an engine in a body is a step that runs steps of its own. Raises what `plain` raises when it compiles.
+    May infer the types of the values of `model`.
     """
-    mine = {placed.node for placed, _ in engines}
-    rest = grow(model.graph, lambda node: node not in mine and node.op_type != "Constant")
-    if any(value.dtype is None for part in rest for value in part.inputs):
-        infer_shapes(model)
-    steps = [_step(placed.inputs, placed.outputs, engine.run) for placed, engine in engines]
-    for number, part in enumerate(rest):
-        subgraph = _subgraph(model, part, f"between_{number}")
-        compiled = plain.compile(subgraph, ())
-        steps.append(_step(_flowing(part), part.outputs, partial(plain.run, compiled)))
-    return _with_ends(_in_order(steps))
+    return _Scheduler(model, {placed.node: (placed, engine) for placed, engine in engines}, plain).steps(model.graph)
+
+
+@dataclass(slots=True)
+class _Scheduler:
+    """Makes the steps of a model's graphs. engines: by their nodes. count: parts between engines, so far."""
+
+    model: ir.Model
+    engines: Mapping[ir.Node, tuple[Placed, Engine]]
+    plain: Backend
+    count: int = 0
+
+    def steps(self, graph: ir.Graph) -> tuple[Step, ...]:
+        """The steps of one graph."""
+        mine = [node for node in graph if node in self.engines]
+        control = [node for node in graph if self._is_control(node)]
+        apart = {*mine, *control}
+        rest = grow(graph, lambda node: node not in apart and node.op_type != "Constant")
+        if any(value.dtype is None for part in rest for value in part.inputs):
+            infer_shapes(self.model)
+        steps = []
+        for node in mine:
+            placed, engine = self.engines[node]
+            steps.append(_step(placed.inputs, placed.outputs, engine.run))
+        for node in control:
+            whole = Region.of(graph, [node])
+            flowing, outputs = _flowing(whole), tuple(node.outputs)
+            steps.append(_step(flowing, [output for output in outputs if output.name], self._controlled(node, flowing)))
+        for part in rest:
+            compiled = self.plain.compile(self._subgraph(part), ())
+            steps.append(_step(_flowing(part), part.outputs, partial(self.plain.run, compiled)))
+        return _with_ends(_in_order(steps))
+
+    def _is_control(self, node: ir.Node) -> bool:
+        """Whether its bodies are run step by step, because an engine is in one."""
+        inner = (inner for body in bodies(node) for inner in body.all_nodes())
+        return node.op_type in CONTROLLED and not node.domain and any(one in self.engines for one in inner)
+
+    def _controlled(self, node: ir.Node, flowing: Sequence[ir.Value]) -> Callable[[Sequence[Array]], Sequence[Array]]:
+        graphs = {name: node.attributes[name].as_graph() for name in CONTROLLED[node.op_type]}
+        handed = [*node.inputs, *(value for body in graphs.values() for value in body.outputs)]
+        constants = {str(v.name): tensor.numpy() for v in handed if v is not None and (tensor := constant(v)) is not None}
+        kind = If if node.op_type == "If" else Loop
+        operands = tuple("" if value is None else str(value.name) for value in node.inputs)
+        wanted = tuple(bool(output.name) for output in node.outputs)
+        graph = node.graph
+        assert isinstance(graph, ir.Graph)
+        plainly = partial(self.plain.compile, self._subgraph(Region.of(graph, [node])), ())
+        parts = {name: self._body(body) for name, body in graphs.items()}
+        return kind(parts, operands, wanted, tuple(str(value.name) for value in flowing), constants, self.plain, plainly)
+
+    def _body(self, graph: ir.Graph) -> Body:
+        inputs, outputs = (tuple(str(value.name) for value in values) for values in (graph.inputs, graph.outputs))
+        return Body(inputs, outputs, self.steps(graph))
+
+    def _subgraph(self, part: Region) -> Subgraph:
+        self.count += 1
+        return _subgraph(self.model, part, f"between_{self.count - 1}")
 
 
 def _step(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], run: Callable[[Sequence[Array]], Sequence[Array]]) -> Step:

@@ -23,10 +23,12 @@ from onnx_subgraph.backends.onnxruntime import OnnxRuntime
 from onnx_subgraph.backends.registry import find_backend
 from onnx_subgraph.backends.subgraph import constant
 from onnx_subgraph.engine.breaker import Breaker
+from onnx_subgraph.engine.control import Control
 from onnx_subgraph.engine.engine import Engine, EngineSettings
 from onnx_subgraph.engine.isolated import Isolated
 from onnx_subgraph.engine.operator import Placed, placed_engines
-from onnx_subgraph.engine.schedule import Step, run_steps, schedule
+from onnx_subgraph.engine.schedule import schedule
+from onnx_subgraph.engine.step import Step, run_steps
 from onnx_subgraph.errors import OnnxSubgraphError, OnnxSubgraphWarning, UsageError
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import DECLARED
@@ -106,11 +108,14 @@ class EngineSession:
         every: compile for all sizes at once, where `dynamic` says that this can be done. Raises as `run` does, and EngineError
         where a backend does not run its region.
         """
-        steps = [
-            replace(step, run=partial(engine.warm, every=every)) if (engine := self._running.get(step.outputs)) else step
-            for step in self._steps
-        ]
-        return self._ran(steps, [output.name for output in self._outputs], feeds)
+
+        def warming(step: Step) -> Step:
+            if isinstance(step.run, Control):
+                return replace(step, run=step.run.with_steps(warming))
+            engine = self._running.get(step.outputs)
+            return step if engine is None else replace(step, run=partial(engine.warm, every=every))
+
+        return self._ran([warming(step) for step in self._steps], [output.name for output in self._outputs], feeds)
 
     @property
     def dynamic(self) -> bool:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from onnx_subgraph.backends.backend import Backend, label
+from onnx_subgraph.engine.control import CONTROLLED
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.operators import Schema, schema
 from onnx_subgraph.partitioning.cut import cut
 from onnx_subgraph.partitioning.support import Support
@@ -95,7 +97,7 @@ def partition_model(
     backends = (backends,) if isinstance(backends, Backend) else backends
     limits = limits or RegionLimits()
     sizes = likely_sizes(model, {}) | dict(limits.sizes)
-    places = {node: place for place, node in enumerate(model.graph)}
+    places = {node: place for place, node in enumerate(model.graph.all_nodes())}
     choice = _Choice(model, replace(limits, sizes=sizes), places, refused or {}, failed, pattern)
     for backend in backends:
         choice.give(backend)
@@ -120,22 +122,20 @@ class _Choice:
     reasons: dict[str, dict[ir.Node, str]] = field(default_factory=dict)
 
     def give(self, backend: Backend) -> None:
-        """Give a backend its regions of what is there."""
-        model, limits = self.model, self.limits
-        gain = backend.gain if limits.gain is None else limits.gain
-        support = Support(model, backend, limits)
+        """Give a backend its regions of what is there: of the main graph, and where that is asked for of bodies in no region."""
+        support = Support(self.model, backend, self.limits)
         taken: list[tuple[Region, Cost]] = []
-        for region in grow(model.graph, support) if self.pattern is None else _regions(model, self.pattern):
-            first, price = region.nodes[0], cost(region, model, limits.sizes)
-            spot = backend.title, self.places.get(first, -1)
-            reason = self.refused.get(spot, "")
-            reason = reason or (objection(price, limits, gain) if self.pattern is None else _unsupported(region, support))
-            if reason:
-                self.left.append(RefusedRegion(_name(first), reason, price, spot in self.failed, backend.title))
-            else:
-                taken.append((region, price))
+        graphs = [self.model.graph]
+        while graphs:
+            graph = graphs.pop(0)
+            kept = self._kept(grow(graph, support) if self.pattern is None else _regions(self.model, self.pattern), support)
+            taken += kept
+            if self.limits.bodies and self.pattern is None:
+                inside = {node for region, _ in kept for node in region.nodes}
+                control = (node for node in graph if node not in inside and node.op_type in CONTROLLED and not node.domain)
+                graphs += [body for node in control for body in bodies(node)]
         self.reasons[backend.title] = support.reasons
-        nodes = cut(model, [region for region, _ in taken], backend.name)
+        nodes = cut(self.model, [region for region, _ in taken], backend.name)
         for node, (region, price) in zip(nodes, taken, strict=True):
             names, counts = tuple(_name(one) for one in region.nodes), Counter(label(one) for one in region.nodes)
             place = self.places.get(region.nodes[0], -1)
@@ -143,9 +143,24 @@ class _Choice:
                 MadeEngine(node.name or "", node.overload, backend.title, place, names, dict(counts.most_common()), price)
             )
 
+    def _kept(self, regions: Iterable[Region], support: Support) -> list[tuple[Region, Cost]]:
+        """Those of the regions that are worth an engine; of the others it is noted why not."""
+        backend, limits, kept = support.backend, self.limits, []
+        gain = backend.gain if limits.gain is None else limits.gain
+        for region in regions:
+            first, price = region.nodes[0], cost(region, self.model, limits.sizes)
+            spot = backend.title, self.places.get(first, -1)
+            reason = self.refused.get(spot, "")
+            reason = reason or (objection(price, limits, gain) if self.pattern is None else _unsupported(region, support))
+            if reason:
+                self.left.append(RefusedRegion(_name(first), reason, price, spot in self.failed, backend.title))
+            else:
+                kept.append((region, price))
+        return kept
+
     def unsupported(self, names: Iterable[str]) -> Iterator[Unsupported]:
         """What each backend has against the nodes that are in no engine in the end."""
-        here = {node for node in self.model.graph if node in self.places}
+        here = {node for node in self.model.graph.all_nodes() if node in self.places}
         for name in names:
             groups: dict[tuple[str, str], list[str]] = {}
             for node, reason in self.reasons[name].items():

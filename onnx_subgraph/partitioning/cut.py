@@ -22,22 +22,25 @@ from onnx_subgraph.rewriting.outline import Outline, shared_path
 
 
 def cut(model: ir.Model, regions: Iterable[Region], backend: str) -> tuple[ir.Node, ...]:
-    """Replace regions of the main graph by engine operators for `backend`, one each. Changes `model` in place.
+    """Replace regions by engine operators for `backend`, one each. Changes `model` in place.
 
-    The regions can all be replaced together, and whatever crosses their borders is a tensor of a known dtype.
+    The regions of a graph can all be replaced together, and whatever crosses their borders is a tensor of a known dtype.
     """
     outline = Outline(model)
-    positions = {node: place for place, node in enumerate(model.graph)}
+    regions = tuple(regions)
+    graphs = dict.fromkeys(region.graph for region in regions)
+    positions = {node: place for graph in graphs for place, node in enumerate(graph)}
     engines = tuple(_replaced(model, region, backend, positions, outline) for region in regions)
     if engines:
         model.opset_imports.setdefault(OWN_DOMAIN, 1)
         model.ir_version = max(model.ir_version, IR_VERSION)
-        model.graph.sort()
+        for graph in graphs:
+            graph.sort()
     return engines
 
 
 def _replaced(model: ir.Model, region: Region, backend: str, positions: dict[ir.Node, int], outline: Outline) -> ir.Node:
-    region = Region.of(model.graph, region.nodes)  # its inputs may be results of an engine by now
+    region = Region.of(region.graph, region.nodes)  # its inputs may be results of an engine by now
     inner = enclosed(region, model.opset_imports, constant)
     functions = called(region.nodes, model.functions)
     for domain, version in (item for function in functions for item in function.opset_imports.items()):
@@ -51,8 +54,9 @@ def _replaced(model: ir.Model, region: Region, backend: str, positions: dict[ir.
     put_in_place(engine, region, inner.nodes)
     for old, new in zip(region.outputs, engine.outputs, strict=True):
         # Shape inference does not see through an engine: what it knows of the results is declared.
-        new.meta[DECLARED] = old.meta[DECLARED] if new.is_graph_output() else (new.type, _without_expressions(new.shape))
-    _drop_unread(model.graph, inner.baked)
+        here = (new.type, _without_expressions(new.shape))
+        new.meta[DECLARED] = old.meta.get(DECLARED, here) if new.is_graph_output() else here
+    _drop_unread(inner.baked)
     return engine
 
 
@@ -72,12 +76,12 @@ def _without_expressions(shape: ir.Shape | None) -> ir.Shape | None:
     return restored(ir.Shape(named))
 
 
-def _drop_unread(graph: ir.Graph, values: Iterable[ir.Value]) -> None:
+def _drop_unread(values: Iterable[ir.Value]) -> None:
     """Remove constants that only the replaced nodes read."""
     for value in values:
-        if value.uses() or value.is_graph_output():
+        graph, producer = value.graph, value.producer()
+        if graph is None or value.uses() or value.is_graph_output():
             continue
-        producer = value.producer()
         if producer is not None:
             graph.remove(producer)
         elif value.name is not None and graph.initializers.get(value.name) is value:

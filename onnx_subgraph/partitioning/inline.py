@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,10 +69,10 @@ def inline_model(model: ir.Model) -> int:
     """
     declared = [(value.type, value.shape, value.meta.get(DECLARED)) for value in model.graph.outputs]
     engines = {}
-    for number, node in enumerate(model.graph):
+    for number, node in enumerate(model.graph.all_nodes()):
         if is_engine(node):
             node.metadata_props[_CALL] = str(number)
-            engines[str(number)] = _names_in(node)
+            engines[str(number)] = node.graph, _names_in(node)
     calls = _inlined(model, lambda function: (function.domain, function.name) == (OWN_DOMAIN, ENGINE))
     _name_back(model, engines)
     for node in model.graph.all_nodes():
@@ -90,11 +90,11 @@ def inline_model(model: ir.Model) -> int:
 
 def _inlined(model: ir.Model, criteria: Callable[[ir.Function], bool]) -> int:
     functions = dict(model.functions)
+    inner = (functions.get(node.op_identifier()) for node in model.graph.all_nodes() if node.graph is not model.graph)
+    in_bodies = sum(1 for function in inner if function is not None and criteria(function))  # which the pass does not count
     result = InlinePass(criteria)(model)
     assert isinstance(result, InlinePassResult)
-    return sum(
-        count for called, count in result.id_count.items() if criteria(functions[called])
-    )  # it counts those that stay, too
+    return in_bodies + sum(count for called, count in result.id_count.items() if criteria(functions[called]))
 
 
 def _names_in(node: ir.Node) -> list[str]:
@@ -106,17 +106,17 @@ def _names_in(node: ir.Node) -> list[str]:
     return [str(name) for name in names] if isinstance(names, list) else []
 
 
-def _name_back(model: ir.Model, engines: dict[str, list[str]]) -> None:
+def _name_back(model: ir.Model, engines: Mapping[str, tuple[object, list[str]]]) -> None:
     groups: dict[str, list[ir.Node]] = defaultdict(list)
     for node in model.graph.all_nodes():
         mark = node.metadata_props.pop(_CALL, None)
         if mark is not None:
             node.metadata_props.pop(REPLACES, None)
-            if node.graph is model.graph:
+            if node.graph is engines[mark][0]:
                 groups[mark].append(node)
     outline = Outline(model)
     for mark, nodes in groups.items():
-        _rename(nodes, engines[mark], outline)
+        _rename(nodes, engines[mark][1], outline)
 
 
 def _rename(nodes: Sequence[ir.Node], names: Sequence[str], outline: Outline) -> None:

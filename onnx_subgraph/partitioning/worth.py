@@ -33,6 +33,7 @@ class RegionLimits:
     its border. gain: the part of a region's time that its backend is expected to save, held against what crossing costs; None
     for what the backend says of itself, infinite for no such question. allow, deny: operators (`MatMul`, `com.microsoft.Gelu`)
     or names of nodes, `*` for anything; an empty `allow` allows all. sizes: symbolic dimension → the size that it counts as.
+    bodies: whether a region may lie in a body of an If or a Loop that is in no region as a whole.
     """
 
     min_nodes: int = 3
@@ -41,6 +42,7 @@ class RegionLimits:
     deny: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     gain: float | None = None
+    bodies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def cost(region: Region, model: ir.Model, sizes: Mapping[str, int]) -> Cost:
         nbytes(region.outputs, sizes),
         sum(touched(node, sizes, model.functions) for node in region.nodes),
         operations(region.nodes, sizes, model.functions),
-        whole=len(region.nodes) == sum(node.op_type != "Constant" for node in model.graph),
+        whole=region.graph is model.graph and len(region.nodes) == sum(node.op_type != "Constant" for node in model.graph),
     )
 
 

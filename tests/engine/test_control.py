@@ -1,0 +1,189 @@
+"""Engines in the bodies of If and Loop: what comes out is what onnxruntime gives, however often a body runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_subgraph import EngineSession
+from onnx_subgraph.engine.custom_op import register_engines
+from onnx_subgraph.engine.engine import EngineSettings
+from onnx_subgraph.errors import OnnxSubgraphWarning
+from onnx_subgraph.partitioning.inline import inline
+from onnx_subgraph.partitioning.partition import PartitionOptions, PartitionResult, partition
+from onnx_subgraph.partitioning.worth import RegionLimits
+from tests.engine.backends import Scripted, fails
+
+# A Loop with a condition, a value that is carried, one that is stacked and a capture; then an If, one branch of which hands on
+# a value of the main graph.
+MODEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+both (float[n, 4] x, int64 most, bool flag) => (float[n, 4] y, float[steps, n, 4] seen, float[n, 4] z)
+<float[4] w = {1.0, 2.0, 3.0, 4.0}, bool yes = {1}, float limit = {0.99915}>
+{
+  [loop] y, seen = Loop (most, yes, x) <body = step (int64 i, bool go, float[n, 4] s) => (bool next, float[n, 4] t, float[n, 4] u)
+  {
+    [step_Mul] a = Mul (s, w)
+    [step_Tanh] t = Tanh (a)
+    [step_Add] b = Add (t, x)
+    [step_Abs] u = Abs (b)
+    [step_Max] top = ReduceMax <keepdims = 0> (t)
+    [step_Less] next = Less (top, limit)
+  }>
+  [branch] z = If (flag) <
+    then_branch = taken () => (float[n, 4] p) { [then_Mul] q = Mul (y, w) [then_Tanh] p = Tanh (q) },
+    else_branch = other () => (float[n, 4] r) { [else_Identity] r = Identity (x) }>
+}
+"""
+# A Loop in an If in a Loop, without a number of iterations in the inner one's sight.
+NESTED = """
+<ir_version: 8, opset_import: ["" : 17]>
+nested (float[4] x, int64 most) => (float[4] y)
+<bool yes = {1}, int64 two = {2}, float zero = {0.0}>
+{
+  y = Loop (most, yes, x) <body = outer (int64 i, bool go, float[4] s) => (bool on, float[4] t)
+  {
+    on = Identity (go)
+    total = ReduceSum <keepdims = 0> (s)
+    positive = Greater (total, zero)
+    t = If (positive) <
+      then_branch = up () => (float[4] p) {
+        p = Loop (two, yes, s) <body = inner (int64 j, bool c, float[4] v) => (bool d, float[4] w) {
+          d = Identity (c)
+          half = Sin (v)
+          w = Sub (half, x)
+        }>
+      },
+      else_branch = down () => (float[4] r) { n = Neg (s) r = Sin (n) }>
+  }>
+}
+"""
+LIMITS = RegionLimits(min_nodes=1, max_crossing=9, bodies=True)
+
+
+class Only(Scripted):
+    """A backend that runs these operators only."""
+
+    def __init__(self, *operators: str, answering: Callable[[list[Any]], Any] = lambda outputs: outputs) -> None:
+        super().__init__(answering=answering)
+        self.operators = operators
+
+    def supports(self, node: Any) -> bool:
+        return node.op_type in self.operators
+
+
+def parted(text: str, folder: Path, backend: Scripted, limits: RegionLimits = LIMITS) -> tuple[Path, Path, PartitionResult]:
+    source, target = folder / "model.onnx", folder / "parted.onnx"
+    onnx.save(onnx.parser.parse_model(text), source)
+    return source, target, partition(source, target, PartitionOptions("scripted", limits), backend=backend)
+
+
+def feeds(most: int, flag: bool, rows: int = 3) -> dict[str, np.ndarray]:
+    x = np.linspace(-0.5, 0.5, rows * 4, dtype=np.float32).reshape(rows, 4)
+    return {"x": x, "most": np.array(most, np.int64), "flag": np.array(flag)}
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[ort.InferenceSession, EngineSession]:
+    backend = Only("Mul", "Tanh", "Add")
+    source, target, result = parted(MODEL, tmp_path_factory.mktemp("control"), backend)
+    assert result.verdict.verdict == "equivalent"
+    assert [engine.replaces for engine in result.engines] == [("step_Mul", "step_Tanh", "step_Add"), ("then_Mul", "then_Tanh")]
+    return ort.InferenceSession(source), EngineSession(target, backends={"scripted": backend})
+
+
+@given(most=st.integers(0, 9), flag=st.booleans(), rows=st.integers(0, 3))
+@settings(max_examples=25, deadline=None)
+def test_it_computes_what_onnxruntime_computes(
+    both: tuple[ort.InferenceSession, EngineSession], most: int, flag: bool, rows: int
+) -> None:
+    """None at all, as many as there may be, and fewer where the condition ends it; also where nothing is in a batch."""
+    plain, session = both
+    given = feeds(most, flag, rows or 1)
+    expected, found = plain.run(None, given), session.run(None, given)
+    assert [array.shape for array in found] == [array.shape for array in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+        assert not any(np.shares_memory(mine, array) for array in given.values()), "what is handed out is the caller's"
+    assert session.fallbacks == 0
+
+
+def test_the_condition_ends_it(both: tuple[ort.InferenceSession, EngineSession]) -> None:
+    _, session = both
+    assert 1 < len(session.run(["seen"], feeds(50, True))[0]) < 50
+
+
+def test_bodies_in_bodies(tmp_path: Path) -> None:
+    source, target, result = parted(NESTED, tmp_path, backend := Only("Sin", "Sub", "Neg"))
+    assert result.verdict.verdict == "equivalent" and len(result.engines) == 2
+    plain, session = ort.InferenceSession(source), EngineSession(target, backends={"scripted": backend})
+    for start in (0.7, -0.7):
+        given = {"x": np.full(4, start, np.float32), "most": np.array(5, np.int64)}
+        np.testing.assert_allclose(session.run(None, given)[0], plain.run(None, given)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_it_runs_anywhere_and_comes_back(tmp_path: Path) -> None:
+    source, target, _ = parted(MODEL, tmp_path, Only("Mul", "Tanh", "Add"))
+    plain, inlined = ort.InferenceSession(source), ort.InferenceSession(target)
+    for mine, theirs in zip(inlined.run(None, feeds(4, True)), plain.run(None, feeds(4, True)), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+    assert inline(target, tmp_path / "back.onnx").calls == 2
+    names = {node.name for graph in bodies(onnx.load(tmp_path / "back.onnx").graph) for node in graph.node}
+    assert {"step_Mul", "step_Tanh", "step_Add", "then_Mul", "then_Tanh"} <= names
+
+
+def bodies(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+    return [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
+
+
+def test_without_being_asked_bodies_are_left_alone(tmp_path: Path) -> None:
+    *_, result = parted(MODEL, tmp_path, Only("Mul", "Tanh"), RegionLimits(min_nodes=1, max_crossing=9))
+    assert result.unchanged
+
+
+def test_what_fails_in_a_body_is_run_by_onnxruntime(tmp_path: Path) -> None:
+    source, target, _ = parted(MODEL, tmp_path, Only("Mul", "Tanh", "Add"))
+    broken = Only("Mul", "Tanh", "Add", answering=fails(RuntimeError("gone")))
+    session = EngineSession(target, backends={"scripted": broken}, settings=EngineSettings(retry=1e9))
+    with pytest.warns(OnnxSubgraphWarning, match="gone"):
+        found = session.run(None, feeds(4, True))
+    for mine, theirs in zip(found, ort.InferenceSession(source).run(None, feeds(4, True)), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_region_that_is_wrong_in_a_body_is_left(tmp_path: Path) -> None:
+    wrong = Only("Mul", "Tanh", "Add", answering=lambda outputs: [output * 1.5 for output in outputs])
+    *_, result = parted(MODEL, tmp_path, wrong)
+    assert result.unchanged and {region.node for region in result.refused} == {"step_Mul", "then_Mul"}
+
+
+def test_warming_reaches_bodies(tmp_path: Path) -> None:
+    backend = Only("Mul", "Tanh", "Add")
+    _, target, _ = parted(MODEL, tmp_path, backend)
+    session = EngineSession(target, backends={"scripted": backend}, settings=EngineSettings(patience=0.0))
+    session.warm(feeds(2, True))
+    before = len(backend.compiled)
+    session.run(None, feeds(2, True))
+    assert session.fallbacks == 0 and len(backend.compiled) == before
+
+
+def test_a_custom_operator_in_a_body_calls_its_backend(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime_extensions")
+    backend = Only("Mul", "Tanh", "Add")
+    source, target, _ = parted(MODEL, tmp_path, backend)
+    options, counting = ort.SessionOptions(), Only("Mul", "Tanh", "Add")
+    content = register_engines(target, options, backends={"scripted": counting})
+    session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    for mine, theirs in zip(
+        session.run(None, feeds(4, True)), ort.InferenceSession(source).run(None, feeds(4, True)), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+    assert len(counting.compiled) == 2
