@@ -2,7 +2,7 @@
 
     python benchmarks/engine_threads.py [MODEL]
 
-Each row is a process of its own, which cuts the model (gpt2 of the samples) into pieces, runs it, and counts its threads on the way
+Each row is a process of its own, which cuts the model (gpt2 of the samples) into pieces, runs it, and counts its threads
 (Linux, /proc/self/task). The last row is what stands in the way of a pool by default: onnxruntime refuses sessions that want
 threads of their own once there is one, and those are the program's.
 """
