@@ -13,9 +13,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from onnx_subgraph import __version__
 from onnx_subgraph.cli.interrupt import interrupts, was_interrupted
@@ -31,6 +33,10 @@ COMMANDS = (
 """In the order of the help text. A command lives in the module of its name, with `_` for `-`, as the function of that name."""
 
 
+SETTINGS = "onnx_subgraph.settings"
+"""Where the context has the file of settings."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are run, not when the group is made."""
 
@@ -43,17 +49,37 @@ class LazyGroup(click.Group):
         from onnx_subgraph.language.spelling import nearest
 
         try:
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError as error:
             near = nearest(args[0], COMMANDS)
             if near is not None and args[0] not in COMMANDS and "Did you mean" not in error.message:
                 raise click.UsageError(f"{error.message} Did you mean '{near}'?", ctx) from None
             raise
+        if name is not None and command is not None and not ctx.resilient_parsing and not ctx.params["no_settings"]:
+            ctx.default_map = {name: self.defaults(ctx, name, command)}
+        return name, command, rest
+
+    def defaults(self, ctx: click.Context, name: str, command: click.Command) -> dict[str, Any]:
+        """What the settings of the project say of the options of a command."""
+        from onnx_subgraph.cli.settings import defaults_of, settings_file
+
+        given = ctx.params["settings"]
+        path = given or settings_file(Path.cwd())
+        if path is None:
+            return {}
+        ctx.meta[SETTINGS] = path
+        return defaults_of(path, command, name, COMMANDS, lambda other: self.get_command(ctx, other), named=given is not None)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs a command. What it raises calls standard input and output by `-`."""
+        """Runs a command. What it raises calls standard input and output by `-`, and says of a value that a file has it."""
         try:
             return super().invoke(ctx)
+        except click.BadParameter as error:
+            name = "" if error.param is None else str(error.param.name)
+            if error.ctx is not None and error.ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
+                message = f"{error.message.removesuffix('.')}, in {ctx.meta[SETTINGS]}."
+                raise click.BadParameter(message, error.ctx, error.param, error.param_hint) from None
+            raise
         except OnnxSubgraphError as error:
             error.message = naming()(error.message)
             raise
@@ -77,7 +103,15 @@ class LazyGroup(click.Group):
     ),
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
-def commands() -> None:
+@click.option(
+    "--settings",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    show_default="onnx-subgraph.toml, or [tool.onnx-subgraph] in pyproject.toml, here or in a folder above",
+    help="The file with the settings of the project.",
+)
+@click.option("--no-settings", is_flag=True, help="Heed no file of settings.")
+def commands(settings: Path | None, no_settings: bool) -> None:
     """Finds subgraphs of ONNX models that have a fused form, replaces them, and checks that the model still computes the same."""
 
 

@@ -45,7 +45,7 @@ class Patience:
 
 def run(command: tuple[str, ...], model: Path, output: Path, patience: Patience) -> dict[str, Any]:
     """What the command says in JSON. Raises FailedError with its message where it fails, SessionError where it can't be run."""
-    name = [OWN[command[0]]] if command[0] in OWN else ["onnx_subgraph", command[0]]
+    name = [OWN[command[0]]] if command[0] in OWN else ["onnx_subgraph", "--no-settings", command[0]]
     call = [_python(), "-P", "-m", *name, str(model), "-o", str(output), "--json", *command[1:]]
     try:
         with subprocess.Popen(

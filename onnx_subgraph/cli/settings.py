@@ -1,0 +1,151 @@
+"""The settings of a project: options that stand in `onnx-subgraph.toml`, or in `pyproject.toml` under `[tool.onnx-subgraph]`.
+
+A key is the name of an option without its dashes. At the top it is for all commands that have the option, in a table that has a
+command's name for that command. What the command line says comes before both.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnx_subgraph.backends.names import is_file_name
+from onnx_subgraph.errors import UsageError
+
+OWN, PROJECT = "onnx-subgraph.toml", "pyproject.toml"
+"""The names of the files. In one folder the first comes before the second."""
+TOOL = "onnx-subgraph"
+CODE = ("custom-op-library",)
+"""Options that load code, which only the command line may ask for, or a file that it names."""
+PACK = "pack.yaml"
+
+Table = Mapping[str, Any]
+Get = Callable[[str], click.Command | None]
+
+
+def settings_file(folder: Path) -> Path | None:
+    """The file that is nearest to a folder, in it or above it; None where there is none."""
+    for place in (folder, *folder.parents):
+        if (place / OWN).is_file():
+            return place / OWN
+        if (place / PROJECT).is_file() and _is_meant(place / PROJECT):
+            return place / PROJECT
+    return None
+
+
+def defaults_of(
+    path: Path, command: click.Command, name: str, commands: Iterable[str], get: Get, *, named: bool
+) -> dict[str, Any]:
+    """What a file says of the options of a command, by the names of its parameters, as click takes defaults.
+
+    commands, get: all names of commands, and the command of a name. named: the command line names the file. Raises UsageError for
+    a file that can't be read, a key that is no option, and one that only the command line may give.
+    """
+    table = _read(path)
+    general = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    for key, value in table.items():
+        if isinstance(value, dict) and key not in commands:
+            raise _unknown(path, f"[{key}]", "command", key, commands)
+    own = table.get(name, {})
+    known = _options(command)
+    found: dict[str, Any] = {}
+    for key, value in general.items():
+        if key in known:
+            found |= _default(path, key, value, known[key], named=named)
+        elif not any(key in _options(other) for other in filter(None, map(get, commands))):
+            everything = dict.fromkeys(option for other in filter(None, map(get, commands)) for option in _options(other))
+            raise _unknown(path, key, "option of a command", key, everything)
+    for key, value in own.items():
+        if key not in known:
+            raise _unknown(path, f"{name}.{key}", f"option of {name}", key, known)
+        found |= _default(path, key, value, known[key], named=named)
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", hint="name a file of settings, or none") from error
+    except ValueError as error:  # of TOML, or of UTF-8
+        raise UsageError(f"{path}: {error}", hint="write it as TOML: key = value") from error
+    return _tool(content) if path.name == PROJECT else content
+
+
+def _tool(content: Table) -> dict[str, Any]:
+    tools = content.get("tool", {})
+    own = tools.get(TOOL, {}) if isinstance(tools, dict) else {}
+    return own if isinstance(own, dict) else {}
+
+
+def _is_meant(path: Path) -> bool:
+    """Whether a project file has settings of ours. One that can't be read is another tool's to complain about."""
+    try:
+        return bool(_tool(tomllib.loads(path.read_text(encoding="utf-8"))))
+    except (OSError, ValueError):
+        return False
+
+
+def _options(command: click.Command) -> dict[str, tuple[click.Option, bool]]:
+    """The options of a command by their long names without dashes, and whether the name switches it on or off."""
+    found: dict[str, tuple[click.Option, bool]] = {}
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            for names, on in ((parameter.opts, True), (parameter.secondary_opts, False)):
+                found |= {name.removeprefix("--"): (parameter, on) for name in names if name.startswith("--")}
+    return found
+
+
+def _default(path: Path, key: str, value: Any, option: tuple[click.Option, bool], *, named: bool) -> dict[str, Any]:
+    parameter, on = option
+    if key in CODE and not named:
+        hint = f"give --{key} on the command line, or name the file with --settings"
+        raise UsageError(f"{path}: {key} loads code, which a file that was not named may not ask for", hint=hint)
+    if parameter.is_flag:
+        if not isinstance(value, bool):
+            raise _wrong(path, key, value, "true or false")
+        return {str(parameter.name): value is on}
+    if isinstance(value, bool | dict) or (isinstance(value, list) and not parameter.multiple):
+        raise _wrong(path, key, value, "a text, a number" + (", or a list of these" if parameter.multiple else ""))
+    several = value if isinstance(value, list) else [value]
+    if any(isinstance(one, bool | dict | list) for one in several):
+        raise _wrong(path, key, value, "a list of texts or numbers")
+    texts = [_placed(path, key, str(one), parameter, named=named) for one in several]
+    return {str(parameter.name): texts if parameter.multiple else texts[0]}
+
+
+def _placed(path: Path, key: str, text: str, parameter: click.Option, *, named: bool) -> str:
+    """A value as the command line would have it: paths are relative to the folder of the file."""
+    place = path.parent / text
+    if not isinstance(parameter.type, click.Path):
+        return str(place) if key == "backend" and is_file_name(text) else text
+    if key == "patterns" and not place.exists():
+        return text  # the name of a pack that is installed
+    if key == "patterns" and not named and any(_has_libraries(pack) for pack in _packs(place)):
+        hint = f"give --{key} on the command line, or name the file with --settings"
+        raise UsageError(f"{path}: the pack {text} loads libraries, which a file that was not named may not ask for", hint=hint)
+    return str(place)
+
+
+def _packs(place: Path) -> Iterator[Path]:
+    return place.rglob(PACK) if place.is_dir() else iter(())
+
+
+def _has_libraries(pack: Path) -> bool:
+    return any(line.lstrip().startswith("libraries") for line in pack.read_text(encoding="utf-8", errors="replace").splitlines())
+
+
+def _wrong(path: Path, key: str, value: object, wanted: str) -> UsageError:
+    return UsageError(f"{path}: {key} = {value!r} is no value of this option", hint=f"write {wanted}")
+
+
+def _unknown(path: Path, shown: str, what: str, key: str, names: Iterable[str]) -> UsageError:
+    from onnx_subgraph.language.spelling import nearest
+
+    near = nearest(key, tuple(names))
+    hint = f"did you mean {near!r}?" if near else "`onnx-subgraph COMMAND --help` lists the options"
+    return UsageError(f"{path}: {shown} is no {what}", hint=hint)

@@ -1,0 +1,118 @@
+"""The settings of a project: what a file says holds where the command line says nothing, and a mistake is told with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+MODEL = Path(__file__).parents[2] / "sample_models" / "bert_dynamo.onnx"
+GATE = """
+id: gate
+summary: x times its own sigmoid, twice
+formula: |
+  y = x * Sigmoid(x) * Sigmoid(x)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to write settings into; the command runs in a folder below it."""
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    return tmp_path
+
+
+def write(folder: Path, text: str, name: str = "onnx-subgraph.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def target(run: Run, *options: object) -> str:
+    """The target that a fusion has."""
+    return str(run(*options, "fuse", MODEL, "--no-verify", "--dry-run", "--json").json["target"])
+
+
+def test_a_project_file_above_is_heeded_and_the_command_line_comes_first(run: Run, project: Path) -> None:
+    write(project, '[tool.onnx-subgraph]\ntarget = "function"\n', "pyproject.toml")
+    assert target(run) == "function"
+    assert target(run, "--no-settings") == "onnxruntime"
+    assert run("fuse", MODEL, "--no-verify", "--dry-run", "--json", "--target", "standard").json["target"] == "standard"
+
+
+def test_the_table_of_a_command_comes_before_the_top_and_other_commands_do_not_see_it(run: Run, project: Path) -> None:
+    write(project, 'target = "function"\n[fuse]\ntarget = "standard"\n[partition]\nbackend = ["reference"]\nmin-nodes = 1\n')
+    assert target(run) == "standard"
+    done = run("partition", MODEL, "--dry-run", "--json")
+    assert done.code == 0 and done.json["backend"] == "reference", "a required option may stand in the file"
+
+
+def test_of_two_files_the_nearest_counts_and_in_one_folder_our_own(run: Run, project: Path) -> None:
+    write(project, '[tool.onnx-subgraph]\ntarget = "function"\n', "pyproject.toml")
+    write(project, 'target = "standard"\n')
+    assert target(run) == "standard"
+    write(project / "below", "[tool.other]\nx = 1\n", "pyproject.toml")
+    assert target(run) == "standard", "a project file without settings of ours says nothing"
+    write(project / "below", '[tool.onnx-subgraph]\ntarget = "function"\n', "pyproject.toml")
+    assert target(run) == "function"
+    other = write(project, 'target = "standard"\n', "other.toml")
+    assert target(run, "--settings", other) == "standard"
+
+
+def test_paths_are_relative_to_the_file(run: Run, project: Path) -> None:
+    (project / "own").mkdir()
+    write(project / "own", GATE, "gate.yaml")
+    write(project, 'patterns = ["own"]\nquiet = false\n')
+    assert "gate" in run("list-patterns").out
+
+
+def test_flags_numbers_and_lists(run: Run, project: Path) -> None:
+    write(project, '[fuse]\nskip = ["gelu", "layer-normalization,bias-gelu"]\nno-verify = true\nseed = 3\nmin-gain = 0\n')
+    done = run("fuse", MODEL, "--dry-run", "--json")
+    assert done.code == 2 and "fuse.min-gain is no option of fuse" in done.err
+    write(project, '[fuse]\nskip = ["gelu", "layer-normalization,bias-gelu"]\nno-verify = true\nseed = 3\n')
+    done = run("fuse", MODEL, "--dry-run", "--json")
+    assert done.json["verification"]["verdict"] == "not-run"
+    assert not {"gelu", "layer-normalization"} & {fusion["pattern"] for fusion in done.json["fusions"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('targte = "function"', "targte is no option of a command\nhint: did you mean 'target'?"),
+        ("[fuze]\nseed = 1", "[fuze] is no command\nhint: did you mean 'fuse'?"),
+        ("[fuse]\nsede = 1", "fuse.sede is no option of fuse\nhint: did you mean 'seed'?"),
+        ("[fuse]\nno-verify = 1", "no-verify = 1 is no value of this option\nhint: write true or false"),
+        ("[fuse]\nseed = [1]", "seed = [1] is no value of this option"),
+        ("[fuse]\nskip = [[1]]", "hint: write a list of texts or numbers"),
+        ("[fuse]\nseed =", "Invalid value (at end of document)"),
+        ('[fuse]\ntarget = "none"', "'none' is not one of"),
+        ('custom-op-library = "x.so"', "custom-op-library loads code, which a file that was not named may not ask for"),
+    ],
+)
+def test_a_mistake_is_told_with_its_file(run: Run, project: Path, text: str, said: str) -> None:
+    path = write(project, text)
+    done = run("fuse", MODEL, "--dry-run")
+    assert done.code == 2 and said in done.err and str(path) in done.err
+
+
+def test_a_pack_with_libraries_is_not_loaded_because_a_file_lies_about(run: Run, project: Path) -> None:
+    (project / "pack").mkdir()
+    write(project / "pack", "name: pack\nversion: 1.0.0\nlibraries: [evil.so]\n", "pack.yaml")
+    write(project / "pack", GATE, "gate.yaml")
+    path = write(project, 'patterns = "pack"')
+    done = run("list-patterns")
+    assert done.code == 2 and "the pack pack loads libraries, which a file that was not named may not ask for" in done.err
+    named = run("--settings", path, "list-patterns")
+    assert named.code == 0 and "gate" in named.out, "who names the file has named what it names"
+
+
+def test_what_a_session_prepares_heeds_no_file(project: Path) -> None:
+    from onnx_subgraph import InferenceSession, SessionSettings
+
+    write(project / "below", '[fuse]\ntarget = "none"')
+    session = InferenceSession(MODEL, settings=SessionSettings(cache=project / "cache", strict=True))
+    assert session.prepared.fusions
