@@ -48,8 +48,7 @@ class Occurrence:
     @property
     def in_order(self) -> tuple[Atom, ...]:
         """The atoms, each after what it reads."""
-        position = {id(atom): i for i, atom in enumerate(self.place.atoms)}
-        return tuple(sorted(self.atoms, key=lambda atom: position[id(atom)]))
+        return tuple(sorted(self.atoms, key=self.place.position.__getitem__))
 
     @property
     def name(self) -> str:
@@ -62,8 +61,8 @@ class Occurrence:
 class Unit:
     """A subgraph and where it stands. nodes: of one occurrence. traffic: bytes that all its occurrences read and write.
 
-    saved: those of them that one node in the place of each would not. share: of the traffic of all models. key: the same for the
-    same unit of any model.
+    saved: those of them that one node in the place of each would not. share, saved_share: of the traffic of all models. key: the
+    same for the same unit of any model.
     """
 
     occurrences: tuple[Occurrence, ...]
@@ -71,6 +70,7 @@ class Unit:
     traffic: int
     saved: int
     share: float
+    saved_share: float
     key: str
     formula: Formula
 
@@ -124,6 +124,10 @@ def mine(models: Sequence[StrPath], library: Library, progress: Progress | None 
     return Mined(tuple(map(Path, models)), tuple(ranked), count, free, clock.seconds)
 
 
+def _part(some: int, whole: int) -> float:
+    return some / whole if whole else 0.0
+
+
 def generalised(found: Sequence[Occurrence]) -> Formula:
     """The formula of occurrences of one unit: numbers that differ have names, and what others read anywhere is a result."""
     first = found[0]
@@ -156,6 +160,6 @@ def _unit(clusters: Sequence[Cluster], places: Sequence[Place], sizes: Sequence[
     first = found[0]
     formula = generalised(found)
     key = hashlib.blake2b(formula.sketch.encode(), digest_size=6).hexdigest()
-    return Unit(tuple(found), len(first.nodes), traffic, saved, traffic / total if total else 0.0, key, formula)
+    return Unit(tuple(found), len(first.nodes), traffic, saved, _part(traffic, total), _part(saved, total), key, formula)
 
 

@@ -23,6 +23,7 @@ class Place:
         self.model = model
         self.view = view
         self.atoms: list[Atom] = atoms_of(view, is_free)
+        self.position = {atom: i for i, atom in enumerate(self.atoms)}
         self.made = {value: (i, n) for i, atom in enumerate(self.atoms) for n, value in enumerate(atom.results)}
         """Value → the atom that gives it, and which of its results it is."""
         self.readers: dict[ir.Value, list[tuple[int, float]]] = defaultdict(list)
