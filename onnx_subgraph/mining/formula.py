@@ -22,7 +22,8 @@ _COMPUTED = ("x", "z", "u", "v", "r", "s")
 _NUMBERS = ("a", "b", "c", "d", "e", "f")
 _ATOM, _POWER, _PRODUCT, _SUM = 3, 2, 1, 0
 """How tightly a piece of text binds."""
-_AXES = "bstuvwijklmnopqrxyz"
+_AXES = "ijklmnopq"
+"""Letters that no value has."""
 
 
 @dataclass(slots=True)
