@@ -21,6 +21,7 @@ from onnx_subgraph.language.library import Library
 from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.matching.find import find
+from onnx_subgraph.mining.atom import Layout
 from onnx_subgraph.mining.formula import Formula, number_text, slots
 from onnx_subgraph.mining.mine import Occurrence, generalised
 from onnx_subgraph.model.files import load
@@ -30,9 +31,9 @@ from onnx_subgraph.proving import Proof, prove
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Authored:
-    """A pattern that was written. formula: its `match`; text: of its file. grounds: what each part of it rests on, in words. proof: of the pattern.
+    """A pattern that was written. formula: its `match`. text: of its file. grounds: what each part of it rests on.
 
-    places: how many it was written from. found: model → how often it matches there.
+    proof: of the pattern. places: how many it was written from. found: model → how often it matches there.
     """
 
     pattern: Pattern
@@ -54,11 +55,13 @@ def new_pattern(
 ) -> Authored:
     """The pattern of the places that are chosen, proved; `file` is where it will stand, and is not written here.
 
-    Raises UsageError where nothing can be chosen so, PatternError for an id that is none, ModelError for a model that can't be read.
+    Raises UsageError where nothing can be chosen so, PatternError for an id that is none, ModelError for an unreadable model.
     """
     clock = Clock(progress)
     with clock.stage("mine"):
         places = occurrences(models, chosen, library, progress)
+    if all(isinstance(atom.form, Layout) and atom.form.before == atom.form.after for atom in places[0].atoms):
+        raise UsageError("these nodes change nothing, and there is nothing to look for", hint="fuse leaves them out by itself")
     formula = generalised(places)
     best: Authored | None = None
     for example in examples(formula, _numbers(formula, places[0]), _constants(formula, places[0])):
@@ -74,7 +77,12 @@ def new_pattern(
 
 
 def _authored(
-    models: Sequence[Path], places: Sequence[Occurrence], formula: Formula, identity: str, file: Path, example: Mapping[str, object]
+    models: Sequence[Path],
+    places: Sequence[Occurrence],
+    formula: Formula,
+    identity: str,
+    file: Path,
+    example: Mapping[str, object],
 ) -> Authored:
     known = grounds(places, formula)
     content = _content(places, formula, identity, example)
@@ -85,11 +93,13 @@ def _authored(
     return Authored(pattern, str(formula), text, known, prove(pattern), len(places), {m: _count(m, pattern) for m in models})
 
 
-def _content(
-    places: Sequence[Occurrence], formula: Formula, identity: str, example: Mapping[str, object]
-) -> dict[str, object]:
+def _content(places: Sequence[Occurrence], formula: Formula, identity: str, example: Mapping[str, object]) -> dict[str, object]:
     operators = dict.fromkeys(node.op_type for node in places[0].nodes)
-    content: dict[str, object] = {"id": identity, "summary": f"{', '.join(operators)} of {places[0].model.name}", "match": f"{formula}\n"}
+    content: dict[str, object] = {
+        "id": identity,
+        "summary": f"{', '.join(operators)} of {places[0].model.name}",
+        "match": f"{formula}\n",
+    }
     if formula.numbers:
         content["where"] = [f"{name}.is_scalar and {name}.is_constant" for name in formula.numbers]
     if len(formula.results) > 1:
@@ -112,7 +122,7 @@ def _cases(place: Occurrence, pattern: Pattern) -> dict[str, object]:
 
 
 def _text(model: onnx.ModelProto) -> str:
-    return onnx.printer.to_text(model).strip() + "\n"
+    return "".join(f"{line.rstrip()}\n" for line in onnx.printer.to_text(model).strip().splitlines())
 
 
 def _matches(model: onnx.ModelProto, pattern: Pattern) -> bool:
@@ -139,5 +149,3 @@ def _numbers(formula: Formula, place: Occurrence) -> dict[tuple[int, int], float
 def _constants(formula: Formula, place: Occurrence) -> list[str]:
     constant = {o.value for atom in place.atoms for o in atom.operands if o.constant}
     return [name for name, value in formula.values.items() if value in constant]
-
-

@@ -21,7 +21,7 @@ def cut_out(place: Occurrence) -> onnx.ModelProto | None:
     inputs, initializers, written = [], [], []
     made = {value for node in nodes for value in node.outputs}
     for node in nodes:
-        for value in node.inputs:
+        for value in (v if v is None else view.through(v)[0] for v in node.inputs):
             if value is None or value in made or value in names:
                 continue
             names[value] = f"v{len(names)}"
@@ -35,12 +35,14 @@ def cut_out(place: Occurrence) -> onnx.ModelProto | None:
                 return None
         names.update({value: f"v{len(names) + i}" for i, value in enumerate(node.outputs)})
         proto = ir.to_proto(node)
-        plain = [names[v] if v is not None else "" for v in node.inputs]
+        plain = [names[view.through(v)[0]] if v is not None else "" for v in node.inputs]
         made_here = helper.make_node(node.op_type, plain, [names[v] for v in node.outputs], domain=node.domain)
         made_here.attribute.extend(proto.attribute)
         written.append(made_here)
     outputs = [
-        helper.make_tensor_value_info(names[v], int(v.dtype or 1), [_dimension(d if isinstance(d, int) else d.value) for d in v.shape or ()])
+        helper.make_tensor_value_info(
+            names[v], int(v.dtype or 1), [_dimension(d if isinstance(d, int) else d.value) for d in v.shape or ()]
+        )
         for v in place.leaving
     ]
     graph = helper.make_graph(written, "place", inputs, outputs, initializers)

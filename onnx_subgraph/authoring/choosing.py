@@ -27,8 +27,8 @@ from onnx_subgraph.regions.marks import modules
 class Chosen:
     """What a pattern is to be written of; one of these is given.
 
-    mined: the rank of a unit among what `mine` finds. first, last: names of nodes, with all that lies between them. nodes: names of
-    nodes. module: the path of a module that the exporter recorded, in which `*` stands for any part of a name.
+    mined: the rank of a unit among what `mine` finds. first, last: names of nodes, with all that lies between them. nodes: names
+    of nodes. module: the path of a module that the exporter recorded, in which `*` stands for any part of a name.
     """
 
     mined: int = 0
@@ -92,5 +92,7 @@ def _between(view: View, first: ir.Node, last: ir.Node) -> tuple[ir.Node, ...]:
             before.update(p for v in reads(node) if (p := view.producer(v)) is not None)
     nodes = tuple(node for node in view.nodes if node in after and node in before)
     if not nodes:
-        raise UsageError(f"{last.name} does not depend on {first.name}", hint="name the first node under --from, the last under --to")
+        raise UsageError(
+            f"{last.name} does not depend on {first.name}", hint="name the first node under --from, the last under --to"
+        )
     return nodes

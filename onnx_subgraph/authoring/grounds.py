@@ -22,13 +22,13 @@ def grounds(places: Sequence[Occurrence], formula: Formula) -> tuple[str, ...]:
     literals: dict[str, None] = {}
     for number, aligned in enumerate(order):
         everywhere = [slots(number, one.atoms[aligned]) for one in places]
-        for position, (slot, value) in enumerate(everywhere[0]):
+        for position, (slot, here) in enumerate(everywhere[0]):
             values = dict.fromkeys(number_text(of_place[position][1]) for of_place in everywhere)
             if slot in names:
                 shown = ", ".join(list(values)[:MOST_SHOWN]) + (", …" if len(values) > MOST_SHOWN else "")
                 said.append(f"{names[slot]} is a name: it is {shown} in {count}.")
             else:
-                literals[number_text(value)] = None
+                literals[number_text(here)] = None
     if literals:
         same = "the same in" if len(places) > 1 else "as in"
         said.append(f"{', '.join(literals)} {'is' if len(literals) == 1 else 'are'} written out: {same} {count}.")

@@ -13,7 +13,9 @@ from onnx_subgraph.cli.streams import MODEL
 @click.command(short_help="Find what models repeat and no pattern covers.")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=MODEL)
 @patterns_option
-@click.option("--top", type=click.IntRange(min=1), default=10, metavar="N", help="How many units the table shows; --json has all.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=10, metavar="N", help="How many units the table shows; --json has all."
+)
 @click.option("--least", type=click.IntRange(min=1), default=1, metavar="N", help="The fewest times that a unit occurs.")
 @click.option(
     "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.html", help="Write a page with each unit drawn."

@@ -14,7 +14,9 @@ from onnx_subgraph.errors import UsageError
 
 @click.command("new-pattern", short_help="Write a pattern file from places of a model.")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=MODEL)
-@click.option("--mined", type=click.IntRange(min=1), metavar="RANK", help="From the unit of this rank that `mine` finds in the MODELs.")
+@click.option(
+    "--mined", type=click.IntRange(min=1), metavar="RANK", help="From the unit of this rank that `mine` finds in the MODELs."
+)
 @click.option("--from", "first", metavar="NODE", help="From the nodes between this one and --to, both included.")
 @click.option("--to", "last", metavar="NODE", help="The last of the nodes.")
 @click.option("--nodes", metavar="NODE,…", help="From the nodes of these names.")
@@ -60,7 +62,10 @@ def new_pattern(
 
     ways = (mined is not None, first is not None or last is not None, nodes is not None, scope is not None)
     if sum(ways) != 1 or (first is None) != (last is None):
-        raise UsageError("say once what the pattern is written from", hint="--mined RANK, --from NODE --to NODE, --nodes NODE,… or --scope MODULE")
+        raise UsageError(
+            "say once what the pattern is written from",
+            hint="--mined RANK, --from NODE --to NODE, --nodes NODE,… or --scope MODULE",
+        )
     if output.exists():
         raise UsageError(f"{output} is there already, and is not overwritten", hint="name another file, or remove it")
     if output.stem != identity.replace("-", "_") or output.suffix not in (".yaml", ".yml"):

@@ -127,7 +127,9 @@ def regrouped(start: tuple[Size, ...], steps: tuple[Step, ...]) -> tuple[Axes, A
     axes = _after(atoms, steps)
     if axes is None:
         return None
-    before, after = ([[a for atom in axis for a in atom.leaves() if a.size != ONE] for axis in way] for way in ([[a] for a in atoms], axes))
+    before, after = (
+        [[a for atom in axis for a in atom.leaves() if a.size != ONE] for axis in way] for way in ([[a] for a in atoms], axes)
+    )
     leaves = {id(a): a for axis in (*before, *after) for a in axis}
     number = {key: i for i, key in enumerate(leaves)}
     left, right = (tuple(tuple(number[id(a)] for a in axis) for axis in way) for way in (before, after))

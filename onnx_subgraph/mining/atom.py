@@ -1,7 +1,7 @@
 """Atoms: the steps of a graph without their spelling, so that two ways to write one idea are the same atoms.
 
-A chain of Add, Sub and Neg is one sum, one of Mul, Div, Sqrt and constant Pow one product of powers, one of Reshape, Transpose and
-the like one rearrangement; any other node is a call. The equalities are those of `onnx_subgraph.matching`.
+A chain of Add, Sub and Neg is one sum, one of Mul, Div, Sqrt and constant Pow one product of powers, one of Reshape, Transpose
+and the like one rearrangement; any other node is a call. The equalities are those of `onnx_subgraph.matching`.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ class _Reader:
     def __init__(self, view: View, is_free: Callable[[ir.Node], bool]) -> None:
         self.view = view
         self.expansions: Expansions = view.shared("expansions", lambda: Expansions(view))
-        self.free = {node for node in view.nodes if is_free(node) and self.can_be_read(node)}
+        self.free: set[ir.Node | None] = {node for node in view.nodes if is_free(node) and self.can_be_read(node)}
+
+        self.chained = {node for node in self.free if node is not None and node.op_type not in LINEAR}
 
     def __iter__(self) -> Iterator[Atom]:
         taken: set[ir.Node] = set()
@@ -94,9 +96,13 @@ class _Reader:
             value, power = pending.pop(0)
             source, passed = self.view.through(value)
             node = self.view.producer(source)
-            inner = node is root or (node in self.free and node is not None and node.op_type not in LINEAR and self.is_single(source))
+            inner = node is root or (node in self.chained and self.is_single(source))
             step = self.expansions.of(source, product=is_product) if inner else None
-            if step is None or any(isinstance(v, Virtual) for v, _ in step.items) or not _may_expand(step.items, power, is_product):
+            if (
+                step is None
+                or any(isinstance(v, Virtual) for v, _ in step.items)
+                or not _may_expand(step.items, power, is_product)
+            ):
                 if is_product:
                     powers[source] = powers.get(source, 0.0) + power
                 else:
@@ -109,6 +115,8 @@ class _Reader:
             pending[:0] = [(v, power * p) for v, p in step.items if isinstance(v, ir.Value)]
         if not nodes:
             return None
+        if constant == (1.0 if is_product else 0.0):
+            constant = None
         pairs = [(v, p) for v, p in powers.items() if p] if is_product else summed
         operands = tuple(self.operand(value, power) for value, power in pairs)
         return Atom(Items(is_product, constant), self.ordered(nodes), operands, (result,))
@@ -232,7 +240,7 @@ class _Reader:
             default = None if spec is None else spec.default
             if is_axis(name):
                 said, default = (numbered(v, rank, ordered=is_ordered(node.op_type)) for v in (said, default))  # type: ignore[assignment]
-                said = tuple(int(a) for a in said) if isinstance(said, tuple) else int(said)  # type: ignore[arg-type, call-overload]
+                said = tuple(int(a) for a in said) if isinstance(said, tuple) else int(said)  # type: ignore[arg-type]
             if default is None or said != default:
                 kept.append((name, said))
         return tuple(kept)

@@ -20,6 +20,8 @@ Slot = tuple[int, int]
 
 _COMPUTED = ("x", "z", "u", "v", "r", "s")
 _NUMBERS = ("a", "b", "c", "d", "e", "f")
+LONGEST = 60
+"""Letters of a term that is written inside another one; a longer one has a line of its own."""
 _ATOM, _POWER, _PRODUCT, _SUM = 3, 2, 1, 0
 """How tightly a piece of text binds."""
 _AXES = "ijklmnopq"
@@ -81,7 +83,7 @@ class _Writer:
                 self.formula.lines.append(f"{', '.join(names)} = {text}")
                 continue
             (value,) = atom.results
-            if value in self.leaving or self.reads[value] != 1 or value is last:
+            if value in self.leaving or self.reads[value] != 1 or value is last or len(text) > LONGEST:
                 self.formula.lines.append(f"{self.result(value, last)} = {text}")
             else:
                 self.text[value] = text, binds
@@ -114,13 +116,15 @@ class _Writer:
                 return self.product(number, atom, operands)
             case Items():
                 return self.sum(number, atom, operands)
+            case Layout(before=((0,), (1,)), after=((1,), (0,))):
+                return f"Transpose({operands[0][0]}, perm=[1, 0])", _ATOM
             case Layout() as layout:
                 return f'rearrange({operands[0][0]}, "{self.recipe(layout)}")', _ATOM
             case Parts(axis=axis, sizes=sizes) as parts:
                 cut = f"parts={len(sizes)}" if parts.is_even else f"sizes={list(sizes)}"
                 return f"split({operands[0][0]}, axis={axis}, {cut})", _ATOM
             case Call() as call:
-                return self.call(call, operands), _ATOM
+                return self.call(call, operands)
 
     def operand(self, number: int, index: int, operand: Operand) -> tuple[str, int]:
         if operand.number is not None:
@@ -176,12 +180,14 @@ class _Writer:
             text = f"{text} {'-' if negative else '+'} {said}"
         return text, _SUM
 
-    def call(self, call: Call, operands: list[tuple[str, int]]) -> str:
+    def call(self, call: Call, operands: list[tuple[str, int]]) -> tuple[str, int]:
+        if (call.domain, call.operator) == ("", "MatMul"):
+            return " @ ".join(text if binds == _ATOM else f"({text})" for text, binds in operands), _PRODUCT
         arguments = [text for text, _ in operands]
         for position in call.omitted:
             arguments.insert(position, "None")
         keywords = [f"{name}={static_text(value)}" for name, value in call.keywords]
-        return f"{qualified((call.domain, call.operator))}({', '.join([*arguments, *keywords])})"
+        return f"{qualified((call.domain, call.operator))}({', '.join([*arguments, *keywords])})", _ATOM
 
     def recipe(self, layout: Layout) -> str:
         """The recipe of a rearrangement, with axes of its own."""

@@ -1,16 +1,15 @@
 """Merging: what always stands side by side becomes one, a pair of kinds at a time, as in grammar-based compression.
 
-A pair is two kinds of clusters and the edges between them. The pair that loses no occurrence of either side comes first, of such the
-one with the most traffic between its sides. A cluster of several atoms is merged only where none of its kind would be left over, or
-what is left over becomes a part of something else: its count would drop. What is left in the end are the units.
+A pair is two kinds of clusters and the edges between them. A pair that loses no occurrence of either side comes first, of
+several the one with the most traffic between its sides. A cluster of several atoms is merged only where none of its kind would be
+left over, or what is left over becomes a part of something else: its count would drop. What is left in the end are the units.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from heapq import heappop, heappush
-from itertools import repeat
 
 import onnx_ir as ir
 
@@ -111,26 +110,38 @@ class _Merging:
         if first.kind == second.kind or len(first.atoms) + len(second.atoms) > MOST_ATOMS:
             return None
         lossless = True
-        for side in (first, second):
+        for side, here in ((first, firsts), (second, seconds)):
             total = len(self.alive[side.kind])
             lossless &= times == total
-            if times < total and len(side.atoms) > 1 and not self.is_used_up(side.kind):
+            if times < total and len(side.atoms) > 1 and not self.is_used_up(side.kind, here):
                 self.blocked[side.kind][pair] = None  # until fewer of that kind are left
                 return None
         if times < 2 and not lossless:
             return None
         return (2 if times < 2 else 0 if lossless else 1), -sum(places.values())
 
-    def is_used_up(self, kind: int) -> bool:
-        """Whether each cluster of a kind stands beside one whose kind stands nowhere else."""
-        return all(any(map(self.is_taken, self.of_cluster[cluster], repeat(kind))) for cluster in self.alive[kind])
+    def is_used_up(self, kind: int, here: Container[Cluster]) -> bool:
+        """Whether each cluster of a kind is `here`, or a side of a pair that leaves none of its other side and takes none of `here`."""
+        fit: dict[Pair, bool] = {}
+        for cluster in self.alive[kind]:
+            if cluster in here:
+                continue
+            for pair, _, _ in self.of_cluster[cluster]:
+                if pair not in fit:
+                    fit[pair] = self.is_apart(pair, kind, here)
+                if fit[pair]:
+                    break
+            else:
+                return False
+        return True
 
-    def is_taken(self, edge: tuple[Pair, Cluster, Cluster], kind: int) -> bool:
-        """Whether the other side of an edge stands beside one of this kind, wherever it is."""
-        pair, first, second = edge
-        others = {(b if a.kind == kind else a) for a, b in self.pairs[pair]}
-        other = second if first.kind == kind else first
-        return len(others) == len(self.alive[other.kind])
+    def is_apart(self, pair: Pair, kind: int, here: Container[Cluster]) -> bool:
+        """Whether a pair leaves none of the side that is not of this kind, and takes none of `here`."""
+        mine, others = set(), set()
+        for first, second in self.pairs[pair]:
+            mine.add(first if first.kind == kind else second)
+            others.add(second if first.kind == kind else first)
+        return len(others) == len(self.alive[next(iter(others)).kind]) and not any(cluster in here for cluster in mine)
 
     def push(self, pair: Pair) -> None:
         worth = self.worth(pair)

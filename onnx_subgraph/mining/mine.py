@@ -43,7 +43,7 @@ class Occurrence:
         """The results of its atoms that others read, in the order of the graph."""
         inside = set(self.nodes)
         results = [v for atom in self.in_order for v in atom.results]
-        return tuple(v for v in results if v.is_graph_output() or any(use.node not in inside for use in v.uses()))
+        return tuple(v for v in results if self.place.leaves(v, inside))
 
     @property
     def in_order(self) -> tuple[Atom, ...]:
@@ -82,7 +82,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mined:
-    """What was mined. units: what costs most first. nodes: of all models; free: those that no pattern covers and no product is."""
+    """What was mined. units: what costs most first. nodes: of all models; free: those that can be part of a unit."""
 
     models: tuple[Path, ...]
     units: tuple[Unit, ...]
@@ -94,8 +94,8 @@ class Mined:
 def mine(models: Sequence[StrPath], library: Library, progress: Progress | None = None, least: int = 1) -> Mined:
     """The units of models, what costs most first.
 
-    least: the fewest occurrences that a unit has in all models together. A unit is convex and connected, and lies in one graph; no
-    two overlap. What it costs is an estimate of the bytes that its nodes read and write; sizes that are not known count as likely.
+    least: the fewest occurrences that a unit has in all models together. A unit is convex and connected, and lies in one graph;
+    no two overlap. What it costs is an estimate of the bytes that its nodes read and write; unknown sizes count as likely.
     Raises ModelError for a model that can't be read.
     """
     clock = Clock(progress)
@@ -161,5 +161,3 @@ def _unit(clusters: Sequence[Cluster], places: Sequence[Place], sizes: Sequence[
     formula = generalised(found)
     key = hashlib.blake2b(formula.sketch.encode(), digest_size=6).hexdigest()
     return Unit(tuple(found), len(first.nodes), traffic, saved, _part(traffic, total), _part(saved, total), key, formula)
-
-

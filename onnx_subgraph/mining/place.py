@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import cached_property
 
 import onnx_ir as ir
@@ -43,11 +43,14 @@ class Place:
         last = {i: max(self.view.position[n] for n in atom.nodes) for i, atom in enumerate(self.atoms)}
         for node in self.view.nodes:
             atom = owner.get(node)
+            if atom is None and self.is_transparent(node):
+                continue
             if atom is not None and (atom not in waiting or self.view.position[node] < last[atom]):
                 continue
             key: object = node if atom is None else atom
             inside = (node,) if atom is None else self.atoms[atom].nodes
-            read = [p for n in inside for v in reads(n) if (p := self.view.producer(v)) is not None and p not in inside]
+            behind = (self.view.producer(self.view.through(v)[0]) for n in inside for v in reads(n))
+            read = [p for p in behind if p is not None and p not in inside]
             order[key] = len(members)
             members.append(atom is not None)
             sources.append([order[k] for p in dict.fromkeys(read) if (k := owner.get(p, p)) in order and k != key])
@@ -57,6 +60,24 @@ class Place:
         for vertex, before in enumerate(sources):
             parts.add(vertex, list(dict.fromkeys(before)), lambda first, second: False)
         return parts, [order[i] for i in range(len(self.atoms))]
+
+    def is_transparent(self, node: ir.Node) -> bool:
+        """Whether a node hands on what it reads, so that nobody needs to look at it."""
+        return len(node.outputs) == 1 and self.view.through(node.outputs[0])[0] is not node.outputs[0]
+
+    def leaves(self, value: ir.Value, inside: Container[ir.Node]) -> bool:
+        """Whether anything outside reads a value, or what hands it on."""
+        pending = [value]
+        while pending:
+            current = pending.pop()
+            if current.is_graph_output():
+                return True
+            for usage in current.uses():
+                if usage.node in self.view.position and self.is_transparent(usage.node):
+                    pending += usage.node.outputs
+                elif usage.node not in inside:
+                    return True
+        return False
 
     def join(self, first: int, second: int) -> bool:
         """Make one of the clusters of two atoms, of which the second reads the first, where no other path leads between them."""

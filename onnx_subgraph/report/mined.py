@@ -42,7 +42,8 @@ def as_text(mined: Mined, top: int) -> RenderableType:
     parts += [Text(f"and {count(rest, 'unit')} more: --top shows them", "dim")] if rest else []
     model = shown[0].occurrences[0].model
     parts.append(Text("share, saved: of the bytes that all nodes read and write, an estimate", "dim"))
-    parts.append(Text(f"`onnx-subgraph new-pattern {model} --mined 1 --id NAME -o NAME.yaml` writes a pattern of the first", "dim"))
+    command = f"onnx-subgraph new-pattern {model} --mined 1 --id NAME -o NAME.yaml"
+    parts.append(Text(f"`{command}` writes a pattern of the first", "dim"))
     return Group(*parts, "")
 
 
