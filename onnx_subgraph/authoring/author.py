@@ -22,7 +22,7 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.mining.atom import Layout
-from onnx_subgraph.mining.formula import Formula, number_text, slots
+from onnx_subgraph.mining.formula import Formula, Slot, number_text, slots
 from onnx_subgraph.mining.mine import Occurrence, generalised
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
@@ -101,10 +101,15 @@ def _content(places: Sequence[Occurrence], formula: Formula, identity: str, exam
         "match": f"{formula}\n",
     }
     if formula.numbers:
-        content["where"] = [f"{name}.is_scalar and {name}.is_constant" for name in formula.numbers]
+        content["where"] = [_stands_for_a_number(name, slot) for name, slot in formula.numbers.items()]
     if len(formula.results) > 1:
         content["results"] = list(formula.results)
     return content | {"example": dict(example)}
+
+
+def _stands_for_a_number(name: str, slot: Slot) -> str:
+    """The sentence about a named number: that of a sum or product is whatever is left over of it."""
+    return f"{name}.value != 0" if slot[1] < 0 else f"{name}.is_scalar and {name}.is_constant"
 
 
 def _cases(place: Occurrence, pattern: Pattern) -> dict[str, object]:

@@ -121,7 +121,7 @@ class _Merging:
         return (2 if times < 2 else 0 if lossless else 1), -sum(places.values())
 
     def is_used_up(self, kind: int, here: Container[Cluster]) -> bool:
-        """Whether each cluster of a kind is `here`, or a side of a pair that leaves none of its other side and takes none of `here`."""
+        """Whether each cluster of a kind is `here`, or in a pair that leaves none of its other side and takes none of `here`."""
         fit: dict[Pair, bool] = {}
         for cluster in self.alive[kind]:
             if cluster in here:
