@@ -64,7 +64,7 @@ def new_pattern(
         raise UsageError("these nodes change nothing, and there is nothing to look for", hint="fuse leaves them out by itself")
     formula = generalised(places)
     best: Authored | None = None
-    for example in examples(formula, _numbers(formula, places[0]), _constants(formula, places[0])):
+    for example in examples(formula, places[0].atoms, _numbers(formula, places[0]), _constants(formula, places[0])):
         with clock.stage("prove"):
             authored = _authored(models, places, formula, identity, file, example)
         if best is None or len(authored.proof.failures) < len(best.proof.failures):

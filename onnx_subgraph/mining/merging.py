@@ -138,10 +138,12 @@ class _Merging:
     def is_apart(self, pair: Pair, kind: int, here: Container[Cluster]) -> bool:
         """Whether a pair leaves none of the side that is not of this kind, and takes none of `here`."""
         mine, others = set(), set()
-        for first, second in self.pairs[pair]:
+        for first, second in self.pairs[pair]:  # empty where no way leads from one to the other but through a third
             mine.add(first if first.kind == kind else second)
             others.add(second if first.kind == kind else first)
-        return len(others) == len(self.alive[next(iter(others)).kind]) and not any(cluster in here for cluster in mine)
+        if not others or any(cluster in here for cluster in mine):
+            return False
+        return len(others) == len(self.alive[next(iter(others)).kind])
 
     def push(self, pair: Pair) -> None:
         worth = self.worth(pair)
@@ -160,8 +162,10 @@ class _Merging:
             for side in (first, second):
                 del self.alive[side.kind][side]
                 kinds[side.kind] = None
-                for other, a, b in self.of_cluster.pop(side, {}):
+                for edge in self.of_cluster.pop(side, {}):
+                    other, a, b = edge
                     self.pairs[other].pop((a, b), None)
+                    self.of_cluster[b if a is side else a].pop(edge, None)
                     touched[other] = None
             place = self.places[first.graph]
             cluster = self.kinds.of(first.graph, place.atoms, sorted((*first.atoms, *second.atoms)))

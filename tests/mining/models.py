@@ -31,7 +31,7 @@ def network(*layers: Layer) -> str:
     for n, layer in enumerate(layers):
         text += f"  p{n} = MatMul ({value}, w) {layer(n, f'p{n}')}\n"
         value = f"z{n}"
-    weight = "w = ConstantOfShape <value = float {0.01}> (shape)"
+    weight = "w = ConstantOfShape <value = float[1] {0.01}> (shape)"
     return (
         '<ir_version: 8, opset_import: ["" : 17]>\n'
         f"net (float[batch, 64] x) => (float[batch, 64] y) <int64[2] shape = {{64, 64}}, float two = {{2}}, {numbers}> {{\n"
