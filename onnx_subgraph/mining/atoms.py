@@ -7,22 +7,17 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from onnx_subgraph.language.axis import numbered
-from onnx_subgraph.language.term import Static
 from onnx_subgraph.matching.equalities import COMMUTATIVE, LINEAR, POWER, PRODUCTS, SUMS
 from onnx_subgraph.matching.expansion import Expansions
 from onnx_subgraph.matching.layout import chains
-from onnx_subgraph.matching.numbering import axes_rank, formal
 from onnx_subgraph.matching.rearrangement import OPERATORS, Axes, regrouped, steps_of
 from onnx_subgraph.matching.sizes import Size, sizes
 from onnx_subgraph.matching.view import FLOATS, View, Virtual
 from onnx_subgraph.mining.atom import Atom, Call, Items, Layout, Operand, Parts
+from onnx_subgraph.mining.calls import keywords
 from onnx_subgraph.model.nested import bodies
-from onnx_subgraph.operators import is_axis, is_ordered
 from onnx_subgraph.operators.randomness import RANDOM
 
-_NUMBERS = frozenset({ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING})
-_LISTS = frozenset({ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS})
 _BY_SHAPE = frozenset({"Expand", "Resize", "ConstantOfShape", "Range", "Shape", "Size"})
 """Operators whose result follows from a shape that is computed beside them."""
 
@@ -199,51 +194,20 @@ class _Reader:
     # Calls
 
     def call(self, node: ir.Node) -> Atom | None:
-        """A node as a call of its operator; None where an attribute can't be written down."""
-        keywords = self.keywords(node)
-        if keywords is None:
+        """A node as a call of its operator; None where an argument can't be written down."""
+        static = keywords(self.view, node)
+        if static is None:
             return None
-        schema = self.view.schema(node)
-        assert schema is not None
+        said, count = static
+        values = list(node.inputs[:count])
+        while values and values[-1] is None:
+            values.pop()
         commutes = not node.domain and node.op_type in COMMUTATIVE
-        operands, omitted = [], []
-        count = max((i + 1 for i, v in enumerate(node.inputs) if v is not None), default=0)
-        for position, value in enumerate(node.inputs[:count]):
-            if value is None:
-                omitted.append(position)
-            elif not is_axis(formal(schema, position)):
-                operands.append(self.operand(value, 0.0 if commutes else float(position)))
-        form = Call(node.op_type, node.domain, keywords, tuple(omitted), commutes)
-        results = tuple(o for o in node.outputs if o.name)
-        return Atom(form, (node,), tuple(operands), results)
-
-    def keywords(self, node: ir.Node) -> tuple[tuple[str, Static], ...] | None:
-        """The attributes that are not at their default, axes counted from the back, and the inputs that hold axes."""
-        schema = self.view.schema(node)
-        assert schema is not None
-        found: dict[str, Static] = {}
-        for name, attribute in node.attributes.items():
-            if attribute.is_ref() or attribute.type not in _NUMBERS | _LISTS:
-                return None
-            found[name] = tuple(attribute.value) if attribute.type in _LISTS else attribute.value
-        for position, value in enumerate(node.inputs):
-            name = formal(schema, position)
-            if value is not None and is_axis(name):
-                array = self.view.constants.array(value)
-                if array is None:
-                    return None
-                found[name] = int(array) if array.ndim == 0 else tuple(int(a) for a in array.reshape(-1))
-        rank = axes_rank(node)
-        kept: list[tuple[str, Static]] = []
-        for name, said in sorted(found.items()):
-            spec = schema.attributes.get(name)
-            default = None if spec is None else spec.default
-            if is_axis(name):
-                said, default = (numbered(v, rank, ordered=is_ordered(node.op_type)) for v in (said, default))  # type: ignore[assignment]
-                said = tuple(int(a) for a in said) if isinstance(said, tuple) else int(said)  # type: ignore[arg-type]
-            if default is None or said != default:
-                kept.append((name, said))
-        return tuple(kept)
+        ports = enumerate(values)
+        operands = tuple(self.operand(v, 0.0 if commutes else float(i)) for i, v in ports if v is not None)
+        omitted = tuple(i for i, v in enumerate(values) if v is None)
+        form = Call(node.op_type, node.domain, said, omitted, commutes)
+        return Atom(form, (node,), operands, tuple(o for o in node.outputs if o.name))
 
     def ordered(self, nodes: list[ir.Node] | tuple[ir.Node, ...]) -> tuple[ir.Node, ...]:
         return tuple(sorted(dict.fromkeys(nodes), key=self.view.position.__getitem__))

@@ -14,7 +14,7 @@ from onnx_subgraph.model.constants import Constants
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm", "Einsum"})
 OTHERS = frozenset({"Conv", "ConvTranspose", "FusedConv", "Gather", "LSTM", "GRU", "RNN"})
 """What a unit ends at where an operand is constant."""
-MOST = 32
+MOST = 16
 """The largest axis of a constant that a product may have and still be a step of a unit: it mixes a few heads, not features."""
 _QUANTIZED = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "QuantizeLinear", "DequantizeLinear")
 BESIDE = frozenset({"structure", "linear", "region"})

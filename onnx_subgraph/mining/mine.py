@@ -19,9 +19,10 @@ from onnx_subgraph.mining.formula import Formula, formula_of
 from onnx_subgraph.mining.merging import merged
 from onnx_subgraph.mining.numbers import named
 from onnx_subgraph.mining.place import Place
+from onnx_subgraph.mining.traffic import traffic, weight
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.partitioning.work import Sizes, likely_sizes, nbytes, touched
+from onnx_subgraph.partitioning.work import Sizes, likely_sizes
 from onnx_subgraph.paths import StrPath
 
 
@@ -114,9 +115,9 @@ def mine(models: Sequence[StrPath], library: Library, progress: Progress | None 
                 for view, is_free in found:
                     places.append(Place(len(places), str(path), view, is_free))
                     sizes.append(likely)
-                    total += sum(touched(node, likely) for node in view.nodes)
+                    total += sum(traffic(node, likely) for node in view.nodes)
         with clock.stage("mine"):
-            kinds = merged(places, lambda place, value: nbytes((value,), sizes[place.number]))
+            kinds = merged(places, lambda place, value: weight((value,), sizes[place.number]))
             units = [_unit(clusters, places, sizes, total) for clusters in kinds if _is_unit(clusters[0], places)]
     ranked = sorted((u for u in units if u.times >= least), key=lambda unit: -unit.saved)
     count = sum(len(place.view.nodes) for place in places)
@@ -146,18 +147,18 @@ def _is_unit(cluster: Cluster, places: Sequence[Place]) -> bool:
 
 def _unit(clusters: Sequence[Cluster], places: Sequence[Place], sizes: Sequence[Sizes], total: int) -> Unit:
     found = []
-    traffic = saved = 0
+    moved = saved = 0
     for cluster in clusters:
         place = places[cluster.graph]
         occurrence = Occurrence(Path(place.model), tuple(place.atoms[i] for i in cluster.aligned), place)
         found.append(occurrence)
         nodes, here = occurrence.nodes, sizes[cluster.graph]
-        own = sum(touched(node, here) for node in nodes)
+        own = sum(traffic(node, here) for node in nodes)
         inner = {v for a in occurrence.atoms for v in a.results}
         read = {o.value for a in occurrence.atoms for o in a.operands} - inner
-        traffic += own
-        saved += max(0, own - nbytes((*read, *occurrence.leaving), here))
+        moved += own
+        saved += max(0, own - weight((*read, *occurrence.leaving), here))
     first = found[0]
     formula = generalised(found)
     key = hashlib.blake2b(formula.sketch.encode(), digest_size=6).hexdigest()
-    return Unit(tuple(found), len(first.nodes), traffic, saved, _part(traffic, total), _part(saved, total), key, formula)
+    return Unit(tuple(found), len(first.nodes), moved, saved, _part(moved, total), _part(saved, total), key, formula)

@@ -9,10 +9,10 @@ from functools import cached_property
 import onnx_ir as ir
 
 from onnx_subgraph.matching.view import View
-from onnx_subgraph.mining.atom import Atom
+from onnx_subgraph.mining.atom import Atom, Parts
 from onnx_subgraph.mining.atoms import atoms_of
 from onnx_subgraph.model.nested import reads
-from onnx_subgraph.regions.convex import Parts
+from onnx_subgraph.regions import convex
 
 
 class Place:
@@ -22,7 +22,9 @@ class Place:
         self.number = number
         self.model = model
         self.view = view
-        self.atoms: list[Atom] = atoms_of(view, is_free)
+        found = atoms_of(view, is_free)
+        inside = {node for atom in found for node in atom.nodes}
+        self.atoms = [atom for atom in found if not self.is_shared_cut(atom, inside)]
         self.position = {atom: i for i, atom in enumerate(self.atoms)}
         self.made = {value: (i, n) for i, atom in enumerate(self.atoms) for n, value in enumerate(atom.results)}
         """Value → the atom that gives it, and which of its results it is."""
@@ -33,7 +35,7 @@ class Place:
                 self.readers[operand.value].append((i, operand.port))
 
     @cached_property
-    def _convex(self) -> tuple[Parts, list[int]]:
+    def _convex(self) -> tuple[convex.Parts, list[int]]:
         """What may be one so far, and the vertex of each atom."""
         owner = {node: i for i, atom in enumerate(self.atoms) for node in atom.nodes}
         order: dict[object, int] = {}
@@ -56,10 +58,14 @@ class Place:
             sources.append([order[k] for p in dict.fromkeys(read) if (k := owner.get(p, p)) in order and k != key])
             if atom is not None:
                 waiting.pop(atom)
-        parts = Parts(members)
+        parts = convex.Parts(members)
         for vertex, before in enumerate(sources):
             parts.add(vertex, list(dict.fromkeys(before)), lambda first, second: False)
         return parts, [order[i] for i in range(len(self.atoms))]
+
+    def is_shared_cut(self, atom: Atom, inside: Container[ir.Node]) -> bool:
+        """Whether an atom cuts a value for others, too, as that of queries, keys and values: it then belongs to none of them."""
+        return isinstance(atom.form, Parts) and any(self.leaves(value, inside) for value in atom.results)
 
     def is_transparent(self, node: ir.Node) -> bool:
         """Whether a node hands on what it reads, so that nobody needs to look at it."""
