@@ -66,7 +66,7 @@ def occurrences(models: Sequence[Path], chosen: Chosen, library: Library, progre
 def _occurrence(path: Path, view: View, nodes: Sequence[ir.Node]) -> Occurrence:
     wanted = frozenset(nodes)
     is_wanted: Callable[[ir.Node], bool] = wanted.__contains__
-    place = Place(0, str(path), view, is_wanted)
+    place = Place(0, str(path), view, is_wanted, whole=True)
     if not place.atoms:
         raise UsageError("no formula can be written of these nodes", hint="choose nodes that compute floating-point values")
     return Occurrence(path, tuple(place.atoms), place)

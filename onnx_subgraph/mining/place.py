@@ -16,15 +16,18 @@ from onnx_subgraph.regions import convex
 
 
 class Place:
-    """One graph of one model. number: among all that are mined. atoms: of its nodes that are free, each after what it reads."""
+    """One graph of one model. number: among all that are mined. atoms: of its nodes that are free, each after what it reads.
 
-    def __init__(self, number: int, model: str, view: View, is_free: Callable[[ir.Node], bool]) -> None:
+    whole: whether all of these nodes were asked for, those that cut a value for others among them.
+    """
+
+    def __init__(self, number: int, model: str, view: View, is_free: Callable[[ir.Node], bool], *, whole: bool = False) -> None:
         self.number = number
         self.model = model
         self.view = view
         found = atoms_of(view, is_free)
         inside = {node for atom in found for node in atom.nodes}
-        self.atoms = [atom for atom in found if not self.is_shared_cut(atom, inside)]
+        self.atoms = found if whole else [atom for atom in found if not self.is_shared_cut(atom, inside)]
         self.position = {atom: i for i, atom in enumerate(self.atoms)}
         self.made = {value: (i, n) for i, atom in enumerate(self.atoms) for n, value in enumerate(atom.results)}
         """Value → the atom that gives it, and which of its results it is."""
