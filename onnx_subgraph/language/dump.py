@@ -1,4 +1,4 @@
-"""Plain data → YAML text, as `source` reads it back: keys in the order given, no aliases, letters of every script as they are."""
+"""Plain data → YAML text, as `source` reads it back: keys in the order given, no aliases, lines as lines."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ class _Dumper(yaml.SafeDumper):
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)  # list items stand below their key, indented
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def yaml_text(data: Mapping[str, Any]) -> str:

@@ -213,7 +213,7 @@ def _check_read(pattern: Pattern) -> None:
             if asked or given:
                 hint = f"what {'a sentence asks of' if asked else '`replace` reads'} must be part of what is matched: {hint}"
             elif not pattern.replace:
-                hint = "without `replace` the last line is the result: read it there, or write a `replace` that assigns it"
+                hint = "without `replace` the last line is the result: read it there, or name it under `results`"
             raise PatternError(message, span=line.span, hint=hint)
         needed.update(_used(line.term))
 

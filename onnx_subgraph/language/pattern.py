@@ -86,12 +86,13 @@ class Pattern:
 
     id: unique in all loaded packs; the file's stem with `-` for `_`. group: the folder's name.
     order: the position in its library, by which ties between matches of equal size are broken. shares: names of matched values
-    that others may read, too; what computes them then stays for those. grow: how it grows, for a pattern of regions; its
-    `match` is then empty, and so it is where `bodies` names operators of the standard, whose function bodies are looked for: each
-    with the sentences about its inputs, outputs and attributes that must be true. raised: the canonical operator that it is a
-    formula of, whose lowerings are in `replace`; where there are several for a target the others are in `variants`. kernel: the
-    element types that the library of kernels has that operator for, where the pattern is for the target native.
-    opsets: domain → the least opset that its pack asks for. formerly: ids of patterns that are a part of this one now.
+    that others may read, too; what computes them then stays for those. given: the results, where the file lists them.
+    grow: how it grows, for a pattern of regions; its `match` is then empty, and so it is where `bodies` names operators of the
+    standard, whose function bodies are looked for: each with the sentences about its inputs, outputs and attributes that must
+    be true. raised: the canonical operator that it is a formula of, whose lowerings are in `replace`; where there are several
+    for a target the others are in `variants`. kernel: the element types that the library of kernels has that operator for,
+    where the pattern is for the target native. opsets: domain → the least opset that its pack asks for. formerly: ids of
+    patterns that are a part of this one now.
     """
 
     id: str
@@ -105,6 +106,7 @@ class Pattern:
     assumes: frozenset[str] = frozenset()
     mixed_precision: bool = False
     shares: frozenset[str] = frozenset()
+    given: frozenset[str] = frozenset()
     keeps: tuple[Case, ...] = ()
     fuses: tuple[Case, ...] = ()
     file: str = ""
@@ -135,8 +137,8 @@ class Pattern:
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The names of `match` that replacements provide, in the order of `match`; without a replacement, the last line's."""
-        provided = {name for block in self.replace.values() for name in block.names}
+        """The names of `match` that replacements or `results` name, in its order, else those of the last line."""
+        provided = self.given.union(*(block.names for block in self.replace.values()))
         names = tuple(name for name in self.match.names if name in provided)
         return names or tuple(n for a in self.match.assignments[-1:] for n in a.names if n != "_")
 

@@ -33,7 +33,7 @@ Operators = Mapping[str, CanonicalOperator]
 """The canonical operators that formulas may raise to, by name."""
 KEYS = (
     *("id", "summary", "match", "where", "let", "raises", "replace", "example"),
-    *("assumes", "mixed-precision", "targets", "shares", "keeps", "fuses", "grow", "bodies", "formerly"),
+    *("assumes", "mixed-precision", "targets", "shares", "results", "keeps", "fuses", "grow", "bodies", "formerly"),
 )
 """The keys of a pattern file, in the order they are usually written."""
 REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses", "formerly")
@@ -78,7 +78,8 @@ def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = Ma
         example=_example(fields.get("example")),
         assumes=_assumes(fields.get("assumes")),
         mixed_precision=_flag(fields.get("mixed-precision")),
-        shares=_shares(fields.get("shares"), match),
+        shares=_assigned(fields.get("shares"), match, "shares", "name results of `match` that others may read, too"),
+        given=_results(fields, match),
         keeps=read_cases(fields.get("keeps"), "keeps"),
         fuses=read_cases(fields.get("fuses"), "fuses"),
         file=str(path),
@@ -237,17 +238,27 @@ def _assumes(data: Data | None) -> frozenset[str]:
     return frozenset(found)
 
 
-def _shares(data: Data | None, match: Block) -> frozenset[str]:
+def _assigned(data: Data | None, match: Block, key: str, usage: str) -> frozenset[str]:
+    """The names under a key, one or a list, each of which `match` assigns."""
     if data is None:
         return frozenset()
     found: set[str] = set()
     for item in data.items if isinstance(data, Items) else (data,):
-        word = read_text_of(item, "shares")
+        word = read_text_of(item, key)
         if word.text not in match.names:
-            hint = spelling.hint(word.text, match.names, "name results of `match` that others may read, too")
+            hint = spelling.hint(word.text, match.names, usage)
             raise PatternError(f"`{word.text}` is not assigned in `match`", span=word.span, hint=hint)
         found.add(word.text)
     return frozenset(found)
+
+
+def _results(fields: Fields, match: Block) -> frozenset[str]:
+    """The results that the file lists. Raises PatternError, with the place, beside what says them already."""
+    data = fields.get("results")
+    if data is not None and (fields.get("replace") or fields.get("raises")):
+        hint = "leave `results` out: a replacement names what it provides"
+        raise PatternError("`results` stands beside a replacement", span=data.span, hint=hint)
+    return _assigned(data, match, "results", "name lines of `match` that others read")
 
 
 def read_cases(data: Data | None, key: str) -> tuple[Case, ...]:

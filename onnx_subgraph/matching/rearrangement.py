@@ -113,10 +113,43 @@ def steps_of(nodes: Iterable[ir.Node]) -> tuple[Step, ...] | None:
     return tuple(steps)
 
 
+Axes = tuple[tuple[int, ...], ...]
+"""The atoms that make up each axis, by number."""
+
+
+@lru_cache(maxsize=1 << 12)
+def regrouped(start: tuple[Size, ...], steps: tuple[Step, ...]) -> tuple[Axes, Axes, tuple[Size, ...]] | None:
+    """The axes of the source and of the result as the same atoms, and the size of each; None where a shape can't be factored.
+
+    An axis of size 1 has no atoms.
+    """
+    atoms = [_Atom(size) for size in start]
+    axes = _after(atoms, steps)
+    if axes is None:
+        return None
+    before, after = (
+        [[a for atom in axis for a in atom.leaves() if a.size != ONE] for axis in way] for way in ([[a] for a in atoms], axes)
+    )
+    leaves = {id(a): a for axis in (*before, *after) for a in axis}
+    number = {key: i for i, key in enumerate(leaves)}
+    left, right = (tuple(tuple(number[id(a)] for a in axis) for axis in way) for way in (before, after))
+    return left, right, tuple(a.size for a in leaves.values())
+
+
 @lru_cache(maxsize=1 << 12)
 def _followed(start: tuple[Size, ...], steps: tuple[Step, ...]) -> NormalForm | None:
     """The normal form of a chain; the layers of a model lay out the same shapes again."""
     atoms = [_Atom(size) for size in start]
+    axes = _after(atoms, steps)
+    if axes is None:
+        return None
+    return _canonical(
+        [leaf for atom in atoms for leaf in atom.leaves()], [leaf for axis in axes for a in axis for leaf in a.leaves()]
+    )
+
+
+def _after(atoms: list[_Atom], steps: tuple[Step, ...]) -> list[list[_Atom]] | None:
+    """The axes that the steps make of one axis for each atom; atoms are split on the way."""
     axes: list[list[_Atom]] = [[a] for a in atoms]
     for step in steps:
         if isinstance(step, Permutation):
@@ -129,13 +162,11 @@ def _followed(start: tuple[Size, ...], steps: tuple[Step, ...]) -> NormalForm | 
                 return None
             axes = repeated
         else:
-            regrouped = _regroup([leaf for axis in axes for atom in axis for leaf in atom.leaves()], step)
-            if regrouped is None:
+            cut = _regroup([leaf for axis in axes for atom in axis for leaf in atom.leaves()], step)
+            if cut is None:
                 return None
-            axes = regrouped
-    return _canonical(
-        [leaf for atom in atoms for leaf in atom.leaves()], [leaf for axis in axes for a in axis for leaf in a.leaves()]
-    )
+            axes = cut
+    return axes
 
 
 @dataclass(frozen=True, slots=True)

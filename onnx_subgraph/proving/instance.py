@@ -82,7 +82,7 @@ class Builder:
         if (
             self.spelling.seed != 2 or self.gives_out()
         ):  # results that others of them are made of are read outside, too, but not in every spelling
-            provided = {n for b in self.pattern.replace.values() for n in b.names}
+            provided = set(self.pattern.results)
             outputs += [v for n, v in self.values.items() if n in provided and v not in outputs]
         if self.spelling.mixed and self.spelling.returned:
             outputs = [self.node("Cast", [o], {"to": TYPES["float16"]}) for o in outputs]

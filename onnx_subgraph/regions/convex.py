@@ -24,7 +24,7 @@ def convex_parts(before: Sequence[Sequence[int]], is_member: Sequence[bool], joi
     All parts may be replaced by one node each at the same time: the result has no cycle. No two parts that an edge joins could
     be one (as long as `STEPS` and `EARNED` allow to look for a path). The cost follows the number of nodes and edges.
     """
-    parts = _Parts(is_member)
+    parts = Parts(is_member)
     apart = [edge for node, sources in enumerate(before) for edge in parts.add(node, sources, joins)]
     while apart:  # what lay between two parts may by now be inside one of them
         rest = [edge for edge in apart if not parts.join(*edge)]
@@ -38,7 +38,7 @@ def convex_parts(before: Sequence[Sequence[int]], is_member: Sequence[bool], joi
     return list(found.values())
 
 
-class _Parts:
+class Parts:
     """The parts of the nodes added so far; a node that is no member is a part of its own.
 
     level: of each part, strictly growing along every edge between two parts, but equal ones between two nodes that are no

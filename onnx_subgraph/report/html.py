@@ -143,31 +143,11 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
 
     hidden: how many near misses the entry does not tell of (`relevance`). Raises UsageError where the extra is not installed.
     """
-    check_installed()
     result = entry.result
     assert result is not None
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    def printable(value: object) -> object:
-        return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-    environment = Environment(
-        loader=FileSystemLoader(PAGE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=printable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(count=count, outcome=outcome, bytes_text=bytes_text, short=listing.short, assumed_words=ASSUMED)
-    style = (PAGE / "style.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return environment.get_template("page.html.jinja").render(
+    return rendered(
+        "page.html.jinja",
         result=result,
-        # A hash allows this one style and no other; nothing else is allowed at all.
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-        style=Markup(style),
         headline=headline(entry),
         checks=entry.checks,
         notices=notices(result),
@@ -198,6 +178,31 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
         wide=WIDE,
         very_wide=VERY_WIDE,
     )
+
+
+def rendered(template: str, **said: object) -> str:
+    """A page by the template of that name. Raises UsageError where the extra is not installed."""
+    check_installed()
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def printable(value: object) -> object:
+        return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(
+        loader=FileSystemLoader(PAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(count=count, outcome=outcome, bytes_text=bytes_text, short=listing.short, assumed_words=ASSUMED)
+    style = (PAGE / "style.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # A hash allows this one style and no other; nothing else is allowed at all.
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return environment.get_template(template).render(style=Markup(style), policy=policy, **said)
 
 
 def headline(entry: Entry) -> Headline:

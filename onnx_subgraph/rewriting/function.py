@@ -43,7 +43,7 @@ def ir_version(functions: Iterable[ir.Function]) -> int:
 
 
 def provided_names(match: Match) -> tuple[str, ...]:
-    """The matched names that the fused operator provides: those that the pattern's replacements name, or the last line's.
+    """The matched names that the fused operator provides: those that the pattern's replacements name, or its results.
 
     A region provides all that others read.
     """
@@ -51,7 +51,7 @@ def provided_names(match: Match) -> tuple[str, ...]:
     if pattern.grow is not None:
         return tuple(match.roots)
     block = next((pattern.replace[t] for t in TARGETS if t in pattern.replace), None)
-    names = pattern.match.assignments[-1].names if block is None else block.names
+    names = pattern.results if block is None else block.names
     return tuple(n for n in names if n != "_" and n in match.roots)
 
 

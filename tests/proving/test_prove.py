@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
 from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.reading import parse_pattern
+from onnx_subgraph.matching.find import find
+from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.proving import prove
+from onnx_subgraph.rewriting.apply import apply
+from onnx_subgraph.rewriting.loadability import Loadability
 from tests.proving.patterns import catalogue, written
 
 X = '{x: "float32[2, 8]"}'
@@ -151,3 +158,40 @@ def test_a_model_to_fuse_whose_kernel_is_missing_here_is_not_proved_on_this_mach
     proof = prove(example)
     assert not proof.failures
     assert "no kernel for double" in proof.unproved["onnxruntime, the model to fuse (a type of its own)"]
+
+
+TWO_RESULTS = """
+id: sample
+summary: a gate that is handed on
+match: |
+  gate = Sigmoid(x)
+  y = gate * z
+results: [gate, y]
+example: {x: "float32[2, 8]", z: "float32[2, 8]"}
+"""
+
+
+def test_a_pattern_without_a_replacement_may_have_several_results() -> None:
+    """Both are given by the function, where others read the first as well; without `results` that is no match."""
+    proof = prove(parse_pattern(TWO_RESULTS, "patterns/group/sample.yaml"))
+    assert not proof.failures and proof.targets["function"] > 3
+    model = parsed("gate = Sigmoid(x) y = Mul(gate, z) r = Relu(gate)", "float[2, 8] y, float[2, 8] r")
+    both = parse_pattern(TWO_RESULTS, "patterns/group/sample.yaml")
+    one = parse_pattern(TWO_RESULTS.replace("results: [gate, y]\n", ""), "patterns/group/sample.yaml")
+    assert fused(model, both) == ["Sample", "Relu"] and fused(model, one) == ["Sigmoid", "Mul", "Relu"]
+
+
+def parsed(nodes: str, outputs: str) -> ir.Model:
+    header = '<ir_version: 8, opset_import: ["" : 17]>'
+    model = ir.from_onnx_text(f"{header} g (float[2, 8] x, float[2, 8] z) => ({outputs}) {{ {nodes} }}")
+    infer_shapes(model)
+    return model
+
+
+def fused(model: ir.Model, pattern: Pattern) -> list[str]:
+    """The operators that are there when a pattern is replaced by its function in a copy of the model."""
+    model = copied(model)
+    constants = Constants(model)
+    matches = find(model, [pattern], constants=constants).matches
+    apply(model, matches, target="function", loadability=[Loadability("CPUExecutionProvider")], constants=constants)
+    return [node.op_type for node in model.graph]

@@ -1,0 +1,156 @@
+"""new_pattern(): from places of a model to a pattern file that is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import onnx_ir as ir
+
+from onnx_subgraph.authoring.cases import changed, cut_out
+from onnx_subgraph.authoring.choosing import Chosen, occurrences
+from onnx_subgraph.authoring.examples import examples
+from onnx_subgraph.authoring.grounds import grounds
+from onnx_subgraph.clock import Clock, Progress
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.language.dump import yaml_text
+from onnx_subgraph.language.library import Library
+from onnx_subgraph.language.pattern import Pattern
+from onnx_subgraph.language.reading import parse_pattern
+from onnx_subgraph.matching.find import find
+from onnx_subgraph.mining.atom import Layout
+from onnx_subgraph.mining.formula import Formula, Slot, number_text, slots
+from onnx_subgraph.mining.mine import Occurrence, generalised
+from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.proving import Proof, prove
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Authored:
+    """A pattern that was written. formula: its `match`. text: of its file. grounds: what each part of it rests on.
+
+    proof: of the pattern. places: how many it was written from. found: model → how often it matches there.
+    """
+
+    pattern: Pattern
+    formula: str
+    text: str
+    grounds: tuple[str, ...]
+    proof: Proof
+    places: int
+    found: Mapping[Path, int]
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is proved, and found at least wherever it was written from."""
+        return not self.proof.failures and sum(self.found.values()) >= self.places
+
+
+def new_pattern(
+    models: Sequence[Path], chosen: Chosen, identity: str, file: Path, library: Library, progress: Progress | None = None
+) -> Authored:
+    """The pattern of the places that are chosen, proved; `file` is where it will stand, and is not written here.
+
+    Raises UsageError where nothing can be chosen so, PatternError for an id that is none, ModelError for an unreadable model.
+    """
+    clock = Clock(progress)
+    with clock.stage("mine"):
+        places = occurrences(models, chosen, library, progress)
+    if all(isinstance(atom.form, Layout) and atom.form.before == atom.form.after for atom in places[0].atoms):
+        raise UsageError("these nodes change nothing, and there is nothing to look for", hint="fuse leaves them out by itself")
+    formula = generalised(places)
+    best: Authored | None = None
+    for example in examples(formula, places[0].atoms, _numbers(formula, places[0]), _constants(formula, places[0])):
+        with clock.stage("prove"):
+            authored = _authored(models, places, formula, identity, file, example)
+        if best is None or len(authored.proof.failures) < len(best.proof.failures):
+            best = authored
+        if authored.holds:
+            break
+    if best is None:
+        raise UsageError("no example can be written: the shapes of what it reads are not known", hint="--shape, or other nodes")
+    return best
+
+
+def _authored(
+    models: Sequence[Path],
+    places: Sequence[Occurrence],
+    formula: Formula,
+    identity: str,
+    file: Path,
+    example: Mapping[str, object],
+) -> Authored:
+    known = grounds(places, formula)
+    content = _content(places, formula, identity, example)
+    pattern = parse_pattern(yaml_text(content), str(file))
+    content |= _cases(places[0], pattern)
+    text = "".join(f"# {line}\n" for line in known) + yaml_text(content)
+    pattern = parse_pattern(text, str(file))
+    return Authored(pattern, str(formula), text, known, prove(pattern), len(places), {m: _count(m, pattern) for m in models})
+
+
+def _content(places: Sequence[Occurrence], formula: Formula, identity: str, example: Mapping[str, object]) -> dict[str, object]:
+    operators = dict.fromkeys(node.op_type for node in places[0].nodes)
+    content: dict[str, object] = {
+        "id": identity,
+        "summary": f"{', '.join(operators)} of {places[0].model.name}",
+        "match": f"{formula}\n",
+    }
+    if formula.numbers:
+        content["where"] = [_stands_for_a_number(name, slot) for name, slot in formula.numbers.items()]
+    if len(formula.results) > 1:
+        content["results"] = list(formula.results)
+    return content | {"example": dict(example)}
+
+
+def _stands_for_a_number(name: str, slot: Slot) -> str:
+    """The sentence about a named number: that of a sum or product is whatever is left over of it."""
+    return f"{name}.value != 0" if slot[1] < 0 else f"{name}.is_scalar and {name}.is_constant"
+
+
+def _cases(place: Occurrence, pattern: Pattern) -> dict[str, object]:
+    """A place as a model that must fuse, and one with another number as a model that must not."""
+    model = cut_out(place)
+    if model is None or not _matches(model, pattern):
+        return {}
+    found: dict[str, object] = {}
+    for number, other in changed(model):
+        if not _matches(other, pattern):
+            why = f"{number_text(number)} is a part of the formula, and {number_text(1.5 * number)} is another number"
+            found["keeps"] = [{"why": why, "model": _text(other)}]
+            break
+    return found | {"fuses": [{"why": f"as in {place.model.name} at {place.name}", "model": _text(model)}]}
+
+
+def _text(model: onnx.ModelProto) -> str:
+    return "".join(f"{line.rstrip()}\n" for line in onnx.printer.to_text(model).strip().splitlines())
+
+
+def _matches(model: onnx.ModelProto, pattern: Pattern) -> bool:
+    """Whether the pattern matches in a model, as it is after its text was read."""
+    try:
+        read = ir.from_proto(onnx.parser.parse_model(_text(model)))
+    except onnx.parser.ParseError:  # a number or a name that the text form can't say
+        return False
+    infer_shapes(read)
+    return bool(find(read, [pattern]).matches)
+
+
+def _count(path: Path, pattern: Pattern) -> int:
+    model = load(path)
+    infer_shapes(model)
+    return len(find(model, [pattern]).matches)
+
+
+def _numbers(formula: Formula, place: Occurrence) -> dict[tuple[int, int], float]:
+    values = {slot: n for i, atom in enumerate(place.in_order) for slot, n in slots(i, atom)}
+    return {slot: values[slot] for slot in formula.numbers.values()}
+
+
+def _constants(formula: Formula, place: Occurrence) -> list[str]:
+    constant = {o.value for atom in place.atoms for o in atom.operands if o.constant}
+    return [name for name, value in formula.values.items() if value in constant]

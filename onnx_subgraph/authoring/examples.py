@@ -1,0 +1,102 @@
+"""The `example` of a pattern that is written: small shapes in which all that belongs together still does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from onnx_subgraph.language.term import Static
+from onnx_subgraph.matching.sizes import Size, sizes
+from onnx_subgraph.mining.atom import Atom, Layout, Parts
+from onnx_subgraph.mining.formula import Formula, Slot
+
+_SYMBOLS = (2, 3, 5, 7)
+"""What symbolic axes become, one after the other."""
+_SMALL = (16, 8, 4)
+"""The largest axis that stays as it is, in turn: larger ones are divided by one number."""
+_DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}
+POSITIVE = "in [0.5, 1.5]"
+"""The range in which no logarithm, root or quotient is undefined."""
+
+
+def examples(
+    formula: Formula, atoms: Sequence[Atom], numbers: Mapping[Slot, float], constants: Sequence[str]
+) -> Iterator[dict[str, Static]]:
+    """Examples for the formula of `atoms`, the smallest first, to be tried in turn.
+
+    numbers: what its named numbers are in the first place. constants: the names of values that are constant there.
+    """
+    known = {name: extent for name, value in formula.values.items() if (extent := sizes(value)) is not None}
+    whole = [
+        size for atom in atoms for value in (*(o.value for o in atom.operands), *atom.results) for size in sizes(value) or ()
+    ]
+    every = [*whole, *formula.axes.values()]
+    symbols = list(dict.fromkeys(s for size in every for s in size.symbols))
+    chosen = {symbol: _SYMBOLS[i % len(_SYMBOLS)] for i, symbol in enumerate(symbols)}
+    large = max((size.number for size in every), default=1)
+    tried: list[dict[str, Static]] = []
+    for scale in dict.fromkeys((_smallest([size.number for size in every], atoms), Scale(large, 1))):
+
+        def small(size: Size, scale: Scale = scale) -> int:
+            return scale(size.number) * prod(chosen[s] for s in size.symbols)
+
+        for limits in ("", POSITIVE):
+            texts: dict[str, Static] = {}
+            for name, extent in known.items():
+                rest = "constant" if name in constants else limits
+                texts[name] = f"{_dtype(formula.values[name])}[{', '.join(str(small(size)) for size in extent)}] {rest}".strip()
+            texts |= {name: numbers[slot] for name, slot in formula.numbers.items()}
+            texts |= {name: small(size) for name, size in formula.axes.items()}
+            if texts not in tried:
+                tried.append(texts)
+                yield texts
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What an axis becomes: what is larger than `most` is divided."""
+
+    most: int
+    divisor: int
+
+    def __call__(self, number: int) -> int:
+        return number // self.divisor if number > self.most else number
+
+
+def _smallest(numbers: Sequence[int], atoms: Sequence[Atom]) -> Scale:
+    """The scale with the smallest axes in which products and sums of axes still are what they were, and no axis becomes 1."""
+    found = Scale(max(numbers, default=1), 1)
+    for most in _SMALL:
+        large = [n for n in numbers if n > most]
+        divisor = 2
+        while large and all(n % divisor == 0 and n // divisor > 1 for n in large):
+            scale = Scale(most, divisor)
+            if _fits(scale, atoms) and sum(map(scale, numbers)) < sum(map(found, numbers)):
+                found = scale
+            divisor *= 2
+    return found
+
+
+def _fits(scale: Scale, atoms: Sequence[Atom]) -> bool:
+    """Whether axes that are made of others are made of these in this scale, too."""
+    for atom in atoms:
+        match atom.form:
+            case Layout(before=before, after=after, sizes=parts):
+                for axis in (*before, *after):
+                    own = [parts[i].number for i in axis]
+                    if scale(prod(own)) != prod(map(scale, own)):
+                        return False
+            case Parts(sizes=cut) as form:
+                if scale(sum(cut)) != sum(map(scale, cut)) or (not form.is_even and tuple(map(scale, cut)) != cut):
+                    return False
+            case _:
+                pass
+    return True
+
+
+def _dtype(value: ir.Value) -> str:
+    name = value.dtype.name if value.dtype is not None else "FLOAT"
+    return _DTYPES.get(name, name.lower())

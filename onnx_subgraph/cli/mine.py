@@ -1,0 +1,65 @@
+"""`onnx-subgraph mine`: what models repeat and no pattern covers, ranked by what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from onnx_subgraph.cli.options import json_option, patterns_option, time_limit_option, verbose_option
+from onnx_subgraph.cli.streams import MODEL
+
+
+@click.command(short_help="Find what models repeat and no pattern covers.")
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=MODEL)
+@patterns_option
+@click.option(
+    "--top", type=click.IntRange(min=1), default=10, metavar="N", help="How many units the table shows; --json has all."
+)
+@click.option("--least", type=click.IntRange(min=1), default=1, metavar="N", help="The fewest times that a unit occurs.")
+@click.option(
+    "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.html", help="Write a page with each unit drawn."
+)
+@time_limit_option
+@verbose_option
+@json_option
+def mine(
+    models: tuple[Path, ...],
+    patterns: tuple[Path, ...],
+    top: int,
+    least: int,
+    report: Path | None,
+    time_limit: float,
+    as_json: bool,
+) -> int:
+    """Find the subgraphs that the MODELs repeat and no pattern covers, what fusing would save most at first.
+
+    Two spellings of one formula are one unit. A unit ends at products with weights. Nothing is run: what a unit costs is an
+    estimate of the bytes that its nodes read and write.
+    """
+    from onnx_subgraph.cli.page import check_folder
+    from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.deadline import within
+    from onnx_subgraph.language.library import load_patterns
+    from onnx_subgraph.mining.mine import mine as run
+    from onnx_subgraph.model.atomic import check_target, written_whole
+    from onnx_subgraph.report import mined as text
+
+    if report is not None:
+        from onnx_subgraph.report.html import check_installed
+
+        check_installed()
+        check_folder(report.parent, may_be_made=False)
+        check_target(report, never=models)
+    library = load_patterns(patterns)
+    with progress() as say:
+        found = within(time_limit, lambda tell: run(models, library, tell, least), say, "--time-limit gives more time")
+    if report is not None:
+        words = text.page(found)
+        with written_whole(report) as (file,):
+            file.write(words.encode())
+    if as_json:
+        show_json(text.as_json(found))
+    else:
+        show(text.as_text(found, top))
+    return 0

@@ -1,0 +1,164 @@
+"""mine(): the subgraphs that models repeat and no pattern covers, ranked by what they cost."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from onnx_subgraph.clock import Clock, Progress
+from onnx_subgraph.collection import uncollected
+from onnx_subgraph.language.library import Library
+from onnx_subgraph.mining.atom import Atom, Layout
+from onnx_subgraph.mining.cluster import Cluster
+from onnx_subgraph.mining.cover import views
+from onnx_subgraph.mining.formula import Formula, formula_of
+from onnx_subgraph.mining.merging import merged
+from onnx_subgraph.mining.numbers import named
+from onnx_subgraph.mining.place import Place
+from onnx_subgraph.mining.traffic import traffic, weight
+from onnx_subgraph.model.files import load
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.partitioning.work import Sizes, likely_sizes
+from onnx_subgraph.paths import StrPath
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Occurrence:
+    """A place where a unit stands. model: the file. atoms: aligned with those of the unit's other occurrences."""
+
+    model: Path
+    atoms: tuple[Atom, ...]
+    place: Place
+
+    @property
+    def nodes(self) -> tuple[ir.Node, ...]:
+        """Its nodes, in the order of the graph."""
+        return tuple(sorted({n for a in self.atoms for n in a.nodes}, key=self.place.view.position.__getitem__))
+
+    @property
+    def leaving(self) -> tuple[ir.Value, ...]:
+        """The results of its atoms that others read, in the order of the graph."""
+        inside = set(self.nodes)
+        results = [v for atom in self.in_order for v in atom.results]
+        return tuple(v for v in results if self.place.leaves(v, inside))
+
+    @property
+    def in_order(self) -> tuple[Atom, ...]:
+        """The atoms, each after what it reads."""
+        return tuple(sorted(self.atoms, key=self.place.position.__getitem__))
+
+    @property
+    def name(self) -> str:
+        """The name of its last node, by which a report calls the place."""
+        last = self.nodes[-1]
+        return last.name or last.outputs[0].name or ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """A subgraph and where it stands. nodes: of one occurrence. traffic: bytes that all its occurrences read and write.
+
+    saved: those of them that one node in the place of each would not. share, saved_share: of the traffic of all models. key: the
+    same for the same unit of any model.
+    """
+
+    occurrences: tuple[Occurrence, ...]
+    nodes: int
+    traffic: int
+    saved: int
+    share: float
+    saved_share: float
+    key: str
+    formula: Formula
+
+    @property
+    def times(self) -> int:
+        """How often it stands in the models."""
+        return len(self.occurrences)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mined:
+    """What was mined. units: what costs most first. nodes: of all models; free: those that can be part of a unit."""
+
+    models: tuple[Path, ...]
+    units: tuple[Unit, ...]
+    nodes: int
+    free: int
+    seconds: Mapping[str, float]
+
+
+def mine(models: Sequence[StrPath], library: Library, progress: Progress | None = None, least: int = 1) -> Mined:
+    """The units of models, what costs most first.
+
+    least: the fewest occurrences that a unit has in all models together. A unit is convex and connected, and lies in one graph;
+    no two overlap. What it costs is an estimate of the bytes that its nodes read and write; unknown sizes count as likely.
+    Raises ModelError for a model that can't be read.
+    """
+    clock = Clock(progress)
+    places: list[Place] = []
+    sizes: list[Sizes] = []
+    total = 0
+    with uncollected():
+        for path in map(Path, models):
+            with clock.stage("load"):
+                model = load(path)
+                infer_shapes(model)
+            with clock.stage("find"):
+                found = views(model, library)
+            likely = likely_sizes(model, {})
+            with clock.stage("mine"):
+                for view, is_free in found:
+                    places.append(Place(len(places), str(path), view, is_free))
+                    sizes.append(likely)
+                    total += sum(traffic(node, likely) for node in view.nodes)
+        with clock.stage("mine"):
+            kinds = merged(places, lambda place, value: weight((value,), sizes[place.number]))
+            units = [_unit(clusters, places, sizes, total) for clusters in kinds if _is_unit(clusters[0], places)]
+    ranked = sorted((u for u in units if u.times >= least), key=lambda unit: -unit.saved)
+    count = sum(len(place.view.nodes) for place in places)
+    free = sum(len(atom.nodes) for place in places for atom in place.atoms)
+    return Mined(tuple(map(Path, models)), tuple(ranked), count, free, clock.seconds)
+
+
+def _part(some: int, whole: int) -> float:
+    return some / whole if whole else 0.0
+
+
+def generalised(found: Sequence[Occurrence]) -> Formula:
+    """The formula of occurrences of one unit: numbers that differ have names, and what others read anywhere is a result."""
+    first = found[0]
+    order = [first.atoms.index(atom) for atom in first.in_order]
+    names = named([one.atoms for one in found], order)
+    places = {(i, n) for one in found for i, a in enumerate(one.atoms) for n, v in enumerate(a.results) if v in one.leaving}
+    leaving = [v for i in order for n, v in enumerate(first.atoms[i].results) if (i, n) in places]
+    return formula_of(first.in_order, leaving, names)
+
+
+def _is_unit(cluster: Cluster, places: Sequence[Place]) -> bool:
+    """Whether a cluster has several nodes, and does more than move data."""
+    atoms = [places[cluster.graph].atoms[i] for i in cluster.atoms]
+    return sum(len(a.nodes) for a in atoms) > 1 and not all(isinstance(a.form, Layout) for a in atoms)
+
+
+def _unit(clusters: Sequence[Cluster], places: Sequence[Place], sizes: Sequence[Sizes], total: int) -> Unit:
+    found = []
+    moved = saved = 0
+    for cluster in clusters:
+        place = places[cluster.graph]
+        occurrence = Occurrence(Path(place.model), tuple(place.atoms[i] for i in cluster.aligned), place)
+        found.append(occurrence)
+        nodes, here = occurrence.nodes, sizes[cluster.graph]
+        own = sum(traffic(node, here) for node in nodes)
+        inner = {v for a in occurrence.atoms for v in a.results}
+        read = {o.value for a in occurrence.atoms for o in a.operands} - inner
+        moved += own
+        saved += max(0, own - weight((*read, *occurrence.leaving), here))
+    first = found[0]
+    formula = generalised(found)
+    key = hashlib.blake2b(formula.sketch.encode(), digest_size=6).hexdigest()
+    return Unit(tuple(found), len(first.nodes), moved, saved, _part(moved, total), _part(saved, total), key, formula)

@@ -1,0 +1,105 @@
+"""new_pattern(): what is written of places proves itself, matches at least these, and says what it rests on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from onnx_subgraph.authoring.author import Authored, new_pattern
+from onnx_subgraph.authoring.choosing import Chosen
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.language.reading import parse_pattern
+from onnx_subgraph.matching.find import find
+from onnx_subgraph.model.shapes import infer_shapes
+from onnx_subgraph.proving.instance import build
+from onnx_subgraph.proving.spelling import Spelling
+from tests.mining.models import Layer, network, otherwise, saved, spelled
+
+LIBRARY = load_patterns()
+MINED = Chosen(mined=1)
+FILE = Path("patterns/activation/wave.yaml")
+
+
+def authored(path: Path, chosen: Chosen = MINED) -> Authored:
+    return new_pattern([path], chosen, "wave", FILE, LIBRARY)
+
+
+def times(made: Authored, text: str) -> int:
+    """How often the pattern of the file, as somebody reads it again, matches in a model."""
+    model = ir.from_onnx_text(text)
+    infer_shapes(model)
+    return len(find(model, [parse_pattern(made.text, str(FILE))]).matches)
+
+
+def test_a_mined_unit_becomes_a_pattern_that_proves_and_finds_every_spelling(tmp_path: Path) -> None:
+    made = authored(saved(tmp_path / "m.onnx", network(spelled, spelled, spelled)))
+    assert made.holds and made.places == 3 and made.proof.targets["function"] > 5
+    assert times(made, network(otherwise, spelled, otherwise, otherwise)) == 4
+
+
+def test_numbers_that_differ_are_names_and_the_others_are_not(tmp_path: Path) -> None:
+    made = authored(saved(tmp_path / "m.onnx", network(spelled, spelled).replace("b1 = {3.25}", "b1 = {2.25}")))
+    assert made.formula == "y = 0.4444444 * Sin(a * x) ** 2 + x"
+    assert "a is a name: it is 1.5, 2.5 in 2 places." in made.grounds
+    assert "0.4444444 is written out: the same in 2 places." in made.grounds
+    changed = network(spelled, spelled).replace("b1 = {3.25}", "b1 = {7}").replace("b0 = {2.25}", "b0 = {9}")
+    assert times(made, changed) == 0 and times(made, network(spelled)) == 1
+
+
+def test_a_place_is_a_case_that_must_fuse_and_another_number_one_that_must_not(tmp_path: Path) -> None:
+    made = authored(saved(tmp_path / "m.onnx", network(spelled)))
+    (fuses,), (keeps,) = made.pattern.fuses, made.pattern.keeps
+    assert times(made, fuses.model) == 1 and times(made, keeps.model) == 0
+    assert "another number" in keeps.why and "as in m.onnx" in fuses.why
+
+
+def test_several_results(tmp_path: Path) -> None:
+    def gate(n: int, x: str) -> str:
+        return f"g{n} = Sin ({x}) k{n} = Exp (g{n}) h{n} = MatMul (g{n}, w) j{n} = MatMul (k{n}, w) z{n} = Add (h{n}, j{n})"
+
+    made = authored(saved(tmp_path / "m.onnx", network(gate, gate)))
+    assert made.holds and len(made.pattern.results) == 2
+    assert "y2, y are results: others read them." in made.grounds
+
+
+def test_from_one_node_to_another(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.onnx", network(spelled, spelled))
+    names = [node.name for node in onnx.load(path).graph.node if node.op_type == "Sin"]
+    last = [node.name for node in onnx.load(path).graph.node if node.op_type == "Div"]
+    made = authored(path, Chosen(first=names[0], last=last[0]))
+    assert made.holds and made.places == 1 and made.formula == "y = 0.4444444 * Sin(x) ** 2"
+    with pytest.raises(UsageError, match="does not depend on"):
+        authored(path, Chosen(first=last[0], last=names[0]))
+
+
+ROUND_TRIP = ("mish", "hard-swish", "fast-gelu", "glu", "layer-normalization", "lp-normalization", "instance-normalization")
+
+
+@pytest.mark.parametrize("name", ROUND_TRIP)
+def test_an_instance_of_a_pattern_gives_a_pattern_that_finds_it(tmp_path: Path, name: str) -> None:
+    """Round trip: what a built-in pattern matches can be written down again, proves, and matches the instance at least."""
+    instance = build(LIBRARY.get(name), Spelling())
+    onnx.save(instance.proto, tmp_path / "m.onnx")
+    made = authored(
+        tmp_path / "m.onnx", Chosen(nodes=tuple(n.name for n in instance.proto.graph.node if n.op_type != "Constant"))
+    )
+    assert not made.proof.failures and sum(made.found.values()) >= 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (Chosen(mined=9), "no rank 9"),
+        (Chosen(nodes=("Sine_7",)), "has no node 'Sine_7'"),
+        (Chosen(module="layer.*"), "no module"),
+        (Chosen(nodes=("ConstantOfShape_0",)), "no formula can be written"),
+    ],
+)
+def test_what_can_not_be_chosen(tmp_path: Path, chosen: Chosen, message: str) -> None:
+    layer: Layer = spelled
+    with pytest.raises(UsageError, match=message):
+        authored(saved(tmp_path / "m.onnx", network(layer, layer)), chosen)

@@ -1,0 +1,112 @@
+"""mine(): what is repeated is found whole, in any spelling, and what a pattern covers is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_subgraph.language.library import load_patterns
+from onnx_subgraph.mining.mine import Mined, Occurrence, mine
+from onnx_subgraph.model.nested import reads
+from tests.mining.models import Layer, network, otherwise, saved, spelled
+
+LIBRARY = load_patterns()
+SAMPLES = sorted((Path(__file__).parents[2] / "sample_models").glob("*.onnx"))
+
+
+def mined(folder: Path, *texts: str) -> Mined:
+    return mine([saved(folder / f"m{i}.onnx", text) for i, text in enumerate(texts)], LIBRARY)
+
+
+def test_a_unit_is_found_whole_and_its_numbers_have_names(tmp_path: Path) -> None:
+    (unit,) = mined(tmp_path, network(spelled, spelled, spelled)).units
+    assert unit.times == 3 and unit.nodes == 5
+    assert str(unit.formula) == "y = b * Sin(a * x) ** 2 + x"
+    assert set(unit.formula.numbers) == {"a", "b"}, "a number of a layer became a part of the formula"
+
+
+@given(st.lists(st.sampled_from([spelled, otherwise]), min_size=2, max_size=5))
+@settings(max_examples=20, deadline=None)
+def test_a_unit_has_one_key_in_every_spelling(tmp_path_factory: pytest.TempPathFactory, layers: list[Layer]) -> None:
+    folder = tmp_path_factory.mktemp("mined")
+    plain, mixed = network(*[spelled] * len(layers)), network(*layers)
+    (unit,) = mined(folder, mixed).units
+    assert unit.times == len(layers)
+    (together,) = mined(folder, plain, mixed).units
+    assert together.times == 2 * len(layers)
+
+
+def test_what_a_pattern_covers_is_not_mined(tmp_path: Path) -> None:
+    def gelu(n: int, x: str) -> str:
+        return f"d{n} = Div ({x}, root) e{n} = Erf (d{n}) s{n} = Add (e{n}, one) m{n} = Mul ({x}, s{n}) z{n} = Mul (m{n}, half)"
+
+    text = network(gelu, gelu).replace("float two", "float root = {1.4142135}, float one = {1}, float half = {0.5}, float two")
+    assert mined(tmp_path, text).units == ()
+
+
+def test_a_unit_may_have_several_results(tmp_path: Path) -> None:
+    def gate(n: int, x: str) -> str:
+        return f"g{n} = Sin ({x}) k{n} = Exp (g{n}) h{n} = MatMul (g{n}, w) j{n} = MatMul (k{n}, w) z{n} = Add (h{n}, j{n})"
+
+    units = mined(tmp_path, network(gate, gate)).units
+    first = next(unit for unit in units if "Sin" in str(unit.formula))
+    assert first.times == 2 and len(first.formula.results) == 2
+
+
+def test_no_occurrence_is_lost_to_a_larger_unit(tmp_path: Path) -> None:
+    """Softsign-like norms stand three times, and only twice behind a sum: the sum is no part of the unit."""
+
+    def norm(n: int, x: str) -> str:
+        return f"c{n} = Abs ({x}) e{n} = Exp (c{n}) z{n} = Div ({x}, e{n})"
+
+    def summed(n: int, x: str) -> str:
+        return f"t{n} = Add ({x}, z{n - 1}) {norm(n, f't{n}')}"
+
+    best = mined(tmp_path, network(norm, summed, summed)).units[0]
+    assert best.times == 3 and best.nodes == 3
+
+
+def test_a_part_that_is_repeated_inside_a_unit_belongs_to_it(tmp_path: Path) -> None:
+    def twice(n: int, x: str) -> str:
+        return f"i{n} = Abs ({x}) j{n} = Exp (i{n}) c{n} = Softmax (j{n}) d{n} = Abs (c{n}) z{n} = Exp (d{n})"
+
+    (unit,) = mined(tmp_path, network(twice, twice)).units
+    assert unit.times == 2 and unit.nodes == 5
+
+
+@pytest.mark.parametrize("path", SAMPLES[:8], ids=lambda path: path.stem)
+def test_units_are_convex_and_do_not_overlap(path: Path) -> None:
+    seen: set[int] = set()
+    for unit in mine([path], LIBRARY).units:
+        for one in unit.occurrences:
+            assert seen.isdisjoint(map(id, one.nodes)), "two occurrences share a node"
+            seen.update(map(id, one.nodes))
+            assert not leaves_and_comes_back(one), f"{one.name}: a path leaves the unit and comes back"
+
+
+def leaves_and_comes_back(one: Occurrence) -> bool:
+    inside = set(one.nodes)
+    outside = set()
+    for node in one.place.view.nodes:
+        sources = {v.producer() for v in reads(node)}
+        if node in inside and sources & outside:
+            return True
+        if node not in inside and sources & (inside | outside):
+            outside.add(node)
+    return False
+
+
+def test_mining_twice_gives_the_same(tmp_path: Path) -> None:
+    text = network(spelled, otherwise, spelled)
+    first, second = (mined(tmp_path, text) for _ in range(2))
+    assert [(u.key, u.times, u.saved) for u in first.units] == [(u.key, u.times, u.saved) for u in second.units]
+
+
+def test_a_model_in_which_all_is_covered_has_no_units(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { y = Abs (x) }')
+    onnx.save(model, tmp_path / "m.onnx")
+    assert mine([tmp_path / "m.onnx"], LIBRARY).units == ()
