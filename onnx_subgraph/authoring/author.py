@@ -72,7 +72,10 @@ def new_pattern(
         if authored.holds:
             break
     if best is None:
-        raise UsageError("no example can be written: the shapes of what it reads are not known", hint="--shape, or other nodes")
+        raise UsageError(
+            "no example can be written: the shapes of what it reads are not known",
+            hint="choose other nodes, or export the model with shapes",
+        )
     return best
 
 

@@ -28,7 +28,7 @@ from onnx_subgraph.errors import OnnxSubgraphError
 
 COMMANDS = (
     *("fuse", "list-patterns", "explain", "verify", "bench", "specialize", "test-patterns"),
-    *("mine", "new-pattern"),
+    *("mine", "new-pattern", "init"),
     *("partition", "inline", "run", "hook", "kernels"),
 )
 """In the order of the help text. A command lives in the module of its name, with `_` for `-`, as the function of that name."""

@@ -6,6 +6,7 @@ evaluation of the formula. The exit code is 1 when one pattern fails its proof.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,12 @@ import click
 
 from onnx_subgraph.cli.ids import current_ids
 from onnx_subgraph.cli.options import complete_ids, json_option, libraries_option, patterns_option, quiet_option, verbose_option
+from onnx_subgraph.errors import OnnxSubgraphError, TimeLimitError, UsageError
 
 if TYPE_CHECKING:
     from onnx_subgraph.clock import Progress
+    from onnx_subgraph.language.library import Library
+    from onnx_subgraph.language.pattern import Pattern
     from onnx_subgraph.proving import Proof
 
 
@@ -30,30 +34,64 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="End after this time, with exit code 2 and the patterns that were proved until then. 0 for no limit.",
 )
+@click.option("--watch", is_flag=True, help="Prove again what changes under --patterns, each time it is saved, until ^C.")
 @quiet_option
 @verbose_option
 @json_option
 def test_patterns(
-    names: tuple[str, ...], patterns: tuple[Path, ...], libraries: tuple[Path, ...], time_limit: float, as_json: bool
+    names: tuple[str, ...],
+    patterns: tuple[Path, ...],
+    libraries: tuple[Path, ...],
+    time_limit: float,
+    watch: bool,
+    as_json: bool,
 ) -> int:
     """Prove all patterns, or these: on generated models that must fuse, and on mutants that must not.
 
     Of an instance that is not found it says how far the pattern got in it, and where it failed.
     """
-    from onnx_subgraph.cli.terminal import progress, show, show_json
-    from onnx_subgraph.deadline import within
-    from onnx_subgraph.errors import TimeLimitError
     from onnx_subgraph.language.library import load_patterns
-    from onnx_subgraph.report import json
-    from onnx_subgraph.report import proofs as proofs_text
 
+    if watch:
+        if not patterns or as_json:
+            raise UsageError("--watch has nothing to watch" if not patterns else "--watch prints reports", hint=_WATCHING)
+        return _watched(names, patterns, libraries, time_limit)
     library = load_patterns(patterns)
     names = current_ids(names, library)
+    return _proved([p for p in library.patterns if not names or p.id in names], library, libraries, time_limit, as_json=as_json)
 
+
+_WATCHING = "onnx-subgraph test-patterns --patterns my_patterns --watch"
+
+
+def _watched(names: tuple[str, ...], patterns: tuple[Path, ...], libraries: tuple[Path, ...], time_limit: float) -> int:
+    """Prove what is under `patterns`, and what changes there, for ever. A mistake in a file is said, and its mending waited for."""
+    from onnx_subgraph.cli.failure import describe
+    from onnx_subgraph.cli.watching import changes
+    from onnx_subgraph.language.library import load_patterns
+
+    for changed in changes(patterns):
+        try:
+            library = load_patterns(patterns)
+            named = current_ids(names, library)
+            mine = [p for p in library.patterns if Path(p.file).resolve() in changed and (not named or p.id in named)]
+            if mine:
+                _proved(mine, library, libraries, time_limit, as_json=False)
+        except OnnxSubgraphError as error:
+            click.echo(f"Error: {describe(error)}", err=True)
+        click.echo(f"Watching {', '.join(map(str, patterns))}; ^C ends it.", err=True)
+    return 0
+
+
+def _proved(chosen: Sequence[Pattern], library: Library, libraries: tuple[Path, ...], time_limit: float, *, as_json: bool) -> int:
+    """Prove these patterns, and say how it went; the exit code. Raises TimeLimitError where there was no time for all."""
+    from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.deadline import within
     from onnx_subgraph.proving import prove
+    from onnx_subgraph.report import json
+    from onnx_subgraph.report import proofs as proofs_text
     from onnx_subgraph.verification.libraries import with_libraries
 
-    chosen = [pattern for pattern in library.patterns if not names or pattern.id in names]
     proofs: list[Proof] = []
     over: TimeLimitError | None = None
 

@@ -1,0 +1,41 @@
+"""`onnx-subgraph init`: a pack of patterns to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from onnx_subgraph.cli.options import json_option
+
+
+@click.command(short_help="Write a pack of patterns to begin with.")
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option("--name", metavar="NAME", show_default="the name of the folder", help="The name of the pack: my-pack.")
+@json_option
+def init(folder: Path, name: str | None, as_json: bool) -> int:
+    """Write a pack into FOLDER, which is new or empty: a Python package with one pattern, which proves as it is.
+
+    Installed with pip it is known by its name: --patterns NAME.
+    """
+    from onnx_subgraph.authoring.scaffold import write_pack
+    from onnx_subgraph.cli.terminal import show_json, show_text
+    from onnx_subgraph.errors import UsageError
+
+    name = folder.absolute().name if name is None else name
+    try:
+        files = write_pack(folder, name)
+    except OSError as error:
+        raise UsageError(f"{folder} can't be written: {error.strerror or error}", hint="name a folder that can") from error
+    package = folder / name.replace("-", "_")
+    if as_json:
+        show_json({"name": name, "files": [str(path) for path in files]})
+    else:
+        written = "\n".join(f"  {path}" for path in files)
+        show_text(
+            f"{name} is written:\n{written}\n\n"
+            f"onnx-subgraph test-patterns squared-relu --patterns {package}   proves its pattern\n"
+            f"onnx-subgraph new-pattern MODEL --mined 1 --id ID -o FILE   writes another one\n"
+            f"pip install {folder}   makes it known as --patterns {name}"
+        )
+    return 0

@@ -1,0 +1,44 @@
+"""What changes in files, seen by looking at them again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+SECONDS = 0.3
+"""How long nobody looks. An editor that writes a file in pieces is done by then."""
+SUFFIXES = frozenset({".yaml", ".yml"})
+
+Stamps = dict[Path, tuple[int, int]]
+"""File → when it was changed, in ns, and its size."""
+
+
+def changes(paths: Sequence[Path]) -> Iterator[frozenset[Path]]:
+    """The files under `paths` at first, then those that have changed or come, each time that some have, for ever.
+
+    A shared formula or a `pack.yaml` that changes is a change of all files beside it and below.
+    """
+    seen = _stamps(paths)
+    yield frozenset(seen)
+    while True:
+        time.sleep(SECONDS)
+        now = _stamps(paths)
+        changed = {path for path, stamp in now.items() if seen.get(path) != stamp}
+        seen = now
+        if changed:
+            shared = [path.parent for path in changed if path.name in ("formulas.yaml", "pack.yaml")]
+            yield frozenset(path for path in now if path in changed or any(folder in path.parents for folder in shared))
+
+
+def _stamps(paths: Sequence[Path]) -> Stamps:
+    files = (file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*"))))
+    found: Stamps = {}
+    for file in files:
+        if file.suffix in SUFFIXES:
+            try:
+                state = file.stat()
+            except OSError:  # it went while we looked
+                continue
+            found[file.resolve()] = state.st_mtime_ns, state.st_size
+    return found

@@ -1,0 +1,99 @@
+"""A new pack proves as it is written, installs, and overwrites nothing; what is saved in it is proved while it is watched."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.cli import watching
+from onnx_subgraph.language.pack import read_pack
+from tests.cli.conftest import Run
+
+
+def test_a_new_pack_proves(run: Run, tmp_path: Path) -> None:
+    done = run("init", tmp_path / "my-pack")
+    assert done.code == 0 and "my-pack is written" in done.out
+    package = tmp_path / "my-pack" / "my_pack"
+    proved = run("test-patterns", "squared-relu", "--patterns", package)
+    assert proved.code == 0 and "squared-relu" in proved.out
+    assert "my-pack 0.1.0" in run("list-patterns", "squared-relu", "--patterns", package).out
+
+
+def test_it_installs_as_what_it_is_called(run: Run, tmp_path: Path) -> None:
+    answer = run("init", tmp_path / "somewhere", "--name", "our-fusions", "--json").json
+    assert answer["name"] == "our-fusions" and all(Path(file).is_file() for file in answer["files"])
+    project = tomllib.loads((tmp_path / "somewhere" / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["onnx_subgraph.packs"] == {"our-fusions": "our_fusions"}
+    files = sorted((tmp_path / "somewhere").rglob("*.yaml"))
+    kept = project["tool"]["setuptools"]["package-data"]["our_fusions"]
+    assert all(any(file.match(f"our_fusions/{glob}") for glob in kept) for file in files) and len(files) == 2
+
+
+@pytest.mark.parametrize("name", ["My-Pack", "my_pack", "-x", "1st", "a b", ""])
+def test_a_name_that_is_none(run: Run, tmp_path: Path, name: str) -> None:
+    done = run("init", tmp_path / "new", "--name", name)
+    assert done.code == 2 and "can't be the name of a pack" in done.err and not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "my-pack").mkdir()
+    assert run("init", tmp_path / "my-pack").code == 0, "an empty folder is as good as none"
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    done = run("init", tmp_path / "my-pack")
+    assert done.code == 2 and "is there already" in done.err
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_folder_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
+    done = run("init", tmp_path / "missing" / "my-pack")
+    assert done.code == 2 and "can't be written" in done.err
+
+
+def test_watching_proves_what_changes_and_waits_for_mistakes_to_be_mended(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("init", tmp_path / "my-pack")
+    package = tmp_path / "my-pack" / "my_pack"
+    file = package / "activation" / "squared_relu.yaml"
+    good = file.read_text()
+    edits = iter([good.replace("Relu(x)", "Relu(x"), good.replace("** 2", "** 3"), None])
+
+    def turn(_: float) -> None:
+        edit = next(edits)
+        if edit is None:
+            raise KeyboardInterrupt
+        file.write_text(edit)
+        os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
+
+    monkeypatch.setattr(watching.time, "sleep", turn)
+    done = run("test-patterns", "--patterns", package, "--watch")
+    assert done.code == 2 and "Interrupted" in done.err
+    assert done.out.count("squared-relu") >= 2 and "squared_relu.yaml:3:" in done.err
+    assert done.err.count("^C ends it") == 3
+
+
+def test_only_what_changed_is_proved_and_all_that_shares_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / name for name in ("a.yaml", "b.yaml", "group/c.yaml", "group/formulas.yaml", "notes.txt")]
+    (tmp_path / "group").mkdir()
+    for file in files:
+        file.write_text("x")
+    edits: Iterator[Path] = iter([files[0], files[4], files[3]])
+    monkeypatch.setattr(watching.time, "sleep", lambda _: next(edits).write_text("more"))
+    seen = watching.changes([tmp_path])
+    assert next(seen) == set(files[:4])
+    assert next(seen) == {files[0]}
+    assert next(seen) == {files[2], files[3]}, "a text is nobody's"
+
+
+def test_watching_needs_something_to_watch(run: Run) -> None:
+    done = run("test-patterns", "--watch")
+    assert done.code == 2 and "nothing to watch" in done.err
+
+
+def test_the_pack_file_reads(run: Run, tmp_path: Path) -> None:
+    run("init", tmp_path / "p")
+    assert read_pack(tmp_path / "p" / "p").name == "p"
