@@ -96,7 +96,8 @@ def ways(arguments: argparse.Namespace, folder: Path) -> str:
     for name, runs in told.items():
         later = list(zip(runs[1:], told["plain"][1:], strict=True))
         cells = [spread([at(mine, percent) / at(plain, percent) for mine, plain in later]) for percent in (50, 99)]
-        cold = " / ".join(f"{at(runs[0], percent) / at(told['plain'][0], percent):.2f}" for percent in (50, 99))
+        usual = {p: statistics.median(at(plain, p) for plain in told["plain"][1:]) for p in (50, 99)}  # plain has no first start
+        cold = " / ".join(f"{at(runs[0], percent) / usual[percent]:.2f}" for percent in (50, 99))
         total = spread([mine["seconds"] / plain["seconds"] for mine, plain in later])
         peak = statistics.median(mine["peak"] / plain["peak"] for mine, plain in later)
         starts = f"{runs[0]['first']:.1f} / {statistics.median(run['first'] for run in runs[1:]):.1f}"
@@ -143,9 +144,9 @@ def leaks(arguments: argparse.Namespace, folder: Path) -> str:
 
 HEAD = """# A server under the hook
 
-`python benchmarks/serving.py MODEL --axis {axis} --lengths {lengths} --requests {requests} --threads {threads}`, {cores} cores:
+`python benchmarks/serving.py MODEL --axis {axis} --lengths {lengths} --requests {requests} --threads {threads} --rounds {rounds} --failing {failing}`, {cores} cores:
 {name}, random lengths, {threads} threads, each with one request at a time. *plain* is onnxruntime; ratios are to plain in the
-same round, medians with the least and the most of {rounds} rounds. *first start* has an empty cache and prepares while it serves.
+same round, medians with the least and the most of the rounds. *first start* has an empty cache and prepares while it serves.
 *start* is from the start of the process to its first answer. Every answer was held against plain onnxruntime's.
 
 | way | p50 | p99 | all requests | first start: p50 / p99 | start s: first / later | peak memory | wrong / lost |

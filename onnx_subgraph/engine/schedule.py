@@ -53,8 +53,7 @@ class _Scheduler:
             steps.append(_step(placed.inputs, placed.outputs, engine.run))
         for node in control:
             whole = Region.of(graph, [node])
-            flowing, outputs = _flowing(whole), tuple(node.outputs)
-            steps.append(_step(flowing, [output for output in outputs if output.name], self._controlled(node, flowing)))
+            steps.append(_step(_flowing(whole), whole.outputs, self._controlled(node, whole)))
         for part in rest:
             compiled = self.plain.compile(self._subgraph(part), ())
             steps.append(_step(_flowing(part), part.outputs, partial(self.plain.run, compiled)))
@@ -65,18 +64,17 @@ class _Scheduler:
         inner = (inner for body in bodies(node) for inner in body.all_nodes())
         return node.op_type in CONTROLLED and not node.domain and any(one in self.engines for one in inner)
 
-    def _controlled(self, node: ir.Node, flowing: Sequence[ir.Value]) -> Callable[[Sequence[Array]], Sequence[Array]]:
+    def _controlled(self, node: ir.Node, whole: Region) -> Callable[[Sequence[Array]], Sequence[Array]]:
         graphs = {name: node.attributes[name].as_graph() for name in CONTROLLED[node.op_type]}
         handed = [*node.inputs, *(value for body in graphs.values() for value in body.outputs)]
         constants = {str(v.name): tensor.numpy() for v in handed if v is not None and (tensor := constant(v)) is not None}
         kind = If if node.op_type == "If" else Loop
         operands = tuple("" if value is None else str(value.name) for value in node.inputs)
-        wanted = tuple(bool(output.name) for output in node.outputs)
-        graph = node.graph
-        assert isinstance(graph, ir.Graph)
-        plainly = partial(self.plain.compile, self._subgraph(Region.of(graph, [node])), ())
+        flowing = tuple(str(value.name) for value in _flowing(whole))
+        wanted = tuple(output in whole.outputs for output in node.outputs)
+        plainly = partial(self.plain.compile, self._subgraph(whole), ())
         parts = {name: self._body(body) for name, body in graphs.items()}
-        return kind(parts, operands, wanted, tuple(str(value.name) for value in flowing), constants, self.plain, plainly)
+        return kind(parts, operands, wanted, flowing, constants, self.plain, plainly)
 
     def _body(self, graph: ir.Graph) -> Body:
         inputs, outputs = (tuple(str(value.name) for value in values) for values in (graph.inputs, graph.outputs))

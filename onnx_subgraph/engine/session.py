@@ -78,7 +78,6 @@ class EngineSession:
         self._given = _given(model)
         engines = tuple(zip(placed, self.engines, strict=True))
         self._steps = schedule(model, engines, plain)
-        self._running = {tuple(str(value.name) for value in one.outputs): engine for one, engine in engines}
 
     def get_inputs(self) -> list[Argument]:
         """The inputs that a run needs."""
@@ -112,8 +111,8 @@ class EngineSession:
         def warming(step: Step) -> Step:
             if isinstance(step.run, Control):
                 return replace(step, run=step.run.with_steps(warming))
-            engine = self._running.get(step.outputs)
-            return step if engine is None else replace(step, run=partial(engine.warm, every=every))
+            engine = getattr(step.run, "__self__", None)
+            return replace(step, run=partial(engine.warm, every=every)) if isinstance(engine, Engine) else step
 
         return self._ran([warming(step) for step in self._steps], [output.name for output in self._outputs], feeds)
 

@@ -130,6 +130,29 @@ def test_bodies_in_bodies(tmp_path: Path) -> None:
         np.testing.assert_allclose(session.run(None, given)[0], plain.run(None, given)[0], rtol=1e-5, atol=1e-6)
 
 
+def test_branches_may_call_their_values_alike_and_outputs_may_be_nobodys(tmp_path: Path) -> None:
+    """Each branch has its own engine, also when they are warmed, and what a Loop gives to nobody is no result of it."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    alike (float[n, 4] x, int64 most, bool flag) => (float[n, 4] z)
+    <bool yes = {1}>
+    {
+      y, unread = Loop (most, yes, x) <body = step (int64 i, bool go, float[n, 4] s) => (bool on, float[n, 4] t, float[n, 4] u)
+        { on = Identity (go)  t = Sin (s)  u = Neg (t) }>
+      z = If (flag) <
+        then_branch = taken () => (float[n, 4] p) { q = Sin (y)  p = Neg (q) },
+        else_branch = other () => (float[n, 4] p) { q = Neg (y)  r = Sin (q)  p = Sin (r) }>
+    }
+    """
+    source, target, result = parted(text, tmp_path, backend := Only("Sin", "Neg"))
+    assert len(result.engines) == 3
+    plain, session = ort.InferenceSession(source), EngineSession(target, backends={"scripted": backend})
+    for most, flag in ((0, True), (0, False), (3, True), (3, False)):
+        expected = plain.run(None, feeds(most, flag))[0]
+        np.testing.assert_allclose(session.warm(feeds(most, flag))[0], expected, rtol=1e-6)
+        np.testing.assert_allclose(session.run(None, feeds(most, flag))[0], expected, rtol=1e-6)
+
+
 def test_it_runs_anywhere_and_comes_back(tmp_path: Path) -> None:
     source, target, _ = parted(MODEL, tmp_path, Only("Mul", "Tanh", "Add"))
     plain, inlined = ort.InferenceSession(source), ort.InferenceSession(target)
