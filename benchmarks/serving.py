@@ -144,7 +144,8 @@ def leaks(arguments: argparse.Namespace, folder: Path) -> str:
 
 HEAD = """# A server under the hook
 
-`python benchmarks/serving.py MODEL --axis {axis} --lengths {lengths} --requests {requests} --threads {threads} --rounds {rounds} --failing {failing}`, {cores} cores:
+`python benchmarks/serving.py MODEL --axis {axis} --lengths {lengths} --requests {requests} --threads {threads}
+--rounds {rounds} --failing {failing}`, {cores} cores:
 {name}, random lengths, {threads} threads, each with one request at a time. *plain* is onnxruntime; ratios are to plain in the
 same round, medians with the least and the most of the rounds. *first start* has an empty cache and prepares while it serves.
 *start* is from the start of the process to its first answer. Every answer was held against plain onnxruntime's.
