@@ -27,6 +27,8 @@ from onnx_subgraph.session.ingredients import ingredients, machine
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
 CPU = "CPUExecutionProvider"
+LEAST_PACKED = 1 << 17
+"""Bytes of a model from which its weights are packed and shared: a process is started for that."""
 FORMAT = "1"
 """Changes whenever what a cache entry means changes."""
 
@@ -202,6 +204,8 @@ def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience:
 
 def _pack(folder: Path, store: Path, patience: Patience) -> str:
     """Pack the weights of the model in `folder`; why they are not packed, "" where they are."""
+    if sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) < LEAST_PACKED:
+        return "its weights are too small to be worth it"
     try:
         commands.run(("pack", "--store", str(store)), folder / MODEL, folder / PACKED, patience)
     except FailedError as error:
