@@ -281,6 +281,15 @@ SLOPES = (
     Case(("prelu-sum",), f"{PRELU} {{ a = Abs(S) n = Neg(a) y = PRelu(x, n) }}", IMAGES, dtypes=("float",)),
 )
 
+GATES = (
+    Case(
+        ("residual-gate",),
+        "($T[$b,$C,$s,$s] x, $T[$b,$C,1,1] g) => ($T[$b,$C,$s,$s] y) { p = Mul(x, g) y = Add(p, x) }",
+        IMAGES,
+        dtypes=("float",),
+    ),
+)
+
 SIGNAL = (
     Case(
         ("power-of-pairs",),
@@ -300,4 +309,4 @@ SIGNAL = (
     ),
 )
 
-CASES = NORMALIZATION + ACTIVATION + LINEAR + CONVOLUTION + QUANTIZED + SLOPES + SIGNAL
+CASES = NORMALIZATION + ACTIVATION + LINEAR + CONVOLUTION + QUANTIZED + SLOPES + GATES + SIGNAL
