@@ -113,6 +113,6 @@ def test_a_pack_with_libraries_is_not_loaded_because_a_file_lies_about(run: Run,
 def test_what_a_session_prepares_heeds_no_file(project: Path) -> None:
     from onnx_subgraph import InferenceSession, SessionSettings
 
-    write(project / "below", '[fuse]\ntarget = "none"')
+    write(project / "below", "[fuse]\nsede = 1")
     session = InferenceSession(MODEL, settings=SessionSettings(cache=project / "cache", strict=True))
     assert session.prepared.fusions

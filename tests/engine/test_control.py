@@ -128,6 +128,10 @@ def test_bodies_in_bodies(tmp_path: Path) -> None:
     for start in (0.7, -0.7):
         given = {"x": np.full(4, start, np.float32), "most": np.array(5, np.int64)}
         np.testing.assert_allclose(session.run(None, given)[0], plain.run(None, given)[0], rtol=1e-5, atol=1e-6)
+    none = {"x": np.ones(4, np.float32), "most": np.array(0, np.int64)}
+    (found,) = session.run(None, none)
+    np.testing.assert_array_equal(found, none["x"])
+    assert not np.shares_memory(found, none["x"]), "a Loop that never runs hands on what it got, but not the caller's own array"
 
 
 def test_branches_may_call_their_values_alike_and_outputs_may_be_nobodys(tmp_path: Path) -> None:
