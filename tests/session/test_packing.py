@@ -53,17 +53,22 @@ def entries(cache: Path) -> list[Path]:
     return sorted(path.parent for path in (cache / "entries").glob(f"*/{PACKED}"))
 
 
+def warmed(path: Path, settings: SessionSettings, *lengths: int) -> StaticSession:
+    """A session with a schedule for each length, which answers as plain onnxruntime does."""
+    plain, session = onnxruntime.InferenceSession(path), StaticSession(path, settings=settings)
+    for seq in lengths:
+        assert session.warm(feeds(seq))
+        np.testing.assert_allclose(session.run(None, feeds(seq))[0], plain.run(None, feeds(seq))[0], rtol=1e-5, atol=1e-4)
+    return session
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> SessionSettings:
     return SessionSettings(cache=tmp_path / "cache", strict=True)
 
 
 def test_schedules_of_one_model_map_one_file_of_weights(tmp_path: Path, settings: SessionSettings) -> None:
-    path = saved(LAYERS, tmp_path / "layers.onnx")
-    plain, session = onnxruntime.InferenceSession(path), StaticSession(path, settings=settings)
-    for seq in (3, 40):
-        assert session.warm(feeds(seq))
-        np.testing.assert_allclose(session.run(None, feeds(seq))[0], plain.run(None, feeds(seq))[0], rtol=1e-5, atol=1e-4)
+    session = warmed(saved(LAYERS, tmp_path / "layers.onnx"), settings, 3, 40)
     first, second = entries(tmp_path / "cache")
     (mine,), (theirs,) = (list(entry.glob(f"*{WEIGHTS}")) for entry in (first, second))
     assert mine.samefile(theirs)
@@ -75,11 +80,7 @@ def test_schedules_of_one_model_map_one_file_of_weights(tmp_path: Path, settings
 
 def test_what_a_second_signature_needs_beside_is_added(tmp_path: Path, settings: SessionSettings) -> None:
     """The table's rows are a constant for each length, so that half of the weights are each model's own."""
-    path = saved(SLICED, tmp_path / "slices.onnx")
-    plain, session = onnxruntime.InferenceSession(path), StaticSession(path, settings=settings)
-    for seq in (120, 140):
-        assert session.warm(feeds(seq))
-        np.testing.assert_allclose(session.run(None, feeds(seq))[0], plain.run(None, feeds(seq))[0], rtol=1e-5, atol=1e-4)
+    warmed(saved(SLICED, tmp_path / "slices.onnx"), settings, 120, 140)
     first, second = ({path.name for path in entry.glob(f"*{WEIGHTS}")} for entry in entries(tmp_path / "cache"))
     assert len(first & second) == 1
     assert len(first ^ second) == 1
