@@ -1,4 +1,4 @@
-"""Packs the weights of one model, for sessions, which run this in a process of its own. It is nobody's to type.
+"""Packs the weights of one model, in a process that a session starts. It is no command for users.
 
 python -m onnx_subgraph.cli.pack MODEL -o PACKED --store FOLDER --json
 """

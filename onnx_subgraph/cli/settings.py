@@ -136,7 +136,9 @@ def _packs(place: Path) -> Iterator[Path]:
 
 
 def _has_libraries(pack: Path) -> bool:
-    return any(line.lstrip().startswith("libraries") for line in pack.read_text(encoding="utf-8", errors="replace").splitlines())
+    from onnx_subgraph.language.pack import read_pack
+
+    return bool(read_pack(pack.parent).libraries)
 
 
 def _wrong(path: Path, key: str, value: object, wanted: str) -> UsageError:

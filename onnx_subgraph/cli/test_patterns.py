@@ -65,7 +65,7 @@ _WATCHING = "onnx-subgraph test-patterns --patterns my_patterns --watch"
 
 
 def _watched(names: tuple[str, ...], patterns: tuple[Path, ...], libraries: tuple[Path, ...], time_limit: float) -> int:
-    """Prove what is under `patterns`, and what changes there, until ^C. A mistake in a file is said, and ends nothing."""
+    """Prove what is under `patterns`, and what changes there, until ^C. A mistake in a file is printed."""
     from onnx_subgraph.cli.failure import describe
     from onnx_subgraph.cli.watching import changes
     from onnx_subgraph.language.library import load_patterns

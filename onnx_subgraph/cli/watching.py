@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SECONDS = 0.3
-"""How long nobody looks. An editor that writes a file in pieces is done by then."""
+"""Seconds between two looks: long enough for an editor that writes a file in pieces."""
 SUFFIXES = frozenset({".yaml", ".yml"})
 
 Stamps = dict[Path, tuple[int, int]]
@@ -38,7 +38,7 @@ def _stamps(paths: Sequence[Path]) -> Stamps:
         if file.suffix in SUFFIXES:
             try:
                 state = file.stat()
-            except OSError:  # it went while we looked
+            except OSError:  # it was deleted meanwhile
                 continue
             found[file.resolve()] = state.st_mtime_ns, state.st_size
     return found

@@ -40,7 +40,7 @@ class Control:
     """A node. operands: the names of its inputs, "" for one that is not there. wanted: which of its outputs somebody reads.
 
     flowing: the names of what flows in, the node's inputs and what its bodies read. constants: by name, those among its inputs
-    and among the outputs of its bodies. plain, compile: what runs the whole node where its bodies don't say what comes out.
+    and among the outputs of its bodies. plain, compile: they run the whole node where `run` gives None.
     """
 
     bodies: Mapping[str, Body]
@@ -59,7 +59,7 @@ class Control:
         outputs = self.run(around)
         if outputs is None:
             return self._plainly(inputs)
-        theirs = {id(array) for array in around.values()}  # what is handed on as it is, is not ours to hand out
+        theirs = {id(array) for array in around.values()}  # an array that is handed on unchanged is the caller's, and is copied
         wanted = (output for output, wanted in zip(outputs, self.wanted, strict=True) if wanted)
         return [output.copy() if id(output) in theirs else output for output in wanted]
 
@@ -69,7 +69,7 @@ class Control:
         return replace(self, bodies=bodies)
 
     def run(self, around: Mapping[str, Array]) -> list[Array] | None:
-        """All outputs; None where the whole node has to say."""
+        """All outputs; None where onnxruntime has to run the whole node."""
         raise NotImplementedError
 
     def _plainly(self, inputs: Sequence[Array]) -> Sequence[Array]:
@@ -89,7 +89,7 @@ class If(Control):
 
 
 class Loop(Control):
-    """Iterations, as many as are given and as a condition lets happen."""
+    """Its body is run up to a number of times, while a condition holds."""
 
     def run(self, around: Mapping[str, Array]) -> list[Array] | None:
         """The values that were carried, and what each iteration gave, stacked."""
@@ -104,5 +104,5 @@ class Loop(Control):
             gave.append(scanned)
             number += 1
         if not gave and len(body.outputs) > 1 + len(state):
-            return None  # of what size nothing is, onnxruntime knows
+            return None  # the shape of a stack of no arrays: onnxruntime knows it
         return [*state, *(np.stack(one) for one in zip(*gave, strict=True))]

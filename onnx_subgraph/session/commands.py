@@ -19,7 +19,7 @@ from onnx_subgraph.session.ingredients import ISA, KERNELS
 from onnx_subgraph.session.settings import PREFIX
 
 OWN = {"pack": "onnx_subgraph.cli.pack"}
-"""Modules that are run as commands are, and are nobody's to type."""
+"""Modules that are run like commands, and are none for users."""
 LOOK_SECONDS = 0.05
 """How often a preparation looks whether it is still wanted."""
 LOWEST = 19

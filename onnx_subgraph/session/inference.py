@@ -264,7 +264,7 @@ def _made(
     make = partial(prepare, source, weights=weights)
     if settings.backend is None:
         return (general := make(fusing(plain, providers), plain)), general
-    recipe = fusing(settings, providers)  # which says that there is no such backend, before any time is spent
+    recipe = fusing(settings, providers)  # raises for an unknown backend, before any time is spent
     with ThreadPoolExecutor(1) as beside:
         prepared = beside.submit(make, recipe, settings)
         return make(fusing(plain, providers), plain), prepared.result()

@@ -99,9 +99,14 @@ def test_a_mistake_is_told_with_its_file(run: Run, project: Path, text: str, sai
     assert done.code == 2 and said in done.err and str(path) in done.err
 
 
-def test_a_pack_with_libraries_is_not_loaded_because_a_file_lies_about(run: Run, project: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["name: pack\nversion: 1.0.0\nlibraries: [evil.so]\n", '{name: pack, version: 1.0.0, "libraries": [evil.so]}'],
+    ids=["block", "flow"],
+)
+def test_a_pack_with_libraries_is_not_loaded_because_a_file_lies_about(run: Run, project: Path, text: str) -> None:
     (project / "pack").mkdir()
-    write(project / "pack", "name: pack\nversion: 1.0.0\nlibraries: [evil.so]\n", "pack.yaml")
+    write(project / "pack", text, "pack.yaml")
     write(project / "pack", GATE, "gate.yaml")
     path = write(project, 'patterns = "pack"')
     done = run("list-patterns")
