@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ import onnxruntime
 import pytest
 
 from onnx_subgraph import SessionSettings, StaticSession
-from onnx_subgraph.session import commands, packing
-from onnx_subgraph.session.cache import PACKED, WEIGHTS
+from onnx_subgraph.model.files import load, save
+from onnx_subgraph.model.specialize import specialize
+from onnx_subgraph.session import commands, packing, prepare
+from onnx_subgraph.session.cache import MODEL, PACKED, WEIGHTS, Cache
+from onnx_subgraph.session.options import is_optimised
 
 LAYERS = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -78,10 +81,24 @@ def test_schedules_of_one_model_map_one_file_of_weights(tmp_path: Path, settings
     assert all(story.nbytes < 4 * SIZE for story in session.schedules())  # the ordinary model, not what it shares
 
 
-def test_what_a_second_signature_needs_beside_is_added(tmp_path: Path, settings: SessionSettings) -> None:
+def packed(text: str, seq: int, folder: Path) -> Path:
+    """The folder with the model of one length, packed with others into one store."""
+    model = load(saved(text, folder / f"{seq}.onnx"))
+    specialize(model, {"x": (seq, 160)})
+    entry = folder / str(seq)
+    entry.mkdir(exist_ok=True)
+    save(model, entry / MODEL, None)
+    packing.pack(entry / MODEL, entry / PACKED, folder / "store")
+    return entry
+
+
+def names(entry: Path) -> set[str]:
+    return {path.name for path in entry.glob(f"*{WEIGHTS}")}
+
+
+def test_what_a_second_signature_needs_beside_is_added(tmp_path: Path) -> None:
     """The table's rows are a constant for each length, so that half of the weights are each model's own."""
-    warmed(saved(SLICED, tmp_path / "slices.onnx"), settings, 120, 140)
-    first, second = ({path.name for path in entry.glob(f"*{WEIGHTS}")} for entry in entries(tmp_path / "cache"))
+    first, second = (names(packed(SLICED, seq, tmp_path)) for seq in (120, 140))
     assert len(first & second) == 1
     assert len(first ^ second) == 1
 
@@ -101,44 +118,77 @@ def test_a_model_that_does_not_compute_the_same_again_is_not_packed(tmp_path: Pa
         packing.pack(path, tmp_path / "packed.onnx", tmp_path / "store")
 
 
-def test_what_is_not_packed_serves_as_it_is(tmp_path: Path, settings: SessionSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_packed_is_left_as_it_is_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command fails here because there is no such module."""
+    saved(LAYERS, tmp_path / MODEL)
     monkeypatch.setitem(commands.OWN, "pack", "onnx_subgraph.session.nothing")
-    path = saved(LAYERS, tmp_path / "layers.onnx")
-    session = StaticSession(path, settings=settings)
-    assert session.warm(feeds(3))
-    assert not entries(tmp_path / "cache")
-    expected = onnxruntime.InferenceSession(path).run(None, feeds(3))[0]
-    np.testing.assert_allclose(session.run(None, feeds(3))[0], expected, rtol=1e-5, atol=1e-4)
-    notes = [json.loads(path.read_text())["note"] for path in (tmp_path / "cache").glob("entries/*/entry.json")]
-    assert any("nothing" in note.get("unpacked", "") for note in notes)
+    assert "nothing" in prepare._pack(tmp_path, tmp_path / "store", commands.Patience(60, None))
+    assert [path.name for path in tmp_path.iterdir()] == [MODEL]
 
 
-def test_options_that_change_what_onnxruntime_runs_keep_it_from_packed_weights(tmp_path: Path, settings: SessionSettings) -> None:
+def test_a_small_model_is_worth_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx.save(onnx.parser.parse_model(LAYERS), tmp_path / MODEL)
+    monkeypatch.setattr(commands, "run", lambda *_: pytest.fail("it was packed"))
+    assert "too small" in prepare._pack(tmp_path, tmp_path / "store", commands.Patience(60, None))
+
+
+@pytest.mark.parametrize(
+    ("change", "packs"),
+    [
+        (lambda options: None, True),
+        (lambda options: setattr(options, "intra_op_num_threads", 1), True),
+        (lambda options: setattr(options, "graph_optimization_level", onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL), False),
+        (lambda options: options.add_session_config_entry("session.disable_prepacking", "1"), False),
+        (lambda options: options.add_session_config_entry("session.model_external_initializers_file_folder_path", "."), False),
+    ],
+    ids=["none", "threads", "level", "prepacking", "folder"],
+)
+def test_options_that_change_what_onnxruntime_makes_of_a_model_keep_its_weights_its_own(
+    change: Callable[[onnxruntime.SessionOptions], None], packs: bool
+) -> None:
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = StaticSession(saved(LAYERS, tmp_path / "layers.onnx"), options, settings=settings)
-    assert session.warm(feeds(3))
-    assert not entries(tmp_path / "cache")
+    change(options)
+    assert is_optimised(options) is packs
 
 
-def test_damaged_weights_are_made_again(tmp_path: Path, settings: SessionSettings) -> None:
-    path = saved(LAYERS, tmp_path / "layers.onnx")
-    expected = onnxruntime.InferenceSession(path).run(None, feeds(3))[0]
-    StaticSession(path, settings=settings).warm(feeds(3))
-    (weights,) = entries(tmp_path / "cache")[0].glob(f"*{WEIGHTS}")
+@pytest.mark.parametrize(
+    ("changed", "providers", "packs"),
+    [
+        ({}, ("CPUExecutionProvider",), True),
+        ({"backend": "reference"}, ("CPUExecutionProvider",), False),
+        ({"libraries": "mine.so"}, ("CPUExecutionProvider",), False),
+        ({}, ("CUDAExecutionProvider", "CPUExecutionProvider"), False),
+    ],
+    ids=["plain", "backend", "library", "provider"],
+)
+def test_who_runs_a_model_otherwise_keeps_its_weights_its_own(
+    settings: SessionSettings, changed: dict[str, Any], providers: tuple[str, ...], packs: bool
+) -> None:
+    assert prepare.specializing(replace(settings, **changed), providers, {"x": (3, 160)}, packs=True).packs is packs
+
+
+def test_damaged_weights_are_not_taken_for_those_of_others(tmp_path: Path) -> None:
+    (weights,) = packed(LAYERS, 3, tmp_path).glob(f"*{WEIGHTS}")
     with weights.open("r+b") as file:
         file.write(bytes(SIZE))
-    session = StaticSession(path, settings=settings)
-    assert session.warm(feeds(3))
-    np.testing.assert_allclose(session.run(None, feeds(3))[0], expected, rtol=1e-5, atol=1e-4)
+    again = packed(LAYERS, 40, tmp_path)
+    expected = onnxruntime.InferenceSession(tmp_path / "40.onnx").run(None, feeds(40))[0]
+    found = onnxruntime.InferenceSession(again / PACKED).run(None, feeds(40))[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+    assert len(names(again)) == 2, "what is whole is shared, what is damaged is written again"
 
 
 def test_weights_that_no_entry_has_any_more_leave_the_cache(tmp_path: Path) -> None:
-    settings = SessionSettings(cache=tmp_path / "cache", strict=True, cache_bytes=1)
-    session = StaticSession(saved(LAYERS, tmp_path / "layers.onnx"), settings=settings)
-    for seq in (3, 40):
-        assert session.warm(feeds(seq))
-    names = itertools.chain(*(entry.glob(f"*{WEIGHTS}") for entry in entries(tmp_path / "cache")))
-    kept = {path.name for path in names}
-    assert {path.name for path in (tmp_path / "cache" / "weights").glob(f"*/*{WEIGHTS}")} == kept
+    cache = Cache(tmp_path, most_bytes=1)
+
+    def fill(folder: Path, key: str) -> dict[str, Any]:
+        store = cache.weights("source")
+        store.mkdir(parents=True, exist_ok=True)
+        for path in (store / f"{key}{WEIGHTS}", store / f"{key}.index"):
+            path.write_text(key)
+        (folder / f"{key}{WEIGHTS}").hardlink_to(store / f"{key}{WEIGHTS}")
+        return {}
+
+    for key in ("first", "second"):
+        cache.get(key, lambda folder, key=key: fill(folder, key))  # type: ignore[misc]
+    assert {path.name for path in cache.weights("source").iterdir()} == {f"second{WEIGHTS}", "second.index"}
