@@ -286,7 +286,7 @@ def _hidden(entry: Entry, outcome: FuseResult | Failure) -> int:
 
 def _tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: bool) -> None:
     from onnx_subgraph.cli.batch import Failure
-    from onnx_subgraph.cli.terminal import show, warn
+    from onnx_subgraph.cli.terminal import is_verbose, show, warn
     from onnx_subgraph.report.blame import sentence
     from onnx_subgraph.report.entry import missed_text
     from onnx_subgraph.report.grouping import skipped
@@ -303,7 +303,7 @@ def _tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: 
     if entry.result is not None and not as_json:
         from onnx_subgraph.report import text
 
-        show(text.fusion(entry.result, hidden=hidden), good=entry.code == 0 and not outcome.undone)
+        show(text.fusion(entry.result, hidden=hidden, verbose=is_verbose()), good=entry.code == 0 and not outcome.undone)
         if entry.checks:
             show(text.expectations(entry.checks), good=not entry.missed)
     elif as_json:
