@@ -1,7 +1,7 @@
 """Writes docs/patterns.md and docs/operators.md, the catalogue of the patterns and operators that come with the package.
 
-`python docs/catalogue.py` writes the pages from the files; a test holds that they are current. The page of patterns says what each
-finds, and leads to its file for the rest.
+`python docs/catalogue.py` writes the pages from the files; a test holds that they are current. The page of patterns says what
+each finds, and leads to its file for the rest.
 """
 
 from __future__ import annotations
