@@ -1,4 +1,4 @@
-"""docs/own-operators.md: its commands run in the order of the page, and print what it shows; `…` stands for anything."""
+"""Pages to follow: their commands run in the order of the page, and print the lines that it shows; `…` stands for anything."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import pytest
 from onnx_subgraph.kernels.compilers import compilers
 from tests.test_readme import visit
 
-PAGE = (Path(__file__).parents[2] / "docs" / "own-operators.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("tutorial.md", "own-operators.md")
 CONSOLE = re.compile(r"(?<=```console\n)(.*?)(?=```\n)", re.DOTALL)
 
 
-def steps() -> list[tuple[str, list[str]]]:
+def steps(page: str) -> list[tuple[str, list[str]]]:
     """Each command, with the lines that the page shows of what it prints."""
-    lines = [line for block in CONSOLE.findall(PAGE) for line in block.splitlines()]
+    text = (DOCS / page).read_text(encoding="utf-8")
+    lines = [line for block in CONSOLE.findall(text) for line in block.splitlines()]
     found: list[tuple[str, list[str]]] = []
     for line in lines:
         if line.startswith("$ "):
@@ -29,12 +31,13 @@ def steps() -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the commands are for a POSIX shell")
-def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
-    if next(compilers(), None) is None:
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_print_what_the_page_shows(page: str, tmp_path: Path) -> None:
+    if next(compilers(), None) is None and "--compile" in (DOCS / page).read_text(encoding="utf-8"):
         pytest.skip("there is no C compiler here")
     environment = visit(tmp_path)
-    assert len(steps()) > 3
-    for command, shown in steps():
+    assert len(steps(page)) > 3
+    for command, shown in steps(page):
         done = subprocess.run(
             command, shell=True, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300, check=False
         )
@@ -42,3 +45,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
         for line in shown:
             wanted = re.compile("^" + ".*".join(map(re.escape, line.split("…"))) + "$", re.MULTILINE)
             assert wanted.search(done.stdout), f"$ {command} does not print {line!r}:\n{done.stdout}"
+
+
+def test_the_tutorial_is_short() -> None:
+    assert len((DOCS / "tutorial.md").read_text(encoding="utf-8").splitlines()) < 150
