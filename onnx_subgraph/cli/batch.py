@@ -131,6 +131,10 @@ class Failure:
 
     message: str
 
+    def of(self, model: Path) -> str:
+        """The message, which names the model."""
+        return self.message if str(model) in self.message else f"{model}: {self.message}"
+
 
 Settled = Callable[[int, "FuseResult | Failure"], None]
 
@@ -183,9 +187,10 @@ def _accepts(section: Section | None, library: Library, result: FuseResult) -> b
 def _run_processes(
     tasks: Sequence[Job], jobs: int, tell: Callable[[int, Mapping[int, str]], None], settled: Settled
 ) -> Iterator[FuseResult | Failure]:
-    from onnx_subgraph.cli.workers import Lost, outcomes
+    from onnx_subgraph.cli.workers import Lost, Work, outcomes
 
-    with closing(outcomes(alone, tasks, jobs, tell, settled)) as results:
+    work: Work[Job, FuseResult | Failure] = alone
+    with closing(outcomes(work, tasks, jobs, tell, settled)) as results:
         for outcome in results:
             if isinstance(outcome, Lost):
                 yield Failure(f"the process that worked on it ended with code {outcome.code}; it may have run out of memory")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ NO_WORKER_SECONDS = 60.0
 Work = Callable[["Job", Callable[[str], None]], "FuseResult | Failure"]
 
 
-class Executor(click.ParamType):
+class Executor(click.ParamType):  # type: ignore[type-arg]
     """`dask://HOST:PORT`: the scheduler of a cluster."""
 
     name = "executor"
@@ -70,9 +71,15 @@ def check_executor(executor: str | None, jobs: int) -> None:
     if jobs > 1:
         raise UsageError("-j counts processes on this machine, and --executor has its own", hint="leave one of them out")
     try:
-        import distributed  # noqa: F401
+        _dask()
     except ImportError as error:
         raise UsageError(f"--executor needs the extra dask ({error})", hint="pip install 'onnx-subgraph[dask]'") from None
+
+
+def _dask() -> Any:
+    import distributed
+
+    return distributed
 
 
 def on_cluster(
@@ -82,10 +89,8 @@ def on_cluster(
 
     tell, settled: as for `workers.outcomes`. Raises UsageError where no scheduler answers.
     """
-    from distributed import Client
-
     try:
-        client = Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
+        client = _dask().Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         hint = "start one with `dask scheduler`, and workers with `dask worker`"
         raise UsageError(f"no dask scheduler answers at {address} ({error})", hint=hint) from error
@@ -105,6 +110,7 @@ class _Crew:
     """The workers of a run. busy: address of a worker → number of its task, and the future of its outcome.
 
     lost: number of a task → how many workers ended while they had it. alive: when there was a worker last.
+    ready: set when there is an outcome. versions: of our code and what it runs on, which workers must have as well.
     """
 
     client: Any
@@ -116,6 +122,7 @@ class _Crew:
     lost: dict[int, int] = field(default_factory=dict)
     done: dict[int, FuseResult | Failure] = field(default_factory=dict)
     alive: float = field(default_factory=time.monotonic)
+    ready: threading.Event = field(default_factory=threading.Event)
     versions: str = ""
 
     def __post_init__(self) -> None:
@@ -146,26 +153,22 @@ class _Crew:
     def _submit(self, worker: str, number: int) -> Any:
         task = self.tasks[number]
         call = (self.work, task.absolute(), task.model.exists(), self.versions)
-        return self.client.submit(_there, *call, workers=[worker], allow_other_workers=False, pure=False)
+        future = self.client.submit(_there, *call, workers=[worker], allow_other_workers=False, pure=False)
+        future.add_done_callback(lambda _: self.ready.set())
+        return future
 
     def _take(self) -> None:
-        from distributed import wait
-
-        if not self.busy:
-            time.sleep(LOOK_SECONDS)
-            return
-        with suppress(TimeoutError):
-            wait([future for _, future in self.busy.values()], timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED")
+        self.ready.wait(LOOK_SECONDS)
+        self.ready.clear()
         for worker, (number, future) in list(self.busy.items()):
             if future.done():
                 self._settle(worker, number, future)
 
     def _settle(self, worker: str, number: int, future: Any) -> None:
-        from distributed import CancelledError, KilledWorker
-
+        dask = _dask()
         try:
             outcome = future.result(timeout=ANSWER_SECONDS)
-        except (OSError, TimeoutError, CancelledError, KilledWorker):  # its worker ended after it, or once too often for dask
+        except (OSError, dask.CancelledError, dask.KilledWorker):  # its worker ended after it, or once too often for dask
             self._lose(worker)
             return
         except Exception as error:  # what a worker can't even begin: it lacks our package, or has another one

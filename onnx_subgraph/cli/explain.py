@@ -30,7 +30,7 @@ from onnx_subgraph.cli.options import (
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from onnx_subgraph.cli.batch import Failure, Say
+    from onnx_subgraph.cli.batch import Say
     from onnx_subgraph.language.library import Library
     from onnx_subgraph.options import Options
     from onnx_subgraph.report.json import Object
@@ -101,7 +101,7 @@ def explain(
     with progress() as say, closing(run(tasks, library, jobs, say, cluster=executor or "")) as results:
         for task, outcome in zip(tasks, results, strict=True):
             if isinstance(outcome, Failure):
-                warn(f"Error: {_said(task.model, outcome)}")
+                warn(f"Error: {outcome.of(task.model)}")
                 found.append(json.failure(task.model, outcome.message))
                 continue
             result = unfused(about(outcome, pattern=pattern, node=node))
@@ -155,10 +155,6 @@ class Explanation:
     def called(self, result: FuseResult) -> FuseResult:
         """The result with the path of this model."""
         return replace(result, model=self.model)
-
-
-def _said(model: Path, failure: Failure) -> str:
-    return failure.message if str(model) in failure.message else f"{model}: {failure.message}"
 
 
 def _show(result: FuseResult, library: Library, pattern: str | None, node: str | None) -> None:

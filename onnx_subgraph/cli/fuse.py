@@ -158,9 +158,10 @@ def fuse(
 ) -> int:
     """Fuse MODELs, verify them against the originals, and write them.
 
-    A MODEL is a file, a folder of them, a glob, or a list, @FILE. MODEL.onnx becomes MODEL.fused.onnx beside it; - is a model from standard input. A model in which nothing fuses is copied.
-    Where the fused model is not equivalent to the original, the fusions that are to blame are undone, with a warning. Where none
-    can be blamed, or the result is not as --expect wants it, nothing is written and the exit code is 1.
+    A MODEL is a file, a folder of them, a glob, or a list, @FILE; - is a model from standard input. MODEL.onnx becomes
+    MODEL.fused.onnx beside it. A model in which nothing fuses is copied. Where the fused model is not equivalent to the original,
+    the fusions that are to blame are undone, with a warning. Where none can be blamed, or the result is not as --expect wants it,
+    nothing is written and the exit code is 1.
     """
     models = _left(models, output, output_dir)
     outputs = plan_outputs(models.paths, output, output_dir, models.below)

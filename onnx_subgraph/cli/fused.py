@@ -51,16 +51,17 @@ def entry_of(task: Task, outcome: FuseResult | Failure, library: Library) -> Ent
     return Entry(task.model, max(code, int(missed)), telling(outcome, library), checks=checks, strict=task.options.strict)
 
 
-def hidden_in(entry: Entry, outcome: FuseResult | Failure) -> int:
+def hidden_in(entry: Entry, outcome: FuseResult | Failure | Earlier) -> int:
     """How many near misses the entry does not tell of."""
     from onnx_subgraph.cli.batch import Failure
 
-    if isinstance(outcome, Failure) or entry.result is None:
+    if isinstance(outcome, Failure | Earlier) or entry.result is None:
         return 0
     return len(outcome.near_misses) - len(entry.result.near_misses)
 
 
 def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: bool) -> None:
+    """Prints what became of one model, and on standard error what somebody has to know."""
     from onnx_subgraph.cli.batch import Failure
     from onnx_subgraph.cli.terminal import show, warn
     from onnx_subgraph.report.blame import sentence
@@ -69,8 +70,7 @@ def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: b
     from onnx_subgraph.report.notices import REPORT, bug
 
     if isinstance(outcome, Failure):
-        prefix = "" if str(entry.model) in outcome.message else f"{entry.model}: "
-        warn(f"Error: {prefix}{outcome.message}")
+        warn(f"Error: {outcome.of(entry.model)}")
         return
     for undone in outcome.undone:
         warn(f"Warning: {entry.model}: {sentence(undone)}")

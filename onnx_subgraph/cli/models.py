@@ -124,10 +124,8 @@ def _in_folder(folder: Path) -> list[Named]:
 def _globbed(word: Path) -> list[Named]:
     fixed = next(number for number, part in enumerate(word.parts) if glob.has_magic(part))
     root = Path(*word.parts[:fixed])
-    found: list[Named] = []
-    for path in sorted(map(Path, glob.glob(str(word), recursive=True))):  # noqa: PTH207 - `Path.glob` shows hidden files
-        if not path.is_dir():
-            found.append(Named(path, path.relative_to(root), found=True))
+    paths = sorted(map(Path, glob.glob(str(word), recursive=True)))  # noqa: PTH207 - `Path.glob` shows hidden files
+    found = [Named(path, path.relative_to(root), found=True) for path in paths if not path.is_dir()]
     if not found:
         raise UsageError(f"{word}: no file has such a name", hint="** reaches into folders; a file of this name is no glob")
     return found

@@ -60,9 +60,7 @@ def _is_in(model: Named, folder: Path) -> bool:
     return folder in model.path.resolve().parents and model.root.resolve() in folder.parents
 
 
-def plan_outputs(
-    models: Sequence[Path], output: Path | None, output_dir: Path | None, below: Sequence[Path] = ()
-) -> list[Path]:
+def plan_outputs(models: Sequence[Path], output: Path | None, output_dir: Path | None, below: Sequence[Path] = ()) -> list[Path]:
     """The file to write for each model. below: its path in `output_dir`; by default its name.
 
     Raises UsageError where options exclude each other or one file would be overwritten.
@@ -95,7 +93,7 @@ def output_folder(path: Path | None, outputs: Sequence[Path]) -> Iterator[None]:
     if path is None:
         yield
         return
-    made = []
+    made: list[Path] = []
     for folder in sorted({path, *(output.parent for output in outputs)}):
         missing = [place for place in (folder, *folder.parents) if not place.exists()]
         made += reversed(missing)

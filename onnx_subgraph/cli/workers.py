@@ -42,7 +42,7 @@ Work = Callable[[T, Callable[[str], None]], R]
 
 Tell = Callable[[int, dict[int, str]], None]
 """Told how many tasks are done, and the stages of those in work, by their numbers."""
-Settled = Callable[[int, R], None]
+Settled = Callable[[int, Any], None]
 """Told the outcome of a task, by its number."""
 
 
@@ -108,7 +108,7 @@ class Worker(Generic[T, R]):
 class _Crew(Generic[T, R]):
     """The processes of a run. done: number of a task → what came of it. stages: of the tasks that are in work."""
 
-    def __init__(self, work: Work[T, R], tasks: Sequence[T], jobs: int, settled: Settled[R]) -> None:
+    def __init__(self, work: Work[T, R], tasks: Sequence[T], jobs: int, settled: Settled) -> None:
         self._work, self._tasks, self._jobs, self._settled = work, tasks, jobs, settled
         self._waiting = deque(range(len(tasks)))
         self._idle: list[Worker[T, R]] = []
@@ -159,7 +159,7 @@ class _Crew(Generic[T, R]):
 
 
 def outcomes(
-    work: Work[T, R], tasks: Sequence[T], jobs: int, tell: Tell, settled: Settled[R] = lambda number, outcome: None
+    work: Work[T, R], tasks: Sequence[T], jobs: int, tell: Tell, settled: Settled = lambda number, outcome: None
 ) -> Generator[R | Lost, None, None]:
     """The outcome of every task, in order, with so many of them at a time. Close the iterator to break the run off.
 

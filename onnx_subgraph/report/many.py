@@ -6,6 +6,7 @@ Tables are made from the JSON objects of the models, which an earlier run may ha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -36,14 +37,14 @@ def fused(models: Sequence[Object], outcomes: Sequence[str], good: int) -> Rende
 
 def explained(models: Sequence[Object]) -> RenderableType:
     """What `explain` found in each model."""
-    table = Rows("model", "nodes", "matched", "not replaced", "nearly", "fused by", head=5, right=("nodes", "matched"))
+    numbers = ("nodes", "matched", "not replaced", "nearly")
+    table = Rows("model", *numbers, "why not", head=5, right=numbers)
     for model in models:
         if "error" in model:
             table.add(model["model"], NONE, NONE, NONE, NONE, Text(_first_line(model), "red"))
             continue
-        patterns = ", ".join(dict.fromkeys(one["pattern"] for one in model["fusions"])) or NONE
         counts = (_times(model[key]) for key in ("fusions", "skipped", "near_misses"))
-        table.add(model["model"], str(model["nodes"]), *counts, patterns)
+        table.add(model["model"], str(model["nodes"]), *counts, "")
     return Group(_title(len(models), sum("error" not in model for model in models), "explained"), "", table, "")
 
 
@@ -51,18 +52,19 @@ def benched(models: Sequence[Object]) -> RenderableType:
     """How long each model takes beside what it is held against: the ratios, and the time of the model itself."""
     table = Rows("model", "time", "spread", "p50 ms", "candidate", head=4, right=("time", "spread", "p50 ms"))
     for model in models:
-        first, *others = model.get("models", ()) or ({},)
-        if not others:
-            reason = Text(_first_line(model), "red") if "error" in model else str(model["note"])
+        if "models" not in model:
+            reason = Text(_first_line(model), "red") if "error" in model else model["note"]
             table.add(model["model"], NONE, NONE, NONE, reason)
+            continue
+        first, *others = model["models"]
         for other in others:
-            name = f"{other['model']} in {other['runtime']}" if len({one["runtime"] for one in (first, *others)}) > 1 else other["model"]
+            own = f"{first['p50_ms']:.3g}"
+            name = f"{Path(other['model']).name} in {other['runtime']}"
             if "problem" in other:
-                table.add(model["model"], NONE, NONE, f"{first['p50_ms']:.3g}", Text(f"{name}: {other['problem']}", "red"))
+                table.add(model["model"], NONE, NONE, own, Text(f"{name}: {other['problem']}", "red"))
                 continue
             ratio = other["ratio"]
-            spread = f"{ratio['least']:.2f}–{ratio['most']:.2f}"
-            table.add(model["model"], f"{ratio['ratio']:.3f}", spread, f"{first['p50_ms']:.3g}", name)
+            table.add(model["model"], f"{ratio['ratio']:.3f}", f"{ratio['least']:.2f}–{ratio['most']:.2f}", own, name)
     return Group(_title(len(models), sum("error" not in model for model in models), "measured"), "", table, "")
 
 
