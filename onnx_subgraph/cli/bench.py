@@ -173,9 +173,9 @@ def _bench_many(
     models: Sequence[Path], work: Sequence[Callable[[Callable[[str], None]], Bench]], max_ratio: float | None, *, as_json: bool
 ) -> int:
     """Times one model after another, each for itself, and goes on where one fails."""
-    from onnx_subgraph.cli.batch import Failure
     from onnx_subgraph.cli.failure import describe
     from onnx_subgraph.cli.interrupt import Interrupt, was_interrupted
+    from onnx_subgraph.cli.job import Failure
     from onnx_subgraph.cli.terminal import progress, show, show_json, warn
     from onnx_subgraph.report import bench as text
     from onnx_subgraph.report import bench_json, json, many

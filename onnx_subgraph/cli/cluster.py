@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_subgraph.cli.batch import Failure, J
+from onnx_subgraph.cli.job import Failure, J
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from onnx_subgraph.cli.batch import Job, Settled
+    from onnx_subgraph.cli.job import Job, Settled
     from onnx_subgraph.result import FuseResult
 
 SCHEME = "dask://"

@@ -16,6 +16,7 @@ import click
 
 from onnx_subgraph.cli.cluster import check_executor, executor_option
 from onnx_subgraph.cli.ids import current_ids
+from onnx_subgraph.cli.job import Say, absolute_options, read_by
 from onnx_subgraph.cli.models import Models, model_argument
 from onnx_subgraph.cli.options import (
     complete_ids,
@@ -30,7 +31,6 @@ from onnx_subgraph.cli.options import (
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from onnx_subgraph.cli.batch import Say
     from onnx_subgraph.language.library import Library
     from onnx_subgraph.options import Options
     from onnx_subgraph.report.json import Object
@@ -71,8 +71,9 @@ def explain(
     """
     check_executor(executor, jobs)
 
-    from onnx_subgraph.cli.batch import Failure, run
+    from onnx_subgraph.cli.batch import run
     from onnx_subgraph.cli.interrupt import break_off
+    from onnx_subgraph.cli.job import Failure
     from onnx_subgraph.cli.terminal import progress, show, show_json, warn
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.options import Options
@@ -141,14 +142,10 @@ class Explanation:
 
     def places(self) -> tuple[Path, ...]:
         """What is read."""
-        from onnx_subgraph.cli.batch import read_by
-
         return (self.model, *self.patterns, *read_by(self.options))
 
     def absolute(self) -> Explanation:
         """The same with absolute paths."""
-        from onnx_subgraph.cli.batch import absolute_options
-
         patterns = tuple(path.absolute() for path in self.patterns)
         return replace(self, model=self.model.absolute(), patterns=patterns, options=absolute_options(self.options))
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.cli.ci import held
+from onnx_subgraph.cli.job import Failure
 
 if TYPE_CHECKING:
-    from onnx_subgraph.cli.batch import Failure, Task
+    from onnx_subgraph.cli.batch import Task
     from onnx_subgraph.cli.resuming import Notes
     from onnx_subgraph.language.library import Library
     from onnx_subgraph.report.entry import Entry
@@ -22,7 +23,6 @@ def exit_code(outcome: FuseResult | Failure, verify: bool, strict: bool = False)
 
     strict: a fusion that was wrong and is undone is a 1.
     """
-    from onnx_subgraph.cli.batch import Failure
 
     if isinstance(outcome, Failure):
         return 2
@@ -39,7 +39,6 @@ def exit_code(outcome: FuseResult | Failure, verify: bool, strict: bool = False)
 
 def entry_of(task: Task, outcome: FuseResult | Failure, library: Library) -> Entry:
     """What became of one model: only the near misses worth telling, and how its expectations were met."""
-    from onnx_subgraph.cli.batch import Failure
     from onnx_subgraph.report.entry import Entry
     from onnx_subgraph.report.relevance import telling
 
@@ -53,7 +52,6 @@ def entry_of(task: Task, outcome: FuseResult | Failure, library: Library) -> Ent
 
 def hidden_in(entry: Entry, outcome: FuseResult | Failure | Earlier) -> int:
     """How many near misses the entry does not tell of."""
-    from onnx_subgraph.cli.batch import Failure
 
     if isinstance(outcome, Failure | Earlier) or entry.result is None:
         return 0
@@ -62,7 +60,6 @@ def hidden_in(entry: Entry, outcome: FuseResult | Failure | Earlier) -> int:
 
 def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: bool) -> None:
     """Prints what became of one model, and on standard error what somebody has to know."""
-    from onnx_subgraph.cli.batch import Failure
     from onnx_subgraph.cli.terminal import show, warn
     from onnx_subgraph.report.blame import sentence
     from onnx_subgraph.report.entry import missed_text

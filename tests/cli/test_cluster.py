@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from onnx_subgraph.cli.batch import Failure, Task, run
+from onnx_subgraph.cli.batch import Task, run
+from onnx_subgraph.cli.job import Failure
 from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.options import Options
 from onnx_subgraph.result import FuseResult
