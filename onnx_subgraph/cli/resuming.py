@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_subgraph.errors import OnnxSubgraphError, UsageError
-from onnx_subgraph.session.digest import Memory, digest_of
+from onnx_subgraph.language.installed import with_names_resolved
+from onnx_subgraph.session.digest import Memory, digest_of, sources
 from onnx_subgraph.session.ingredients import ingredients
 from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
@@ -59,7 +60,9 @@ class Notes:
         # the machine decides what a verdict rests on, as it decides what a measurement does
         settings = SessionSettings(target=target, patterns=patterns, libraries=libraries, measure=True, cache=None)
         python = [platform.python_version(), *(metadata.version(name) for name in ("numpy", "ml_dtypes"))]
-        self._common = [FORMAT, *python, ingredients(settings, self._files)] if self.kept else []
+        own = [file for place in with_names_resolved(patterns) for file in sources(place)]  # a process may have more than one run
+        digests = [self._files.file(file) for file in own]
+        self._common = [FORMAT, *python, *digests, ingredients(settings, self._files)] if self.kept else []
 
     def find(self, task: Task) -> Object | None:
         """The report of the run that has done this task, where its output is still what was written."""

@@ -47,7 +47,7 @@ def as_text(mined: Mined, top: int) -> RenderableType:
     rest = len(mined.units) - len(shown)
     parts: list[RenderableType] = [facts, "", table, ""]
     parts += [Text(f"and {count(rest, 'unit')} more: --top shows them", "dim")] if rest else []
-    model = shown[0].occurrences[0].model
+    model = shown[0].occurrences[0].model if len(mined.models) == 1 else "MODEL…"
     parts.append(Text("share, saved: of the bytes that all nodes read and write, an estimate", "dim"))
     command = f"onnx-subgraph new-pattern {model} --mined 1 --id NAME -o NAME.yaml"
     parts.append(Text(f"`{command}` writes a pattern of the first", "dim"))
