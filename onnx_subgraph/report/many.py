@@ -45,7 +45,7 @@ def explained(models: Sequence[Object]) -> RenderableType:
             continue
         counts = (_times(model[key]) for key in ("fusions", "skipped", "near_misses"))
         table.add(model["model"], str(model["nodes"]), *counts, "")
-    return Group(_title(len(models), sum("error" not in model for model in models), "explained"), "", table, "")
+    return Group("", _title(len(models), sum("error" not in model for model in models), "explained"), "", table, "")
 
 
 def benched(models: Sequence[Object]) -> RenderableType:
