@@ -83,7 +83,7 @@ def _of_word(context: click.Context, parameter: click.Parameter, word: Path) -> 
 def find_models(words: Sequence[Path]) -> Models:
     """The models that words name, in their order; a file that is found again counts once.
 
-    Raises UsageError for a folder, a glob or a list without models, and for a list that can't be read.
+    Raises UsageError for a folder or a list without models, and for a list that can't be read.
     """
     named: list[Named] = []
     seen: set[str] = set()
@@ -122,13 +122,12 @@ def _in_folder(folder: Path) -> list[Named]:
 
 
 def _globbed(word: Path) -> list[Named]:
+    """The files that a glob names. Where there is none it is a file that is missing, as for a shell, and fails as one."""
     fixed = next(number for number, part in enumerate(word.parts) if glob.has_magic(part))
     root = Path(*word.parts[:fixed])
     paths = sorted(map(Path, glob.glob(str(word), recursive=True)))  # noqa: PTH207 - `Path.glob` shows hidden files
     found = [Named(path, path.relative_to(root), found=True) for path in paths if not path.is_dir()]
-    if not found:
-        raise UsageError(f"{word}: no file has such a name", hint="** reaches into folders; a file of this name is no glob")
-    return found
+    return found or [Named(word, Path(word.name))]
 
 
 def _listed(file: Path) -> Iterator[Named]:

@@ -74,9 +74,9 @@ class Notes:
         return None
 
     def keep(self, task: Task, report: Object) -> None:
-        """Notes down what was made of a task, where none of its files has changed since this began."""
+        """Notes down what was made of a task, where none of its files has changed since this began, and it measured nothing."""
         with suppress(OSError, OnnxSubgraphError):  # a note that can't be written costs time, nothing else
-            if self.kept and all(self._is_older(path) for path in self._read_by(task)):
+            if self.kept and task.tune is None and all(self._is_older(path) for path in self._read_by(task)):
                 self._notes.remember("fused", self._key(task), {"output": self._files.model(task.output), "report": report})
 
     def _key(self, task: Task) -> str:

@@ -85,7 +85,7 @@ def test_a_word_that_searches_stands_for_several() -> None:
     ("word", "said"),
     [
         ("empty", "empty: is a folder without models"),
-        ("zoo/*.pt", "zoo/*.pt: no file has such a name"),
+        ("zoo/*.pt", "zoo/*.pt: there is no such file"),
         ("@none.txt", "none.txt: No such file or directory"),
         ("@blank.txt", "blank.txt: is a list without models"),
         ("@nested.txt", "nested.txt: the entry @blank.txt is a list itself"),

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from onnx_subgraph import pipeline
+from onnx_subgraph.cli.tuning import Tuner
+from onnx_subgraph.options import Options
 from tests.cli.conftest import GELU, Run, forked, save
 
 PATTERN = """
@@ -166,6 +168,19 @@ def test_a_model_that_changes_while_it_is_fused_is_not_noted(
     fused.clear()
     assert run("fuse", "zoo", "--output-dir", "out", "--resume").code == 0
     assert len(fused) == 5
+
+
+def test_what_was_measured_is_not_noted(zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--tune` chooses the fusions by their times, which no later run has to find again."""
+    monkeypatch.setattr(Tuner, "measure", property(lambda tuner: as_it_is if tuner.tune else None))
+    assert run("fuse", "zoo", "--output-dir", "out", "--tune").code == 0
+    fused.clear()
+    assert run("fuse", "zoo", "--output-dir", "out", "--resume").code == 0
+    assert len(fused) == 5
+
+
+def as_it_is(model: Path, library: object, options: Options, tell: object) -> Options:
+    return options
 
 
 def test_what_failed_is_tried_again(zoo: Path, run: Run, fused: list[str]) -> None:
