@@ -12,12 +12,13 @@ INSTALLED := $(VENV)/installed-$(HASH)
 INSTALLED_DEV := $(VENV)/installed-dev-$(HASH)
 MODEL ?= sample_models/bert_torchscript.onnx
 
-.PHONY: help demo install test lint types tests test-openvino format clean
+.PHONY: help demo install test lint types tests test-openvino dist format clean
 
 help:
 	@echo 'make demo     fuse a sample model ($(MODEL)) and print the report'
 	@echo 'make test     lint, types and tests, as CI runs them'
 	@echo 'make test-openvino   test what runs on OpenVINO, in an environment of its own'
+	@echo 'make dist     build the source distribution and the wheels into dist/, and try each'
 	@echo 'make format   let ruff put the code in its format'
 	@echo 'make clean    remove .venv, caches and built files'
 
@@ -31,12 +32,23 @@ test: lint types tests
 lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml
 
 types: $(INSTALLED_DEV)
 	$(BIN)/mypy
 
 tests: $(INSTALLED_DEV)
 	$(BIN)/pytest -n 3 --dist worksteal
+
+# A pure wheel, and one with the compiled kernels for each processor that Linux wheels are made for.
+dist: $(INSTALLED_DEV)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	ONNX_SUBGRAPH_WHEEL=x86_64 $(BIN)/python -m build --no-isolation --wheel
+	ONNX_SUBGRAPH_WHEEL=aarch64 $(BIN)/python -m build --no-isolation --wheel
+	ONNX_SUBGRAPH_DIST=dist $(BIN)/pytest tests/cli/test_wheel.py
 
 format: $(INSTALLED_DEV)
 	$(BIN)/ruff check --fix .

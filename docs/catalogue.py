@@ -1,7 +1,7 @@
 """Writes docs/patterns.md and docs/operators.md, the catalogue of the patterns and operators that come with the package.
 
-`python docs/catalogue.py` writes the pages from the files; a test holds that they are current. What a pattern looks for and what
-replaces it is shown as its file says it, without the models that it is tested on.
+`python docs/catalogue.py` writes the pages from the files; a test holds that they are current. The page of patterns says what
+each finds, and leads to its file for the rest.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from onnx_subgraph.language.formulas import built_in_formulas, used_formulas
 from onnx_subgraph.language.library import Header, Library, headers, load_patterns
 from onnx_subgraph.language.operator import CanonicalOperator
-from onnx_subgraph.language.shared import source_of
-from onnx_subgraph.report.listing import formula, shared
+from onnx_subgraph.language.pattern import Pattern
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "patterns.md"
@@ -22,9 +20,9 @@ OPERATORS = ROOT / "docs" / "operators.md"
 INTRODUCTION = """\
 # Patterns
 
-The fusions that come with onnx-subgraph: what each looks for, when, and what replaces it for which target. How to read them is
-said in [language.md](language.md). The targets are `onnxruntime` (operators with a kernel there) and `standard` (operators of
-ONNX); every pattern also has the target `function`. `onnx-subgraph list-patterns` prints the list.
+The patterns that come with onnx-subgraph, by group. A pattern's file says what it looks for, when, and what replaces it for each
+[target](targets.md); [language.md](language.md) says how to read it. `onnx-subgraph list-patterns` prints the list, and
+`onnx-subgraph list-patterns ID` one pattern.
 
 <!-- Written by `python docs/catalogue.py` from the files in patterns/. -->
 """
@@ -33,7 +31,7 @@ ONNX); every pattern also has the target `function`. `onnx-subgraph list-pattern
 FORMULAS = """\
 ## formulas
 
-Parts of a `match` that several patterns share. [patterns/formulas.yaml](../patterns/formulas.yaml)
+Parts of a `match` that several patterns share: [patterns/formulas.yaml](../patterns/formulas.yaml).
 """
 
 
@@ -60,8 +58,8 @@ def _operator(operator: CanonicalOperator, library: Library) -> str:
         for kind, given in (("input", operator.inputs), ("attribute", operator.attributes))
         for name, what in given.items()
     )
-    formulas = (p.id for p in library.patterns if p.raised is not None and p.raised.operator.name == operator.name)
-    found = ", ".join(f"[{name}](patterns.md#{name})" for name in formulas)
+    formulas = (p for p in library.patterns if p.raised is not None and p.raised.operator.name == operator.name)
+    found = ", ".join(f"[{p.id}](../{Path(p.file).relative_to(ROOT).as_posix()})" for p in formulas)
     lines = [f"## {operator.name}\n", f"{operator.summary}. [{where}](../{where})\n", f"Source: {operator.source}\n"]
     if operator.kernel:
         lines.append(f"Kernel: in the [library](../kernels/README.md), for {', '.join(sorted(operator.kernel))}\n")
@@ -71,25 +69,20 @@ def _operator(operator: CanonicalOperator, library: Library) -> str:
 
 def page() -> str:
     """The whole page of patterns."""
-    groups = [(group, list(members)) for group, members in groupby(headers(), key=lambda header: header.group)]
-    contents = [f"* [{group}](#{group}): {', '.join(f'[{h.id}](#{h.id})' for h in members)}" for group, members in groups]
-    formulas = "\n\n".join(map(shared, built_in_formulas().values()))
-    contents.append("* [formulas](#formulas) that several of them share")
-    parts = [INTRODUCTION, "\n".join(contents) + "\n"]
-    for group, members in groups:
-        parts += [f"## {group}\n", *map(_entry, members)]
-    parts.append(f"{FORMULAS}\n```yaml\n{formulas}\n```\n")
-    return "\n".join(parts)
+    patterns = {pattern.id: pattern for pattern in load_patterns().patterns}
+    parts = [INTRODUCTION]
+    for group, members in groupby(headers(), key=lambda header: header.group):
+        rows = "\n".join(_row(header, patterns[header.id]) for header in members)
+        parts.append(f"## {group}\n\n| pattern | finds | targets |\n|---|---|---|\n{rows}\n")
+    return "\n".join([*parts, FORMULAS])
 
 
-def _entry(header: Header) -> str:
-    file = Path(header.file)
-    source = formula(source_of(file, header.id))
-    shown = "\n".join(line for line in source.splitlines() if not line.startswith("summary:"))
-    where = file.relative_to(ROOT).as_posix()
-    names = ", ".join(f"[{f}](#formulas)" for f in used_formulas(file, header.id))
-    uses = f" Uses {names}." if names else ""
-    return f"### {header.id}\n\n{header.summary}. [{where}](../{where}){uses}\n\n```yaml\n{shown}\n```\n"
+def _row(header: Header, pattern: Pattern) -> str:
+    where = Path(header.file).relative_to(ROOT).as_posix()
+    summary = header.summary.replace("|", "\\|")
+    operator = pattern.raised.operator.name if pattern.raised is not None else ""
+    raised = f" Raises to [{operator}](operators.md#{operator.lower()})." if operator else ""
+    return f"| [{header.id}](../{where}) | {summary}.{raised} | {', '.join(sorted({*pattern.replace, 'function'}))} |"
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.timing.bench import Bench, BenchOptions, bench
     from onnx_subgraph.verification.verify import verify
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Backend",

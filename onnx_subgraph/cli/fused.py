@@ -60,7 +60,7 @@ def hidden_in(entry: Entry, outcome: FuseResult | Failure | Earlier) -> int:
 
 def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: bool) -> None:
     """Prints what became of one model, and on standard error what somebody has to know."""
-    from onnx_subgraph.cli.terminal import show, warn
+    from onnx_subgraph.cli.terminal import is_verbose, show, warn
     from onnx_subgraph.report.blame import sentence
     from onnx_subgraph.report.entry import missed_text
     from onnx_subgraph.report.grouping import skipped
@@ -76,7 +76,7 @@ def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: b
     if entry.result is not None and not as_json:
         from onnx_subgraph.report import text
 
-        show(text.fusion(entry.result, hidden=hidden), good=entry.code == 0 and not outcome.undone)
+        show(text.fusion(entry.result, hidden=hidden, verbose=is_verbose()), good=entry.code == 0 and not outcome.undone)
         if entry.checks:
             show(text.expectations(entry.checks), good=not entry.missed)
     elif as_json:

@@ -189,7 +189,12 @@ def _verbosity(context: click.Context, parameter: click.Parameter, value: bool) 
 def verbose_option(command: Command) -> Command:
     """`--verbose`: what is being done, as lines."""
     return click.option(
-        "-v", "--verbose", is_flag=True, expose_value=False, callback=_verbosity, help="Say what is being done, a line a stage."
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_verbosity,
+        help="Say what is being done, a line a stage, and report in detail.",
     )(command)
 
 

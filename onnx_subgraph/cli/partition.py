@@ -154,7 +154,7 @@ def partition(
     if accuracy is not None and no_verify:
         raise click.UsageError("--accuracy is what verification holds the result to: leave --no-verify out")
 
-    from onnx_subgraph.cli.terminal import progress, show, show_json, warn
+    from onnx_subgraph.cli.terminal import is_verbose, progress, show, show_json, warn
     from onnx_subgraph.deadline import within
     from onnx_subgraph.expectation.partitions import check_partition, partition_expectation
     from onnx_subgraph.model.atomic import check_target
@@ -202,7 +202,7 @@ def partition(
     if as_json:
         show_json(report.as_json(result) | ({"expectations": json.expectations(checks)} if checks else {}))
     else:
-        show(report.as_text(result), good=not code)
+        show(report.as_text(result, verbose=is_verbose()), good=not code)
         if checks:
             show(text.expectations(checks), good=not code)
     if write_expect is not None and not code:

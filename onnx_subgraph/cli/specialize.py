@@ -111,7 +111,7 @@ def specialize(
         output = default_output(model, name)
 
     from onnx_subgraph.cli.fused import exit_code
-    from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.cli.terminal import is_verbose, progress, show, show_json
     from onnx_subgraph.deadline import within
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.model.atomic import check_target
@@ -150,5 +150,6 @@ def specialize(
     if as_json:
         show_json(json.fusion(told))
     else:
-        show(text.fusion(told, hidden=len(result.near_misses) - len(told.near_misses)), good=not code)
+        hidden = len(result.near_misses) - len(told.near_misses)
+        show(text.fusion(told, hidden=hidden, verbose=is_verbose()), good=not code)
     return code

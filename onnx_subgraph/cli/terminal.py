@@ -62,6 +62,11 @@ def _verbosity() -> str:
     return "" if context is None else str(context.meta.get(VERBOSITY, ""))
 
 
+def is_verbose() -> bool:
+    """Whether the user asked for details (`--verbose`)."""
+    return _verbosity() == "verbose"
+
+
 def width() -> int:
     """The columns that standard output has, or that its lines may take where it is no terminal."""
     return shutil.get_terminal_size((LOG_WIDTH, 24)).columns
@@ -89,7 +94,7 @@ def quiet_libraries() -> None:
 def progress() -> Iterator[Callable[[str], None]]:
     """Gives a function that shows what is being done now, with `--verbose` as lines; nothing where no terminal would show it."""
     quiet_libraries()
-    if _verbosity() == "verbose":
+    if is_verbose():
         name, begun = naming(), time.monotonic()
         yield lambda stage: click.echo(f"{time.monotonic() - begun:8.2f} s  {name(stage)}", err=True)
         return

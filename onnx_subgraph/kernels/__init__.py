@@ -1,8 +1,8 @@
 """The library of kernels of our own: where it is, what it is built with, and what it says of itself.
 
-Its source is C, in the folder kernels/ of a checkout and inside the package of a wheel. `path()` builds it when it is first asked
-for, with the system's compiler or the one that the package ziglang brings, and keeps it in the user's cache. Nothing is built or
-loaded before somebody asks.
+Its source is C, in the folder kernels/ of a checkout and inside the package of a wheel. The wheels for Linux hold it compiled.
+Elsewhere `path()` builds it when it is first asked for, with the system's compiler or that of the package ziglang, and keeps it
+in the user's cache. Nothing is built or loaded before somebody asks.
 """
 
 from __future__ import annotations

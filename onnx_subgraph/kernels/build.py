@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -38,6 +37,12 @@ def source_folder() -> Path:
         if (folder / KERNELS).is_file():
             return folder
     raise KernelError("the sources of the kernels are not there", hint="install onnx-subgraph again")
+
+
+def compiled() -> Path | None:
+    """The library that came compiled with the package, as in the wheels for Linux; None where there is none."""
+    library = Path(__file__).with_name("compiled") / f"onnx_subgraph_kernels{_SUFFIX}"
+    return library if library.is_file() else None
 
 
 def build(folder: Path) -> Path:
@@ -110,7 +115,7 @@ def compile_objects(compiler: Compiler, folder: Path, extra: Sequence[str] = (),
     for source in sorted(source_folder().glob("*.c")):
         if only and source.name not in only:
             continue
-        variants = instruction_sets() if source.name == KERNELS else {"": ()}
+        variants = instruction_sets(compiler.processor) if source.name == KERNELS else {"": ()}
         for name, flags in variants.items():
             made = folder / f"{source.stem}{name}.o"
             named = [f"-DISA={name}"] if name else []
@@ -134,13 +139,13 @@ def compile_objects(compiler: Compiler, folder: Path, extra: Sequence[str] = (),
 def _key(compiler: Compiler) -> str:
     digest = hashlib.sha256()
     told = (
-        platform.machine(),
+        compiler.processor,
         sys.platform,
         *compiler.command,
         compiler.name,
         *compiler.flags,
         *COMMON,
-        repr(instruction_sets()),
+        repr(instruction_sets(compiler.processor)),
     )
     digest.update("\0".join(told).encode())
     for source in sorted(source_folder().glob("*.[ch]")):

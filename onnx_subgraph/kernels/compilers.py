@@ -28,16 +28,20 @@ _X86 = {
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C compiler. command: what runs it. name: what it says of itself. flags: what it alone has to be told."""
+    """A C compiler. command: what runs it. name: what it says of itself. flags: what it alone has to be told.
+
+    processor: what it compiles for, as `platform.machine` names it.
+    """
 
     command: tuple[str, ...]
     name: str
     flags: tuple[str, ...] = ()
+    processor: str = platform.machine()
 
 
-def instruction_sets() -> Mapping[str, Sequence[str]]:
+def instruction_sets(processor: str = platform.machine()) -> Mapping[str, Sequence[str]]:
     """The instruction sets that the kernels are compiled for on such a processor, as in kernels/isa.c, with their flags."""
-    return _X86 if platform.machine().lower() in {"x86_64", "amd64"} else {"baseline": ()}
+    return _X86 if processor.lower() in {"x86_64", "amd64"} else {"baseline": ()}
 
 
 def compilers(environment: Mapping[str, str] = os.environ) -> Iterator[Compiler]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from onnx_subgraph import temporary
 from onnx_subgraph.errors import KernelError
-from onnx_subgraph.kernels.build import build
+from onnx_subgraph.kernels.build import build, compiled
 from onnx_subgraph.paths import cache_folder
 
 ISA = "ONNX_SUBGRAPH_ISA"
@@ -34,11 +34,13 @@ class Description:
 
 @cache
 def path() -> Path:
-    """The library of kernels, for `SessionOptions.register_custom_ops_library`; built when it is first asked for.
+    """The library of kernels, for `SessionOptions.register_custom_ops_library`.
 
+    It is the one that came with the package. Where there is none, or CC names a compiler, it is built when it is first asked for.
     Raises KernelError where it is not there and no compiler is, with what to do.
     """
-    return build(cache_folder() / "kernels")
+    came = None if os.environ.get("CC") else compiled()
+    return came or build(cache_folder() / "kernels")
 
 
 def describe() -> Description:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from onnx_subgraph.report.text import Rows, grid
+from onnx_subgraph.report.table import Rows, grid
 from onnx_subgraph.report.wording import conditions, milliseconds, ratio_text
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from onnx_subgraph.report.text import Rows
+from onnx_subgraph.report.table import Rows
 from onnx_subgraph.report.wording import count
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from onnx_subgraph.report import json
-from onnx_subgraph.report.text import Rows, grid
+from onnx_subgraph.report.table import Rows, grid
 from onnx_subgraph.report.wording import count
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from onnx_subgraph.language.pattern import TARGETS
-from onnx_subgraph.report.text import Rows
+from onnx_subgraph.report.table import Rows
 from onnx_subgraph.report.wording import count
 
 if TYPE_CHECKING:

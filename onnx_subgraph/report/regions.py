@@ -8,7 +8,8 @@ from rich.console import Group
 from rich.text import Text
 
 from onnx_subgraph.report import json
-from onnx_subgraph.report.text import Rows, grid, verdict_text
+from onnx_subgraph.report.table import Rows, grid
+from onnx_subgraph.report.verdicts import verdict_text
 from onnx_subgraph.report.wording import count
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ OPERATORS = 3
 """How many operators of an engine are named."""
 
 
-def as_text(result: PartitionResult) -> RenderableType:
-    """What became of one model."""
+def as_text(result: PartitionResult, *, verbose: bool = False) -> RenderableType:
+    """What became of one model. verbose: what was compared in detail, and how long each stage took."""
     heading = Text.assemble((str(result.model), "bold"))
     if result.output is None:
         heading.append(": nothing written")
@@ -38,9 +39,10 @@ def as_text(result: PartitionResult) -> RenderableType:
     facts = grid()
     facts.add_row("nodes", f"{result.nodes_before} → {result.nodes_after}, {count(len(result.engines), 'engine')}")
     facts.add_row("backend", result.backend)
-    facts.add_row("verdict", verdict_text(result.verdict))
-    stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in result.seconds.items())
-    facts.add_row("seconds", f"{sum(result.seconds.values()):.2f} ({stages})")
+    facts.add_row("verdict", verdict_text(result.verdict, brief=not verbose))
+    if verbose:
+        stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in result.seconds.items())
+        facts.add_row("seconds", f"{sum(result.seconds.values()):.2f} ({stages})")
     parts: list[RenderableType] = [heading, facts]
     groups: tuple[Sequence[_Told], ...] = (result.engines, result.refused, result.unsupported)
     several = len({one.backend for group in groups for one in group}) > 1
@@ -126,7 +128,7 @@ def _bytes(cost: Cost) -> json.Object:
 def _engines(engines: tuple[MadeEngine, ...], *, several: bool) -> Rows:
     """Equal regions in one row: the layers of a network. several: backends, so that each row says whose it is."""
     by = ("backend",) if several else ()
-    columns = ("engines", "nodes", "bytes in", "bytes out", *by, "operators", "first at")
+    columns = ("engines", "nodes", "bytes in", "bytes out", *by, "operators", "first node")
     table = Rows(*columns, head=4, right=("engines", "nodes"))
     groups: dict[tuple[str, str], list[MadeEngine]] = {}
     for engine in engines:
@@ -146,7 +148,7 @@ def _engines(engines: tuple[MadeEngine, ...], *, several: bool) -> Rows:
 
 
 def _refused(regions: tuple[RefusedRegion, ...], *, several: bool) -> Rows:
-    table = Rows("count", "nodes", "why", "first at", head=2, right=("count", "nodes"))
+    table = Rows("count", "nodes", "why", "first node", head=2, right=("count", "nodes"))
     groups: dict[str, list[RefusedRegion]] = {}
     for region in regions:
         groups.setdefault(_by(region, several), []).append(region)
@@ -157,7 +159,7 @@ def _refused(regions: tuple[RefusedRegion, ...], *, several: bool) -> Rows:
 
 
 def _unsupported(groups: tuple[Unsupported, ...], *, several: bool) -> Rows:
-    table = Rows("operator", "count", "why", "first at", head=2, right=("count",))
+    table = Rows("operator", "count", "why", "first node", head=2, right=("count",))
     for group in groups:
         table.add(group.operator, str(len(group.nodes)), _by(group, several), group.nodes[0])
     return table

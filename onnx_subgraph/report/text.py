@@ -1,18 +1,16 @@
 """Results for a person: rich renderables, which `cli` prints.
 
-Tables have no frames and one entry a line, so that what is read on a terminal can be searched in a CI log. A report leads with
-what was done and whether it is right, and ends with what was not done and why.
+A report says first what was gained and what was proved, then what was fused. With `-v`, or where nothing was fused, it also says
+what was matched and not replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from onnx_subgraph.report import blame, grouping, own
@@ -20,6 +18,8 @@ from onnx_subgraph.report.entry import missed_text
 from onnx_subgraph.report.listing import short
 from onnx_subgraph.report.notices import notices
 from onnx_subgraph.report.reasons import Reasons, reasons
+from onnx_subgraph.report.table import Rows, grid
+from onnx_subgraph.report.verdicts import verdict_text
 from onnx_subgraph.report.wording import (
     ASSUMED,
     FOLDED,
@@ -27,18 +27,15 @@ from onnx_subgraph.report.wording import (
     changes,
     count,
     engines,
-    evidence,
-    outcome,
-    placed,
     ratio_text,
     timed,
-    tried,
     tuned,
 )
 from onnx_subgraph.rewriting.assumed import table_of
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import RenderableType
+    from rich.table import Table
 
     from onnx_subgraph.errors import Span
     from onnx_subgraph.expectation.check import Check
@@ -55,10 +52,13 @@ NEAR_MISSES = 5
 """How many near misses a fusion report shows; `explain` shows all."""
 
 
-def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
-    """What became of one model. hidden: how many near misses `result` does not tell of (`relevance`)."""
+def fusion(result: FuseResult, *, hidden: int = 0, verbose: bool = False) -> RenderableType:
+    """What became of one model. hidden: how many near misses `result` does not tell of (`relevance`).
+
+    verbose: what was compared in detail, how long each stage took, and what was matched and not replaced.
+    """
     groups = grouping.fusions(result.rewrites)
-    parts: list[RenderableType] = [_heading(result), _facts(result, len(result.rewrites)), *_notices(result)]
+    parts: list[RenderableType] = [_heading(result), _facts(result, verbose=verbose), *_notices(result)]
     if groups:
         parts += ["", *_fused(groups)]
     if result.tuning is not None and (result.tuning.choices or result.tuning.notes):
@@ -73,7 +73,20 @@ def fusion(result: FuseResult, *, hidden: int = 0) -> RenderableType:
         if not work.failure:
             parts += ["", _own(work), "", _added(work)]
     why = reasons(result)
-    return Group(*parts, *(_not_fused(result, hidden) if why is None else _why(why, result, hidden)), "")
+    if why is not None:
+        return Group(*parts, *_why(why, result, hidden), "")
+    return Group(*parts, *(_not_fused(result, hidden) if verbose else _left(result)), "")
+
+
+def _left(result: FuseResult) -> list[RenderableType]:
+    """How much was matched and not replaced, and what nearly matched, in a line."""
+    skipped = grouping.skipped(skip for skip in result.skipped if skip.bug is None)
+    near = grouping.nearly_matched(result.near_misses)
+    said = [f"{count(sum(len(group.nodes) for group in skipped), 'match')} not replaced"] if skipped else []
+    said += [count(sum(len(group.nodes) for group in near), "near miss")] if near else []
+    if not said:
+        return []
+    return ["", Text(f"{' and '.join(said)}: -v lists them, `onnx-subgraph explain {result.model}` says why", "dim")]
 
 
 def _not_fused(result: FuseResult, hidden: int) -> list[RenderableType]:
@@ -156,51 +169,6 @@ def comparison(reference: Path, candidate: Path, verdict: Verdict) -> Renderable
     return Group(*parts, "")
 
 
-class Rows:
-    """A table with one entry a line; where that is wider than the screen, an entry's last columns stand below its first.
-
-    head: how many columns stay beside each other, ids and numbers; the others hold names and sentences of any length.
-    """
-
-    def __init__(self, *columns: str, head: int, right: Container[str] = ()) -> None:
-        self.columns = columns
-        self.head = head
-        self.right = right
-        self.entries: list[tuple[str | Text, ...]] = []
-
-    def add(self, *cells: str | Text) -> None:
-        self.entries.append(cells)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = [max(map(_width, column)) for column in zip(self.columns, *self.entries, strict=True)]
-        fits = sum(widths) + 2 * (len(widths) - 1) <= options.max_width
-        shown = len(self.columns) if fits else self.head
-        if fits or shown == len(self.columns):
-            yield self._table(self.entries, shown, widths, header=True)
-            return
-        for position, entry in enumerate(self.entries):
-            yield self._table([entry], shown, widths, header=position == 0)
-            below = grid()
-            for name, cell in zip(self.columns[shown:], entry[shown:], strict=True):
-                below.add_row(f"  {name}", cell)
-            yield below
-
-    def _table(self, entries: Sequence[tuple[str | Text, ...]], shown: int, widths: Sequence[int], *, header: bool) -> Table:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=header)
-        for name, width in zip(self.columns[:shown], widths, strict=False):
-            table.add_column(name, overflow="fold", min_width=min(width, 12), justify="right" if name in self.right else "left")
-        if not header or len(entries) == 1:
-            for column, width in zip(table.columns, widths, strict=False):
-                column.width = width
-        for entry in entries:
-            table.add_row(*entry[:shown])
-        return table
-
-
-def _width(cell: str | Text) -> int:
-    return max(map(cell_len, str(cell).splitlines()), default=0)
-
-
 def _notices(result: FuseResult) -> list[RenderableType]:
     """What a reader has to know first."""
     parts: list[RenderableType] = []
@@ -217,48 +185,32 @@ def _heading(result: FuseResult) -> Text:
     return Text.assemble((str(result.model), "bold"), " → ", (str(result.output), "bold"), what)
 
 
-def _facts(result: FuseResult, fused: int) -> Table:
+def _facts(result: FuseResult, *, verbose: bool) -> Table:
     facts = grid()
     before, after = result.nodes_before, result.nodes_after
     fewer = f" ({(before - after) / before:.0%} fewer)" if after < before else ""
-    fusions = f", {count(fused, 'fusion')}" if fused else ""
-    facts.add_row("nodes", f"{before} → {after}{fewer}{fusions}")
-    for name, said in changes(result).items():
-        facts.add_row(name, said)
-    raised = f" → {result.opset_after}" if result.opset_after != result.opset_before else ""
-    facts.add_row("opset", f"{result.opset_before}{raised}")
-    on = [*result.providers, *(f"{provider} (assumed)" for provider in result.assumed)]
-    facts.add_row("target", f"{result.target} on {', '.join(on)}")
-    facts.add_row("verdict", verdict_text(result.verdict))
+    facts.add_row("nodes", f"{before} → {after}{fewer}, {count(len(result.rewrites), 'fusion')}")
+    if result.bench is not None:
+        facts.add_row("time", "\n".join(timed(result.bench)))
+    facts.add_row("verdict", verdict_text(result.verdict, brief=not verbose))
     for name in result.assumed:
         facts.add_row("", f"not run on {name}: assumed, from a table of the kernels of onnxruntime {table_of(name).onnxruntime}")
+    for name, said in changes(result).items():
+        facts.add_row(name, said)
+    if verbose or result.opset_after != result.opset_before:
+        raised = f" → {result.opset_after}" if result.opset_after != result.opset_before else ""
+        facts.add_row("opset", f"{result.opset_before}{raised}")
+    if verbose or result.target != DEFAULT_TARGET or result.assumed:
+        on = [*result.providers, *(f"{provider} (assumed)" for provider in result.assumed)]
+        facts.add_row("target", f"{result.target} on {', '.join(on)}")
     if result.engines is not None:
         facts.add_row("engines", engines(result.engines))
     if result.tuning is not None:
         facts.add_row("tuned", tuned(result.tuning))
-    if result.bench is not None:
-        facts.add_row("time", "\n".join(timed(result.bench)))
-    stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in result.seconds.items())
-    facts.add_row("seconds", f"{sum(result.seconds.values()):.2f} ({stages})")
+    if verbose:
+        stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in result.seconds.items())
+        facts.add_row("seconds", f"{sum(result.seconds.values()):.2f} ({stages})")
     return facts
-
-
-def verdict_text(verdict: Verdict) -> Text:
-    """A verdict, on what it rests, and the comparison that came nearest to failing."""
-    words = {"equivalent": ("equivalent", "bold green"), "different": ("different", "bold red"), "not-run": ("not run", "yellow")}
-    text = Text.assemble(words[verdict.verdict])
-    if verdict.verdict == "not-run":
-        return text.append(f": {verdict.reason}" if verdict.reason else "")
-    if verdict.reason:
-        text.append(f": {verdict.reason}")
-    if any(run.provider for run in verdict.runs):
-        text.append(f"\n{tried(verdict.runs)}")
-        text.append("".join(f"\n{line}" for line in evidence(verdict)))
-    for placement in verdict.placements:
-        text.append(f"\n{placed(placement)}")
-    if (worst := verdict.worst) is not None:
-        text.append(f"\n{'why' if worst.problem else 'worst'}: {outcome(worst)}")
-    return text
 
 
 def _outputs(runs: Sequence[Run]) -> Rows:
@@ -282,7 +234,7 @@ def _fused(groups: Sequence[grouping.Fusion]) -> list[RenderableType]:
 
 
 def _fusions(groups: Sequence[grouping.Fusion]) -> Rows:
-    table = Rows("fused by", "into", "count", "nodes", "first at", head=4, right=("count",))
+    table = Rows("pattern", "operator", "count", "nodes", "first node", head=4, right=("count",))
     for group in groups:
         into = (group.op or FOLDED) + (" (function)" if group.body else "")
         if group.assumes:
@@ -308,7 +260,7 @@ def _choices(tuning: Tuning) -> Rows:
 
 
 def _sites(checks: Sequence[SiteCheck]) -> Rows:
-    table = Rows("fused by", "error", "before", "allowed", "at", "on", "holds", head=4, right=("error", "before", "allowed"))
+    table = Rows("pattern", "error", "before", "allowed", "at", "on", "holds", head=4, right=("error", "before", "allowed"))
     for check in checks:
         found = check.accuracy
         numbers = ("–",) * 3 if found is None else tuple(f"{n:.2g}" for n in (found.fused, found.unfused, found.bound))
@@ -326,14 +278,14 @@ def _own(work: OwnWork) -> Rows:
 
 
 def _added(work: OwnWork) -> Rows:
-    table = Rows("fused by", "into", "count", "onnxruntime by itself", head=3, right=("count",))
+    table = Rows("pattern", "operator", "count", "onnxruntime by itself", head=3, right=("count",))
     for group in own.by_pattern(work):
         table.add(group.pattern, group.op or FOLDED, str(group.count), group.by_itself or Text("leaves it", "green"))
     return table
 
 
 def _skipped(groups: Sequence[grouping.Skipped]) -> Rows:
-    table = Rows("pattern", "count", "why", "first at", head=2, right=("count",))
+    table = Rows("pattern", "count", "why", "first node", head=2, right=("count",))
     for group in groups:
         table.add(group.pattern, str(len(group.nodes)), group.reason, group.nodes[0] or UNNAMED)
     return table
@@ -349,7 +301,7 @@ def _skip(group: grouping.Skipped) -> RenderableType:
 
 
 def _near_misses(groups: Sequence[grouping.NearlyMatched]) -> Rows:
-    table = Rows("pattern", "count", "expected", "found", "first at", head=2, right=("count",))
+    table = Rows("pattern", "count", "expected", "found", "first node", head=2, right=("count",))
     for group in groups:
         table.add(group.pattern, str(len(group.nodes)), group.expected, group.found, group.nodes[0] or UNNAMED)
     return table
@@ -382,11 +334,3 @@ def _names(names: Sequence[str], limit: int = 3) -> str:
 def _the_rest(near: Sequence[grouping.NearlyMatched], hidden: int) -> str:
     where = "where in the pattern they failed" if len(near) <= NEAR_MISSES else f"all {len(near)} and where they failed"
     return where + (f", and {count(hidden, 'place')} where a pattern only began to match" if hidden else "")
-
-
-def grid() -> Table:
-    """A table of facts: a name and what is said of it."""
-    grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    return grid

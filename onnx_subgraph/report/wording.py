@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 UNNAMED = "(a node without a name)"
 ASSUMED = {"finite": "the result is the same where no value is NaN or infinite; this was not checked"}
 """What each assumption of a pattern means."""
-FOLDED = "no operator"
+FOLDED = "(none)"
 """What a match has become: a constant, or a value that was there before."""
 STRENGTH = {
     "kernel": "each fused operator ran by its kernel",
@@ -33,8 +33,9 @@ LONGEST_NAME = 60
 
 
 def count(number: int, noun: str) -> str:
-    """`3 nodes`, `1 node`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """`3 nodes`, `1 node`, `2 matches`."""
+    plural = f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def timed(bench: Bench) -> list[str]:
@@ -90,15 +91,15 @@ def simplified(done: Simplified, undone: Simplified) -> str:
     """What was decided before the model runs, or had to be left to run; "" for nothing."""
     what = done or undone
     parts = (
-        (what.computed, "computed beforehand"),
-        (what.passed, "that changed nothing"),
+        (what.computed, "computed in advance"),
+        (what.passed, "without effect"),
         (what.branches, "that chose a branch"),
         (what.targets, "with a constant shape now"),
     )
     said = ", ".join(f"{number:,} {words}" for number, words in parts if number)
     if not said:
         return ""
-    return f"{what.removed:,} fewer: {said}" if done else f"as they were: without {said}, the model is not equivalent"
+    return f"{what.removed:,} nodes removed: {said}" if done else f"not done: without {said}, the model is not equivalent"
 
 
 def recurrent(made: Sequence[Recurrent], kept: Sequence[Recurrent]) -> str:
@@ -141,7 +142,7 @@ def tried(runs: Sequence[Run]) -> str:
 
 
 def evidence(verdict: Verdict) -> list[str]:
-    """On what a verdict rests, a line each: what ran, what was held by itself, what the outputs can show, what was random."""
+    """What a verdict rests on, a line each: what ran, what was checked one by one, what the outputs can show, what was random."""
     also = f"; the model ran by {' and '.join(verdict.also)} as well" if verdict.also else ""
     lines = [f"strength {verdict.strength}: {_ran(verdict)}{also}"]
     if verdict.coverage is not None:
@@ -149,9 +150,25 @@ def evidence(verdict: Verdict) -> list[str]:
     powers = [showing.power for showing in verdict.showings if showing.power is not None]
     if powers:
         lines.append(f"power: the outputs show an error of {max(powers):.1g} of their spread and more")
+    return lines + _remarks(verdict)
+
+
+def exceptions(verdict: Verdict) -> list[str]:
+    """What a reader would not expect of a verdict, a line each: fusions without a kernel or a run, outputs that show nothing."""
+    found, lines = verdict.coverage, list[str]()
+    if found is not None:
+        if found.body:
+            lines.append(f"{count(found.body, 'fusion')} ran by definition, not by a kernel")
+        if found.alone:
+            lines.append(f"no run of the model reached {count(found.alone, 'fusion')}")
+    elif verdict.strength == "body":
+        lines.append(STRENGTH["body"])
+    return lines + _remarks(verdict)
+
+
+def _remarks(verdict: Verdict) -> list[str]:
     blind = [f"{showing.output} ({showing.blind})" for showing in verdict.showings if showing.blind]
-    if blind and not verdict.blind:
-        lines.append(f"counted for nothing: {_some(blind)}")
+    lines = [f"counted for nothing: {_some(blind)}"] if blind and not verdict.blind else []
     lines += [
         f"{one.output} is {one.kernels:.1e} of its largest element from float64; onnxruntime's own is {one.onnxruntime:.1e}"
         for one in verdict.roundings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -335,12 +336,9 @@ def test_explain_says_what_another_pattern_takes(run: Run, tmp_path: Path) -> No
 
 
 def test_regions_of_the_users_own_come_first_too(run: Run, tmp_path: Path) -> None:
-    """The README's own example."""
     place = tmp_path / "mine" / "convolution"
     place.mkdir(parents=True)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    text = readme[readme.index("id: conv-bn") :]
-    (place / "conv_bn.yaml").write_text(text[: text.index("```")], encoding="utf-8")
+    shutil.copy(ROOT / "docs" / "examples" / "patterns" / "convolution" / "conv_bn.yaml", place)
     sample = ROOT / "sample_models" / "resnet_torchscript.onnx"
     options = ("--dry-run", "--no-verify", "--patterns", tmp_path / "mine", "--json")
     answer = run("fuse", sample, *options, "--target", "function").json

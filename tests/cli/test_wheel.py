@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 import sys
+import sysconfig
+import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
@@ -12,18 +17,84 @@ import pytest
 from onnx_subgraph.language.library import headers
 from tests.cli.conftest import ROOT
 
+MACHINES = {"x86_64": 62, "aarch64": 183}
+"""Processors, and their numbers in an ELF file (`e_machine`)."""
 pytest.importorskip("hatchling", reason="the wheel is built with what is installed, without a network")
 
 
+DIST = os.environ.get("ONNX_SUBGRAPH_DIST")
+"""A folder of distributions to try, as `make dist` makes them; without it a pure wheel is built and tried."""
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that a wheel of this checkout unpacks to."""
-    folder = tmp_path_factory.mktemp("wheel")
-    code = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
-    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, cwd=ROOT, check=True)
-    with zipfile.ZipFile(folder / done.stdout.split()[-1]) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of distributions of this checkout."""
+    if DIST:
+        return ROOT / DIST
+    folder = tmp_path_factory.mktemp("dist")
+    code = "import sys; from hatchling import build; print(build.build_wheel(sys.argv[1]), build.build_sdist(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, cwd=ROOT, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["any", "x86_64", "aarch64"])
+def wheel(request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that a wheel unpacks to."""
+    found = list(dist.glob(f"*-{request.param}.whl")) + list(dist.glob(f"*_{request.param}.whl"))
+    if not found and not DIST:
+        pytest.skip("`make dist` builds this one and tries it")
+    (archive,) = found
+    folder = tmp_path_factory.mktemp(request.param)
+    with zipfile.ZipFile(archive) as opened:
+        opened.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """The Python of an environment that has what the package needs, and nothing of this checkout."""
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=os.name == "posix")
+    (python,) = (tmp_path / "venv").glob("*/python*[!0-9.]") if os.name == "nt" else [tmp_path / "venv" / "bin" / "python"]
+    (site,) = {Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path / "venv")}))}
+    site.joinpath("needed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return python
+
+
+def test_a_wheel_fuses_a_model_and_has_its_kernels_where_there_is_no_checkout(wheel: Path, empty: Path, tmp_path: Path) -> None:
+    """In an environment of its own. A wheel for this processor brings the library compiled, and needs no compiler."""
+    environment = {"PATH": "", "PYTHONPATH": str(wheel), "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+
+    def run(*words: str | Path) -> str:
+        command = [empty, "-P", "-m", "onnx_subgraph", *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
+        return done.stdout
+
+    (info,) = wheel.glob("*.dist-info")
+    version = info.stem.split("-")[1]
+    assert run("--version").split()[-1] == version
+    fused = run("fuse", ROOT / "sample_models" / "gpt2_dynamo.onnx", "-o", "fused.onnx")
+    assert "equivalent" in fused and (tmp_path / "fused.onnx").is_file()
+    library = wheel / "onnx_subgraph" / "kernels" / "compiled" / "onnx_subgraph_kernels.so"
+    if library.is_file() and wheel.name.startswith(platform.machine()):
+        assert str(library) in run("kernels")
+
+
+def test_a_wheel_for_one_processor_has_the_library_for_it(wheel: Path) -> None:
+    library = wheel / "onnx_subgraph" / "kernels" / "compiled" / "onnx_subgraph_kernels.so"
+    machine = next((number for name, number in MACHINES.items() if wheel.name.startswith(name)), None)
+    assert library.is_file() == (machine is not None)
+    if machine is not None:
+        content = library.read_bytes()
+        assert content[:4] == b"\x7fELF" and int.from_bytes(content[18:20], "little") == machine
+
+
+def test_the_source_distribution_is_a_checkout(dist: Path) -> None:
+    """What it takes to test and to build again is in it."""
+    (archive,) = dist.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    wanted = ("pyproject.toml", "hatch_build.py", "Makefile", "README.md", "cli.py", "tests/conftest.py", "kernels/kernels.c")
+    assert names >= {*wanted, "patterns/pack.yaml", "sample_models/gpt2_dynamo.onnx", "docs/README.md", "benchmarks/README.md"}
 
 
 def test_everything_that_is_no_python_is_in_the_wheel(wheel: Path) -> None:

@@ -34,7 +34,7 @@ def amx(request: pytest.FixtureRequest, library: Path, tmp_path_factory: pytest.
     if "avx512" not in here:
         pytest.skip("this processor has no AVX-512, which is around the operations of AMX")
     target = tmp_path_factory.mktemp("amx") / library.name
-    compile_library(next(compilers()), target, (*EMULATED, "-DNO_INLINING"))
+    compile_library(next(compilers()), target, (*EMULATED, "-DNO_INLINING", "-O2"))
     return target
 
 

@@ -14,7 +14,14 @@ from onnx_subgraph.kernels.build import compile_objects, source_folder
 from onnx_subgraph.kernels.compilers import Compiler, compilers
 from tests.kernels.test_amx import EMULATED
 
-SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-DNO_INLINING")
+SANITIZED = (
+    "-O1",
+    "-g1",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+    "-DNO_INLINING",
+)
 DRIVER = Path(__file__).with_name("driver.c")
 
 

@@ -198,7 +198,7 @@ def test_what_was_not_noted_down_is_listed_without_a_drawing(library: Library) -
 
 def test_a_match_that_became_a_constant(library: Library) -> None:
     folded = Rewrite("gelu", "", "", ("/a",), 0, before=chain("Erf"), after=Excerpt())
-    assert "no operator" in Page(html.page(entry(folded), library)).text
+    assert "(none)" in Page(html.page(entry(folded), library)).text
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from onnx_subgraph.report import proofs as proofs_text
 from onnx_subgraph.report.selection import about
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
-from onnx_subgraph.verification.verdict import Run, Verdict
+from onnx_subgraph.verification.verdict import Coverage, Run, Verdict
 
 SPAN = Span("patterns/activation/gelu.yaml", 5, 13, 6, "  y = 0.5 * x * (1 + Erf(x / sqrt(2)))")
 RUN = Run("CPUExecutionProvider", True, {"batch": 2, "seq": 7}, 0, "logits", 1e-7, 1e-6, (0, 3))
@@ -53,8 +53,8 @@ def shown(answer: RenderableType, width: int = 160) -> str:
     return out.getvalue()
 
 
-def test_a_fusion_report_says_what_a_person_needs() -> None:
-    report = shown(text.fusion(RESULT))
+def test_in_detail_a_fusion_report_says_what_a_person_needs() -> None:
+    report = shown(text.fusion(RESULT, verbose=True))
     for fact in (
         "models/bert.onnx → models/bert.fused.onnx",
         "100 → 40 (60% fewer), 3 fusions",
@@ -67,6 +67,34 @@ def test_a_fusion_report_says_what_a_person_needs() -> None:
         "[0.7]",
     ):
         assert fact in report
+
+
+SOUND = replace(
+    RESULT,
+    rewrites=RESULT.rewrites * 4,
+    verdict=replace(RESULT.verdict, coverage=Coverage(kernel=10, body=1, alone=1, float64=11, outputs=1)),
+)
+
+
+def test_a_report_leads_with_what_was_gained_and_proved_and_says_where_the_rest_is() -> None:
+    lines = [" ".join(line.split()) for line in shown(text.fusion(SOUND)).splitlines()]
+    assert lines[:6] == [
+        "models/bert.onnx → models/bert.fused.onnx",
+        "nodes 100 → 40 (60% fewer), 12 fusions",
+        "verdict equivalent on CPUExecutionProvider: 1 comparison with the original, 11 of 12 fusions checked one by one",
+        "largest error: 0.1 of the bound, in logits",
+        "1 fusion ran by definition, not by a kernel",
+        "no run of the model reached 1 fusion",
+    ]
+    assert (
+        lines[-2] == "1 match not replaced and 12 near misses: -v lists them, `onnx-subgraph explain models/bert.onnx` says why"
+    )
+    assert "[0.7]" not in " ".join(lines) and "needs opset 17" not in " ".join(lines)
+
+
+def test_a_verdict_that_is_bad_is_told_in_full_without_being_asked() -> None:
+    wrong = replace(SOUND, verdict=replace(SOUND.verdict, verdict="different", runs=(replace(RUN, error=0.5),)))
+    assert "worst: logits differs by 0.5 of 1e-06 allowed" in shown(text.fusion(wrong))
 
 
 def test_equal_layers_take_one_line() -> None:
@@ -236,7 +264,7 @@ def test_a_proof_as_json() -> None:
 def test_a_match_that_became_a_constant_has_no_operator() -> None:
     report = shown(text.fusion(replace(RESULT, rewrites=(Rewrite("scale-scale", "", "", ("/a", "/b"), 0),))))
     assert next(line for line in report.splitlines() if line.startswith("scale-scale")).split() == [
-        *("scale-scale", "no", "operator", "1", "2", "→", "0", "/a")
+        *("scale-scale", "(none)", "1", "2", "→", "0", "/a")
     ]
 
 

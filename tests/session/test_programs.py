@@ -26,7 +26,9 @@ half (float16[batch, 8] x) => (float16[batch, 8] y) { a = Abs (x) b = Sqrt (a) c
 """
 
 BEGINNING = """
+import os
 import sys
+os.sched_setscheduler = lambda *_: None  # what is prepared aside would wait for all the other tests
 import numpy as np
 import onnxruntime as ort
 path, x = sys.argv[1], np.linspace(-3, 3, 24).reshape(3, 8).astype(sys.argv[2])
