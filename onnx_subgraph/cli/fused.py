@@ -23,7 +23,6 @@ def exit_code(outcome: FuseResult | Failure, verify: bool, strict: bool = False)
 
     strict: a fusion that was wrong and is undone is a 1.
     """
-
     if isinstance(outcome, Failure):
         return 2
     match outcome.verdict.verdict:
