@@ -1,4 +1,4 @@
-"""Fuses many models: one after another in this process, or several at a time in processes of their own.
+"""Works off many models: one after another in this process, several at a time in processes of their own, or on a cluster.
 
 A model that makes its process crash or run out of memory takes no other model with it. Results come in the order of the models.
 """
@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from onnx_subgraph.cli.ci import held
 from onnx_subgraph.cli.failure import describe
 from onnx_subgraph.cli.interrupt import Interrupt, was_interrupted
+from onnx_subgraph.cli.job import Failure, J, Job, Say, Settled, absolute_options, read_by
 from onnx_subgraph.cli.options import LESS_TIME
 from onnx_subgraph.deadline import within
 
@@ -35,6 +36,8 @@ class Task:
     time_limit: the seconds that it may take, 0 for any. tune: gives the options anew, from measurements, before it is fused.
     """
 
+    less: ClassVar[str] = LESS_TIME
+
     model: Path
     output: Path
     patterns: tuple[Path, ...]
@@ -44,41 +47,75 @@ class Task:
     time_limit: float = 0.0
     tune: Tune | None = None
 
+    def work(self, library: Library, tell: Say) -> FuseResult:
+        """Fuses the model, and writes it."""
+        from onnx_subgraph.pipeline import fuse
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a model could not be fused, in words for a person."""
+        accepts = partial(_accepts, self.section, library) if self.measured else None
+        options = self.options if self.tune is None else self.tune(self.model, library, self.options, tell)
+        backend = "" if options.tuning is None else options.tuning.backend
+        if not backend:
+            return fuse(self.model, self.output, library, options, tell, accepts)
+        from onnx_subgraph.tuning.engines import fuse_with_engines
 
-    message: str
+        return fuse_with_engines(self.model, self.output, library, options, backend, tell, accepts)
+
+    def places(self) -> tuple[Path, ...]:
+        """What is read, and the folder that is written to."""
+        written = () if self.options.dry_run else (self.output.parent,)
+        return (self.model, *written, *self.patterns, *read_by(self.options))
+
+    def absolute(self) -> Task:
+        """The same with absolute paths."""
+        patterns = tuple(path.absolute() for path in self.patterns)
+        return replace(
+            self,
+            model=self.model.absolute(),
+            output=self.output.absolute(),
+            patterns=patterns,
+            options=absolute_options(self.options),
+        )
+
+    def called(self, result: FuseResult) -> FuseResult:
+        """The result with the paths of this task."""
+        return replace(result, model=self.model, output=None if result.output is None else self.output)
 
 
 def run(
-    tasks: Sequence[Task], library: Library, jobs: int, say: Callable[[str], None]
+    tasks: Sequence[J],
+    library: Library,
+    jobs: int,
+    say: Say,
+    settled: Settled = lambda number, outcome: None,
+    cluster: str = "",
 ) -> Generator[FuseResult | Failure, None, None]:
-    """The outcome of every task, in order; `say` is told what is being done. Close the iterator to break the run off."""
-    if jobs == 1 or len(tasks) == 1:
-        for task in tasks:
-            yield _fuse(task, library, lambda stage, model=task.model: say(f"{model}: {stage}"))  # type: ignore[misc]
+    """The outcome of every task, in order; `say` is told what is being done. Close the iterator to break the run off.
+
+    settled: told the outcome of a task, by its number, as soon as there is one, which may be before its turn. cluster: the
+    address of the scheduler that gives the tasks to its workers.
+    """
+    if not cluster and (jobs == 1 or len(tasks) == 1):
+        for number, task in enumerate(tasks):
+            outcome = _outcome(task, library, lambda stage, model=task.model: say(f"{model}: {stage}"))  # type: ignore[misc]
+            settled(number, outcome)
+            yield outcome
         return
-    yield from _run_processes(tasks, jobs, say)
+
+    def tell(done: int, stages: Mapping[int, str]) -> None:
+        now = "; ".join(f"{tasks[number].model.name}: {stage}" for number, stage in sorted(stages.items()))
+        say(f"{done} of {len(tasks)} done. {now}")
+
+    if cluster:
+        from onnx_subgraph.cli.cluster import on_cluster
+
+        yield from on_cluster(cluster, alone, tasks, tell, settled)
+    else:
+        yield from _run_processes(tasks, jobs, tell, settled)
 
 
-def _fuse(task: Task, library: Library, progress: Callable[[str], None]) -> FuseResult | Failure:
+def _outcome(task: Job, library: Library, say: Say) -> FuseResult | Failure:
     try:
-        from onnx_subgraph.pipeline import fuse
-
-        accepts = partial(_accepts, task.section, library) if task.measured else None
-
-        def fused(tell: Callable[[str], None]) -> FuseResult:
-            options = task.options if task.tune is None else task.tune(task.model, library, task.options, tell)
-            backend = "" if options.tuning is None else options.tuning.backend
-            if not backend:
-                return fuse(task.model, task.output, library, options, tell, accepts)
-            from onnx_subgraph.tuning.engines import fuse_with_engines
-
-            return fuse_with_engines(task.model, task.output, library, options, backend, tell, accepts)
-
-        return within(task.time_limit, fused, progress, LESS_TIME)
+        return within(task.time_limit, lambda tell: task.work(library, tell), say, task.less)
     except Exception as error:
         if was_interrupted():
             raise Interrupt from error
@@ -89,24 +126,23 @@ def _accepts(section: Section | None, library: Library, result: FuseResult) -> b
     return section is None or all(check.met for check in held(section, result, library))
 
 
-def _run_processes(tasks: Sequence[Task], jobs: int, say: Callable[[str], None]) -> Iterator[FuseResult | Failure]:
-    from onnx_subgraph.cli.workers import Lost, outcomes
+def _run_processes(
+    tasks: Sequence[Job], jobs: int, tell: Callable[[int, Mapping[int, str]], None], settled: Settled
+) -> Iterator[FuseResult | Failure]:
+    from onnx_subgraph.cli.workers import Lost, Work, outcomes
 
-    def tell(done: int, stages: Mapping[int, str]) -> None:
-        now = "; ".join(f"{tasks[number].model.name}: {stage}" for number, stage in sorted(stages.items()))
-        say(f"{done} of {len(tasks)} done. {now}")
-
-    with closing(outcomes(_fuse_alone, tasks, jobs, tell)) as results:
+    work: Work[Job, FuseResult | Failure] = alone
+    with closing(outcomes(work, tasks, jobs, tell, settled)) as results:
         for outcome in results:
             if isinstance(outcome, Lost):
-                yield Failure(f"the process that fused it ended with code {outcome.code}; it may have run out of memory")
+                yield Failure(f"the process that worked on it ended with code {outcome.code}; it may have run out of memory")
             else:
                 yield outcome
 
 
-def _fuse_alone(task: Task, progress: Callable[[str], None]) -> FuseResult | Failure:
+def alone(task: Job, say: Say) -> FuseResult | Failure:
     """What a process does with a task that it is given."""
-    return _fuse(task, _library(task.patterns), progress)
+    return _outcome(task, _library(task.patterns), say)
 
 
 @lru_cache(maxsize=1)

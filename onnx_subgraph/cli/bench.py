@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from onnx_subgraph.cli.models import Models, model_argument
 from onnx_subgraph.cli.options import (
     dimension_size,
     feeds_file,
@@ -24,10 +26,11 @@ from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
     from onnx_subgraph.options import Options as FuseOptions
+    from onnx_subgraph.timing import Bench, BenchOptions
 
 
 @click.command(short_help="Time models side by side.")
-@click.argument("model", type=MODEL)
+@model_argument
 @click.argument("candidates", metavar="[CANDIDATE]...", nargs=-1, type=MODEL)
 @click.option(
     "--runtime",
@@ -80,7 +83,7 @@ if TYPE_CHECKING:
 @verbose_option
 @json_option
 def bench(
-    model: Path,
+    models: Models,
     candidates: tuple[Path, ...],
     runtimes: tuple[str, ...],
     provider: str,
@@ -100,16 +103,11 @@ def bench(
     """Time MODEL and CANDIDATEs in turn, in one process, on the same inputs.
 
     Without a CANDIDATE, MODEL is held against what `fuse` would write for --target. Each figure is a median; a ratio is to
-    MODEL's own time, with the least and most of parts of the runs behind it. Nothing is verified: `verify` does that.
+    MODEL's own time, with the least and most of parts of the runs behind it. Nothing is verified: `verify` does that. The models
+    of a folder, a glob or a list, @FILE, are timed one after another, never at the same time; a CANDIDATE is then a folder.
     """
-    from onnx_subgraph import temporary
-    from onnx_subgraph.cli.terminal import progress, show, show_json
-    from onnx_subgraph.deadline import within
     from onnx_subgraph.options import Options as FuseOptions
-    from onnx_subgraph.report import bench as text
-    from onnx_subgraph.report import bench_json
     from onnx_subgraph.timing import BenchOptions
-    from onnx_subgraph.timing import bench as run
 
     options = BenchOptions(
         runtimes=tuple(dict.fromkeys((*runtimes, *(["kernels"] if target == "native" else [])))),
@@ -123,19 +121,100 @@ def bench(
         libraries=libraries,
         profile=profile,
     )
-    hint = "--budget runs for less time, --time-limit gives more"
-    with temporary.folder() as folder, progress() as say:
-        fusing = FuseOptions(target=target, providers=(provider,), libraries=libraries)
-        models = [model, *(candidates or [_fused(model, folder, fusing, say)])]
-        result = within(time_limit, lambda tell: run(models, options, tell), say, hint)
+    fusing = FuseOptions(target=target, providers=(provider,), libraries=libraries)
+    others = _paired(models, candidates)
+    work = [partial(_bench, one, held, options, fusing, time_limit) for one, held in zip(models.paths, others, strict=True)]
+    if models.several:
+        return _bench_many(models.paths, work, max_ratio, as_json=as_json)
+
+    from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.report import bench as text
+    from onnx_subgraph.report import bench_json
+
+    with progress() as say:
+        result = work[0](say)
     if as_json:
         show_json(bench_json.bench(result))
     else:
         show(text.as_text(result))
+    return _code(result, max_ratio)
+
+
+def _paired(models: Models, candidates: Sequence[Path]) -> list[tuple[Path, ...]]:
+    """The candidates of each model: of several models those of the same path in folders. Raises UsageError for files."""
+    if not models.several:
+        return [tuple(candidates)]
+    for candidate in candidates:
+        if not candidate.is_dir():
+            hint = "name the folder in which the candidates have the models' paths, as `fuse --output-dir` writes them"
+            raise UsageError(f"{candidate} is no folder, and there are several models", hint=hint)
+    return [tuple(candidate / below for candidate in candidates) for below in models.below]
+
+
+def _bench(
+    model: Path,
+    candidates: Sequence[Path],
+    options: BenchOptions,
+    fusing: FuseOptions,
+    time_limit: float,
+    say: Callable[[str], None],
+) -> Bench:
+    from onnx_subgraph import temporary
+    from onnx_subgraph.deadline import within
+    from onnx_subgraph.timing import bench as run
+
+    hint = "--budget runs for less time, --time-limit gives more"
+    with temporary.folder() as folder:
+        models = [model, *(candidates or [_fused(model, folder, fusing, say)])]
+        return within(time_limit, lambda tell: run(models, options, tell), say, hint)
+
+
+def _bench_many(
+    models: Sequence[Path], work: Sequence[Callable[[Callable[[str], None]], Bench]], max_ratio: float | None, *, as_json: bool
+) -> int:
+    """Times one model after another, each for itself, and goes on where one fails."""
+    from onnx_subgraph.cli.failure import describe
+    from onnx_subgraph.cli.interrupt import Interrupt, was_interrupted
+    from onnx_subgraph.cli.job import Failure
+    from onnx_subgraph.cli.terminal import progress, show, show_json, warn
+    from onnx_subgraph.report import bench as text
+    from onnx_subgraph.report import bench_json, json, many
+
+    found: list[json.Object] = []
+    codes = []
+    for model, measured in zip(models, work, strict=True):
+        try:
+            with progress() as say:
+                result = measured(lambda stage, model=model, say=say: say(f"{model}: {stage}"))  # type: ignore[misc]
+        except NothingToCompareError:
+            found.append({"model": str(model), "note": "nothing in it fuses"})
+        except Exception as error:
+            if was_interrupted():
+                raise Interrupt from error
+            warn(f"Error: {Failure(describe(error)).of(model)}")
+            found.append(json.failure(model, describe(error)))
+            codes.append(2)
+        else:
+            found.append({"model": str(model), **bench_json.bench(result)})
+            codes.append(_code(result, max_ratio))
+            if not as_json:
+                show(text.as_text(result))
+    if as_json:
+        show_json({"benches": found})
+    else:
+        show(many.benched(found))
+    return max(codes, default=0)
+
+
+def _code(result: Bench, max_ratio: float | None) -> int:
     if any(one.problem for one in result.timed):
         return 2
     slow = max_ratio is not None and any(one.ratio is not None and one.ratio.ratio > max_ratio for one in result.timed)
     return 1 if slow else 0
+
+
+class NothingToCompareError(UsageError):
+    """Nothing in the model fuses, and no candidate is given."""
 
 
 def _fused(model: Path, folder: Path, options: FuseOptions, say: Callable[[str], None]) -> Path:
@@ -150,7 +229,8 @@ def _fused(model: Path, folder: Path, options: FuseOptions, say: Callable[[str],
             f"{model}: what fuse makes of it is not written ({result.verdict.verdict})", hint=f"onnx-subgraph fuse {model}"
         )
     if result.unchanged:
-        raise UsageError(f"{model}: nothing in it fuses, and there is nothing to hold it against", hint="name a CANDIDATE")
+        message = f"{model}: nothing in it fuses, and there is nothing to hold it against"
+        raise NothingToCompareError(message, hint="name a CANDIDATE")
     return result.output
 
 

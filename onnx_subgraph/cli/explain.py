@@ -6,13 +6,18 @@ of the pattern that failed, the node where it failed, what was expected and foun
 
 from __future__ import annotations
 
-from functools import partial
+import signal
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
+from onnx_subgraph.cli.cluster import check_executor, executor_option
 from onnx_subgraph.cli.ids import current_ids
+from onnx_subgraph.cli.job import Say, absolute_options, read_by
+from onnx_subgraph.cli.models import Models, model_argument
 from onnx_subgraph.cli.options import (
     complete_ids,
     constant_initializers_option,
@@ -23,47 +28,57 @@ from onnx_subgraph.cli.options import (
     time_limit_option,
     verbose_option,
 )
-from onnx_subgraph.cli.streams import MODEL
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
+    from onnx_subgraph.language.library import Library
+    from onnx_subgraph.options import Options
+    from onnx_subgraph.report.json import Object
     from onnx_subgraph.result import FuseResult
 
 
 @click.command(short_help="Say what matched, what nearly did, and why not.")
-@click.argument("model", type=MODEL)
+@model_argument
 @click.argument("pattern", required=False, shell_complete=complete_ids)
 @click.option("--node", metavar="NAME", help="Only what has to do with the node of this name.")
 @patterns_option
 @libraries_option
 @prefer_option
 @constant_initializers_option
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to look at at a time.")
+@executor_option
 @time_limit_option
 @verbose_option
 @json_option
 def explain(
-    model: Path,
+    models: Models,
     pattern: str | None,
     node: str | None,
     patterns: tuple[Path, ...],
     libraries: tuple[Path, ...],
     prefer: str,
     constant_initializers: bool,
+    jobs: int,
+    executor: str | None,
     time_limit: float,
     as_json: bool,
 ) -> int:
     """Say what matched in MODEL, what nearly did, why it did not, and what would have to change.
 
-    Without PATTERN and --node it tells of what came most of the way to a match, with PATTERN of what came
-    furthest; with --node, and with --json, of all.
+    MODEL is a file; of the models of a folder, a glob or a list, @FILE, each is explained, and a table sums them up. Without
+    PATTERN and --node it tells of what came most of the way to a match, with PATTERN of what came furthest; with --node, and with
+    --json, of all.
     """
-    from onnx_subgraph import explaining
-    from onnx_subgraph.cli.terminal import progress, show, show_json
-    from onnx_subgraph.deadline import within
+    check_executor(executor, jobs)
+
+    from onnx_subgraph.cli.batch import run
+    from onnx_subgraph.cli.interrupt import break_off
+    from onnx_subgraph.cli.job import Failure
+    from onnx_subgraph.cli.terminal import progress, show, show_json, warn
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.options import Options
-    from onnx_subgraph.report import json, text
-    from onnx_subgraph.report.relevance import absence, answering, asked, unfused
+    from onnx_subgraph.report import json, many
+    from onnx_subgraph.report.relevance import unfused
     from onnx_subgraph.report.selection import about
 
     library = load_patterns(patterns)
@@ -81,16 +96,69 @@ def explain(
         constant_initializers=constant_initializers,
         libraries=libraries,
     )
-    hint = "PATTERN asks about one pattern only, --time-limit gives more time"
-    explained = partial(explaining.explain, model, library, options)
-    with progress() as say:
-        result = within(time_limit, explained, lambda stage: say(f"{model}: {stage}"), hint)
-    if node is not None:
-        _check_node(node, result)
-    result = unfused(about(result, pattern=pattern, node=node))
-    if as_json:
-        show_json(json.explanation(result))
-        return 0
+    tasks = [Explanation(model, patterns, options, node, time_limit) for model in models.paths]
+    signal.signal(signal.SIGTERM, break_off)
+    found: list[Object] = []
+    with progress() as say, closing(run(tasks, library, jobs, say, cluster=executor or "")) as results:
+        for task, outcome in zip(tasks, results, strict=True):
+            if isinstance(outcome, Failure):
+                warn(f"Error: {outcome.of(task.model)}")
+                found.append(json.failure(task.model, outcome.message))
+                continue
+            result = unfused(about(outcome, pattern=pattern, node=node))
+            found.append(json.explanation(result))
+            if not as_json:
+                _show(result, library, pattern, node)
+    failed = any("error" in one for one in found)
+    if models.several and as_json:
+        show_json({"models": found})
+    elif models.several:
+        show(many.explained(found))
+    elif as_json and not failed:
+        show_json(found[0])
+    return 2 if failed else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One model to explain. node: a name that it has to have."""
+
+    less: ClassVar[str] = "PATTERN asks about one pattern only, --time-limit gives more time"
+
+    model: Path
+    patterns: tuple[Path, ...]
+    options: Options
+    node: str | None
+    time_limit: float
+
+    def work(self, library: Library, tell: Say) -> FuseResult:
+        """What fuses in the model, what nearly does, and why not."""
+        from onnx_subgraph import explaining
+
+        result = explaining.explain(self.model, library, self.options, tell)
+        if self.node is not None:
+            _check_node(self.node, result)
+        return result
+
+    def places(self) -> tuple[Path, ...]:
+        """What is read."""
+        return (self.model, *self.patterns, *read_by(self.options))
+
+    def absolute(self) -> Explanation:
+        """The same with absolute paths."""
+        patterns = tuple(path.absolute() for path in self.patterns)
+        return replace(self, model=self.model.absolute(), patterns=patterns, options=absolute_options(self.options))
+
+    def called(self, result: FuseResult) -> FuseResult:
+        """The result with the path of this model."""
+        return replace(result, model=self.model)
+
+
+def _show(result: FuseResult, library: Library, pattern: str | None, node: str | None) -> None:
+    from onnx_subgraph.cli.terminal import show
+    from onnx_subgraph.report import text
+    from onnx_subgraph.report.relevance import absence, answering, asked
+
     if pattern is None:
         told, why = answering(result, library) if node is None else result, ""
     else:
@@ -98,7 +166,6 @@ def explain(
         why = absence(result, library.get(pattern), library) if node is None else ""
     hidden = len(result.near_misses) - len(told.near_misses)
     show(text.explanation(told, hidden=hidden, pattern=pattern or "", absence=why))
-    return 0
 
 
 def _check_node(name: str, result: FuseResult) -> None:

@@ -7,16 +7,18 @@ written where is settled before the first model is read, so that a mistake in th
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from onnx_subgraph.cli.ci import Wanted, ci_options, held
+from onnx_subgraph.cli.ci import Wanted, ci_options
+from onnx_subgraph.cli.cluster import check_executor, executor_option
+from onnx_subgraph.cli.fused import Told, hidden_in
 from onnx_subgraph.cli.ids import current_ids
+from onnx_subgraph.cli.models import Models, models_argument
 from onnx_subgraph.cli.options import (
     beside_options,
     feeds_options,
@@ -36,21 +38,16 @@ from onnx_subgraph.cli.options import (
     time_limit_option,
     verbose_option,
 )
-from onnx_subgraph.cli.outputs import plan_outputs, without_own
+from onnx_subgraph.cli.outputs import output_folder, plan_outputs, without_own, without_written
 from onnx_subgraph.cli.page import check_folder, plan_pages, report_option, write_page
-from onnx_subgraph.cli.streams import MODEL, OUTPUT
+from onnx_subgraph.cli.resuming import check_resumable
+from onnx_subgraph.cli.streams import OUTPUT
 from onnx_subgraph.cli.tuning import Tuner, tune_options
 from onnx_subgraph.errors import UsageError
 
-if TYPE_CHECKING:
-    from onnx_subgraph.cli.batch import Failure, Task
-    from onnx_subgraph.language.library import Library
-    from onnx_subgraph.report.entry import Entry
-    from onnx_subgraph.result import FuseResult
-
 
 @click.command(short_help="Fuse models, verify them, and write them.")
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=MODEL)
+@models_argument
 @click.option(
     "-o",
     "--output",
@@ -63,7 +60,8 @@ if TYPE_CHECKING:
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="The folder to write to; files keep their names. Made if it is missing.",
+    help="The folder to write to; files keep their names, and those of a folder, glob or list their paths below it. Made if it "
+    "is missing.",
 )
 @patterns_option
 @ids_option("--only", "Use these patterns and no others. May be repeated.")
@@ -104,6 +102,10 @@ if TYPE_CHECKING:
     help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
 )
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to fuse at a time.")
+@executor_option
+@click.option(
+    "--resume", is_flag=True, help="Leave out what an earlier run of this command has written, where nothing has changed since."
+)
 @time_limit_option
 @click.option("--dry-run", is_flag=True, help="Write no model.")
 @report_option
@@ -112,7 +114,7 @@ if TYPE_CHECKING:
 @verbose_option
 @json_option
 def fuse(
-    models: tuple[Path, ...],
+    models: Models,
     output: Path | None,
     output_dir: Path | None,
     patterns: tuple[Path, ...],
@@ -140,6 +142,8 @@ def fuse(
     tuned: Path | None,
     opset: str,
     jobs: int,
+    executor: str | None,
+    resume: bool,
     time_limit: float,
     dry_run: bool,
     report: Path | None,
@@ -154,37 +158,42 @@ def fuse(
 ) -> int:
     """Fuse MODELs, verify them against the originals, and write them.
 
-    MODEL.onnx becomes MODEL.fused.onnx beside it; - is a model from standard input. A model in which nothing fuses is copied.
-    Where the fused model is not equivalent to the original, the fusions that are to blame are undone, with a warning. Where none
-    can be blamed, or the result is not as --expect wants it, nothing is written and the exit code is 1.
+    A MODEL is a file, a folder of them, a glob, or a list, @FILE; - is a model from standard input. MODEL.onnx becomes
+    MODEL.fused.onnx beside it. A model in which nothing fuses is copied. Where the fused model is not equivalent to the original,
+    the fusions that are to blame are undone, with a warning. Where none can be blamed, or the result is not as --expect wants it,
+    nothing is written and the exit code is 1.
     """
-    if output is None and output_dir is None:
-        models = without_own(models, lambda line: click.echo(line, err=True))
-    outputs = plan_outputs(models, output, output_dir)
+    models = _left(models, output, output_dir)
+    outputs = plan_outputs(models.paths, output, output_dir, models.below)
     if not dry_run:
-        for model, path in zip(models, outputs, strict=True):
+        for model, path in zip(models.paths, outputs, strict=True):
             if path.parent != model.parent or model.exists():
                 check_folder(path.parent, may_be_made=output_dir is not None)
-    pages = plan_pages(models, report, outputs)
+    pages = plan_pages(models.paths, report, outputs, models.below, several=models.several)
     wanted = Wanted(expect, write_expect, junit, summary, annotations)
-    wanted.check((*models, *outputs, *filter(None, pages)))
+    wanted.check((*models.paths, *outputs, *filter(None, pages)))
     if no_verify and (strict or sites):
         raise UsageError("--no-verify leaves nothing for --strict and --sites to look at", hint="leave out --no-verify")
-    if bench and (dry_run or jobs > 1):
+    if bench and (dry_run or jobs > 1 or executor):
         raise UsageError(
             "--bench times what is written, on a machine that does nothing else: it goes with neither --dry-run nor -j",
-            hint=f"`onnx-subgraph bench {models[0]}` writes nothing",
+            hint=f"`onnx-subgraph bench {models.paths[0]}` writes nothing",
         )
+    check_executor(executor, jobs)
+    files = {"--expect": expect, "--write-expect": write_expect, "--junit": junit, "--summary": summary, "--report": report}
+    check_resumable(resume, {**files, "--tune": tune, "--bench": bench, "--dry-run": dry_run})
 
     from onnx_subgraph.cli.batch import Task, run
     from onnx_subgraph.cli.interrupt import break_off
+    from onnx_subgraph.cli.resuming import Notes
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.options import Options
 
+    notes = Notes(target, patterns, feeds["libraries"]) if resume or (models.several and not dry_run) else None
     library = load_patterns(patterns)
     only_ids, skip_ids = current_ids(flat(only), library), current_ids(flat(skip), library)
-    expectation = wanted.expectation(models, library)
-    sections = [None if expectation is None else expectation.section(model) for model in models]
+    expectation = wanted.expectation(models.paths, library)
+    sections = [None if expectation is None else expectation.section(model) for model in models.paths]
     options = Options(
         target=target,
         numerics=numerics,
@@ -212,127 +221,49 @@ def fuse(
     )
     tuner = Tuner(tune, tune_budget, tuned, backends, lambda line: click.echo(line, err=True))
     tuner.check(jobs, options)
+    if executor and tune:
+        raise UsageError("--tune measures on this machine, which does nothing else", hint="leave --executor out")
     tasks = [
         Task(model, path, patterns, tuner.known(model, options), section, wanted.measured, time_limit, tuner.measure)
-        for model, path, section in zip(models, outputs, sections, strict=True)
+        for model, path, section in zip(models.paths, outputs, sections, strict=True)
     ]
     # A CI system ends a job with SIGTERM: like ^C, it leaves no half-written file behind.
     signal.signal(signal.SIGTERM, break_off)
 
     from onnx_subgraph.cli.terminal import progress
 
-    entries: list[Entry] = []
-    with _folder(None if dry_run else output_dir), progress() as say, closing(run(tasks, library, jobs, say)) as results:
-        for task, outcome, page in zip(tasks, results, pages, strict=True):
-            entries.append(_entry(task, outcome, library))
-            hidden = _hidden(entries[-1], outcome)
-            _tell(entries[-1], outcome, hidden, as_json=as_json)
-            if page is not None:
-                write_page(page, entries[-1], library, hidden=hidden)
-    if as_json:
-        _print_json(entries)
+    told = Told(tasks, library, notes, as_json=as_json, several=models.several)
+    left = told.resume() if resume else tasks
+    with (
+        output_folder(None if dry_run else output_dir, outputs),
+        progress() as say,
+        closing(run(left, library, jobs, say, told.settled, executor or "")) as results,
+    ):
+        for task, outcome, page in zip(tasks, told.in_order(results), pages, strict=True):
+            entry = told.tell(task, outcome)
+            if page is not None and entry is not None:
+                write_page(page, entry, library, hidden=hidden_in(entry, outcome))
+    told.finish()
     tuner.finish()
-    wanted.finish(entries, () if expectation is None else expectation.unused(models))
-    return max(entry.code for entry in entries)
+    wanted.finish(told.entries, () if expectation is None else expectation.unused(models.paths))
+    return told.code
+
+
+def _left(models: Models, output: Path | None, output_dir: Path | None) -> Models:
+    """The models but for what earlier runs of this command have written."""
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
+    if output_dir is not None:
+        models = without_written(models, output_dir, say)
+    elif output is None:
+        models = models.only(without_own(models.paths, say))
+    if not models.named:
+        raise UsageError("no model is left to fuse: earlier runs have written all that was found", hint="name other models")
+    return models
 
 
 def _is_given(parameter: str) -> bool:
     """Whether a parameter of this command has a value that the user gave."""
     return click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT
-
-
-def exit_code(outcome: FuseResult | Failure, verify: bool, strict: bool = False) -> int:
-    """0 when the model was fused (or nothing was to be fused), 1 when it was not equivalent, 2 when that could not be told.
-
-    strict: a fusion that was wrong and is undone is a 1.
-    """
-    from onnx_subgraph.cli.batch import Failure
-
-    if isinstance(outcome, Failure):
-        return 2
-    match outcome.verdict.verdict:
-        case "different":
-            return 1
-        case "equivalent" if strict and outcome.undone:
-            return 1
-        case "not-run" if verify and not outcome.unchanged:
-            return 2
-        case _:
-            return 0
-
-
-def _entry(task: Task, outcome: FuseResult | Failure, library: Library) -> Entry:
-    """What became of one model: only the near misses worth telling, and how its expectations were met."""
-    from onnx_subgraph.cli.batch import Failure
-    from onnx_subgraph.report.entry import Entry
-    from onnx_subgraph.report.relevance import telling
-
-    code = exit_code(outcome, task.options.verify, task.options.strict)
-    if isinstance(outcome, Failure):
-        return Entry(task.model, code, error=outcome.message)
-    checks = () if task.section is None else held(task.section, outcome, library)
-    missed = any(not check.met for check in checks)
-    return Entry(task.model, max(code, int(missed)), telling(outcome, library), checks=checks, strict=task.options.strict)
-
-
-def _hidden(entry: Entry, outcome: FuseResult | Failure) -> int:
-    """How many near misses the entry does not tell of."""
-    from onnx_subgraph.cli.batch import Failure
-
-    if isinstance(outcome, Failure) or entry.result is None:
-        return 0
-    return len(outcome.near_misses) - len(entry.result.near_misses)
-
-
-def _tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: bool) -> None:
-    from onnx_subgraph.cli.batch import Failure
-    from onnx_subgraph.cli.terminal import is_verbose, show, warn
-    from onnx_subgraph.report.blame import sentence
-    from onnx_subgraph.report.entry import missed_text
-    from onnx_subgraph.report.grouping import skipped
-    from onnx_subgraph.report.notices import REPORT, bug
-
-    if isinstance(outcome, Failure):
-        prefix = "" if str(entry.model) in outcome.message else f"{entry.model}: "
-        warn(f"Error: {prefix}{outcome.message}")
-        return
-    for undone in outcome.undone:
-        warn(f"Warning: {entry.model}: {sentence(undone)}")
-    for skip in skipped(skip for skip in outcome.skipped if skip.bug is not None):
-        warn(f"Warning: {entry.model}: bug in onnx-subgraph: {bug(skip)}; {REPORT}")
-    if entry.result is not None and not as_json:
-        from onnx_subgraph.report import text
-
-        show(text.fusion(entry.result, hidden=hidden, verbose=is_verbose()), good=entry.code == 0 and not outcome.undone)
-        if entry.checks:
-            show(text.expectations(entry.checks), good=not entry.missed)
-    elif as_json:
-        for check in entry.missed:
-            warn(f"{entry.model}: {missed_text(check)}")
-
-
-def _print_json(entries: Sequence[Entry]) -> None:
-    from onnx_subgraph.cli.terminal import show_json
-    from onnx_subgraph.report import json
-
-    objects = [
-        json.failure(entry.model, entry.error)
-        if entry.result is None
-        else json.fusion(entry.result) | ({"expectations": json.expectations(entry.checks)} if entry.checks else {})
-        for entry in entries
-    ]
-    show_json(objects[0] if len(objects) == 1 else {"models": objects})
-
-
-@contextmanager
-def _folder(path: Path | None) -> Iterator[None]:
-    """The output folder exists meanwhile, and afterwards where something was written to it."""
-    if path is None or path.exists():
-        yield
-        return
-    path.mkdir(parents=True)
-    try:
-        yield
-    finally:
-        if not any(path.iterdir()):
-            path.rmdir()

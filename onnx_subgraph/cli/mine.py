@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
+from onnx_subgraph.cli.models import Models, models_argument
 from onnx_subgraph.cli.options import json_option, patterns_option, time_limit_option, verbose_option
-from onnx_subgraph.cli.streams import MODEL
 
 
 @click.command(short_help="Find what models repeat and no pattern covers.")
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=MODEL)
+@models_argument
 @patterns_option
 @click.option(
     "--top", type=click.IntRange(min=1), default=10, metavar="N", help="How many units the table shows; --json has all."
@@ -24,7 +25,7 @@ from onnx_subgraph.cli.streams import MODEL
 @verbose_option
 @json_option
 def mine(
-    models: tuple[Path, ...],
+    models: Models,
     patterns: tuple[Path, ...],
     top: int,
     least: int,
@@ -34,15 +35,21 @@ def mine(
 ) -> int:
     """Find the subgraphs that the MODELs repeat and no pattern covers, what fusing would save most at first.
 
+    A MODEL is a file, a folder of them, a glob, or a list, @FILE; all of them are mined together, and one that can't be read is
+    left out.
+
     Two spellings of one formula are one unit. A unit ends at products with weights. Nothing is run: what a unit costs is an
     estimate of the bytes that its nodes read and write.
     """
+    from onnx_subgraph.cli.failure import describe
+    from onnx_subgraph.cli.interrupt import Interrupt, was_interrupted
     from onnx_subgraph.cli.page import check_folder
-    from onnx_subgraph.cli.terminal import progress, show, show_json
+    from onnx_subgraph.cli.terminal import progress, show, show_json, warn
     from onnx_subgraph.deadline import within
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.mining.mine import mine as run
     from onnx_subgraph.model.atomic import check_target, written_whole
+    from onnx_subgraph.report import many
     from onnx_subgraph.report import mined as text
 
     if report is not None:
@@ -50,16 +57,27 @@ def mine(
 
         check_installed()
         check_folder(report.parent, may_be_made=False)
-        check_target(report, never=models)
+        check_target(report, never=models.paths)
     library = load_patterns(patterns)
+    errors: dict[Path, str] = {}
+
+    def failed(model: Path, error: Exception) -> None:
+        if was_interrupted():
+            raise Interrupt from error
+        errors[model] = describe(error)
+        warn(f"Error: {errors[model]}")
+
+    work = partial(run, models.paths, library, least=least, failed=failed if models.several else None)
     with progress() as say:
-        found = within(time_limit, lambda tell: run(models, library, tell, least), say, "--time-limit gives more time")
+        found = within(time_limit, lambda tell: work(progress=tell), say, "--time-limit gives more time")
     if report is not None:
         words = text.page(found)
         with written_whole(report) as (file,):
             file.write(words.encode())
     if as_json:
-        show_json(text.as_json(found))
+        show_json(text.as_json(found) | {"each": text.each(found, errors)})
     else:
         show(text.as_text(found, top))
-    return 0
+        if models.several:
+            show(many.mined(text.each(found, errors)))
+    return 2 if errors else 0

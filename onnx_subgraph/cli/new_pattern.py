@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from onnx_subgraph.cli.models import Models, models_argument
 from onnx_subgraph.cli.options import json_option, patterns_option, time_limit_option, verbose_option
-from onnx_subgraph.cli.streams import MODEL
 from onnx_subgraph.errors import UsageError
 
 
 @click.command("new-pattern", short_help="Write a pattern file from places of a model.")
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=MODEL)
+@models_argument
 @click.option(
     "--mined", type=click.IntRange(min=1), metavar="RANK", help="From the unit of this rank that `mine` finds in the MODELs."
 )
@@ -35,7 +35,7 @@ from onnx_subgraph.errors import UsageError
 @verbose_option
 @json_option
 def new_pattern(
-    models: tuple[Path, ...],
+    models: Models,
     mined: int | None,
     first: str | None,
     last: str | None,
@@ -70,11 +70,11 @@ def new_pattern(
         raise UsageError(f"{output} is there already, and is not overwritten", hint="name another file, or remove it")
     if output.stem != identity.replace("-", "_") or output.suffix not in (".yaml", ".yml"):
         raise UsageError(f"{output} is not the file of {identity!r}", hint=f"name it {identity.replace('-', '_')}.yaml")
-    check_target(output, never=models)
+    check_target(output, never=models.paths)
     names = tuple(name.strip() for name in (nodes or "").split(",") if name.strip())
     chosen = Chosen(mined or 0, first or "", last or "", names, scope or "")
     library = load_patterns(patterns)
-    work = partial(run, models, chosen, identity, output, library)
+    work = partial(run, models.paths, chosen, identity, output, library)
     with progress() as say:
         made = within(time_limit, work, say, "--time-limit gives more time")
     with written_whole(output) as (file,):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from onnx_subgraph.cli.models import Models, Named
 from onnx_subgraph.cli.streams import default_output
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.paths import beside
@@ -39,8 +42,29 @@ def _is_made_of(model: Path, maker: Path) -> bool:
         return False
 
 
-def plan_outputs(models: Sequence[Path], output: Path | None, output_dir: Path | None) -> list[Path]:
-    """The file to write for each model. Raises UsageError where options exclude each other or one file would be overwritten."""
+def without_written(models: Models, output_dir: Path, say: Callable[[str], None]) -> Models:
+    """The models but for those that were found in `output_dir`, where that lies inside the folder that was searched.
+
+    say: told how many are left out.
+    """
+    from onnx_subgraph.report.wording import count
+
+    target = output_dir.resolve()
+    left = [one for one in models.named if not (one.found and _is_in(one, target))]
+    if out := len(models.named) - len(left):
+        say(f"{output_dir}: {count(out, 'file')} in it left out, because the output is written there")
+    return replace(models, named=tuple(left))
+
+
+def _is_in(model: Named, folder: Path) -> bool:
+    return folder in model.path.resolve().parents and model.root.resolve() in folder.parents
+
+
+def plan_outputs(models: Sequence[Path], output: Path | None, output_dir: Path | None, below: Sequence[Path] = ()) -> list[Path]:
+    """The file to write for each model. below: its path in `output_dir`; by default its name.
+
+    Raises UsageError where options exclude each other or one file would be overwritten.
+    """
     if output is not None and output_dir is not None:
         raise UsageError("-o and --output-dir exclude each other", hint="give one of them")
     if output is not None and len(models) > 1:
@@ -50,7 +74,7 @@ def plan_outputs(models: Sequence[Path], output: Path | None, output_dir: Path |
     if output is not None:
         outputs = [output]
     elif output_dir is not None:
-        outputs = [output_dir / model.name for model in models]
+        outputs = [output_dir / path for path in below or [Path(model.name) for model in models]]
     else:
         outputs = [default_output(model, "fused") for model in models]
     sources = {model.resolve() for model in models}
@@ -61,3 +85,22 @@ def plan_outputs(models: Sequence[Path], output: Path | None, output_dir: Path |
         if (other := written.setdefault(path.resolve(), model)) is not model:
             raise UsageError(f"{other} and {model} would both be written to {path}", hint="fuse them with two commands")
     return outputs
+
+
+@contextmanager
+def output_folder(path: Path | None, outputs: Sequence[Path]) -> Iterator[None]:
+    """The output folder and those in it exist meanwhile, and afterwards where something was written to them."""
+    if path is None:
+        yield
+        return
+    made: list[Path] = []
+    for folder in sorted({path, *(output.parent for output in outputs)}):
+        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        made += reversed(missing)
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for folder in sorted(made, key=lambda place: -len(place.parts)):
+            if not any(folder.iterdir()):
+                folder.rmdir()

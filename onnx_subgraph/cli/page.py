@@ -31,9 +31,12 @@ def report_option(command: Command) -> Command:
     )(command)
 
 
-def plan_pages(models: Sequence[Path], report: Path | None, outputs: Sequence[Path]) -> list[Path | None]:
+def plan_pages(
+    models: Sequence[Path], report: Path | None, outputs: Sequence[Path], below: Sequence[Path] = (), *, several: bool = False
+) -> list[Path | None]:
     """The page to write for each model, None without `--report`; for several models, and into a folder that exists, one a model.
 
+    below: where in that folder; by default each page has the name of its model. several: whether there may be more than one.
     Raises UsageError where a package is missing, a page would overwrite another file of the run, or can't be written.
     """
     if report is None:
@@ -41,14 +44,15 @@ def plan_pages(models: Sequence[Path], report: Path | None, outputs: Sequence[Pa
     from onnx_subgraph.report.html import check_installed
 
     check_installed()
-    folder = len(models) > 1 or report.is_dir()
-    pages = [report / f"{model.stem}.html" for model in models] if folder else [report]
+    folder = several or len(models) > 1 or report.is_dir()
+    names = below or [Path(model.name) for model in models]
+    pages = [report / name.with_name(f"{name.stem}.html") for name in names] if folder else [report]
     taken = {path.resolve() for path in (*models, *outputs)}
     for page in pages:
         if page.resolve() in taken:
             raise UsageError(f"{page} would be written twice, or is read", hint="name another file or folder for the report")
         taken.add(page.resolve())
-    check_folder(pages[0].parent, may_be_made=folder)
+    check_folder(report if folder else report.parent, may_be_made=folder)
     return list(pages)
 
 

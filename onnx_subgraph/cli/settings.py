@@ -19,8 +19,8 @@ from onnx_subgraph.errors import UsageError
 OWN, PROJECT = "onnx-subgraph.toml", "pyproject.toml"
 """The names of the files. In one folder the first comes before the second."""
 TOOL = "onnx-subgraph"
-CODE = ("custom-op-library",)
-"""Options that load code, which only the command line may ask for, or a file that it names."""
+CODE = ("custom-op-library", "executor")
+"""Options that load code, or take it from others, which only the command line may ask for, or a file that it names."""
 PACK = "pack.yaml"
 
 Table = Mapping[str, Any]

@@ -110,7 +110,7 @@ def specialize(
         name = "_".join(dict.fromkeys("x".join(map(str, sizes)) or "scalar" for sizes in fixed.values()))
         output = default_output(model, name)
 
-    from onnx_subgraph.cli.fuse import exit_code
+    from onnx_subgraph.cli.fused import exit_code
     from onnx_subgraph.cli.terminal import is_verbose, progress, show, show_json
     from onnx_subgraph.deadline import within
     from onnx_subgraph.language.library import load_patterns

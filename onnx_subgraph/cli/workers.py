@@ -40,6 +40,11 @@ PRELOADED = "onnx_subgraph.cli.preloaded"
 Work = Callable[[T, Callable[[str], None]], R]
 """Works off a task, and tells its stages. Of a module's top level, because processes find it by its name."""
 
+Tell = Callable[[int, dict[int, str]], None]
+"""Told how many tasks are done, and the stages of those in work, by their numbers."""
+Settled = Callable[[int, Any], None]
+"""Told the outcome of a task, by its number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lost:
@@ -103,8 +108,8 @@ class Worker(Generic[T, R]):
 class _Crew(Generic[T, R]):
     """The processes of a run. done: number of a task → what came of it. stages: of the tasks that are in work."""
 
-    def __init__(self, work: Work[T, R], tasks: Sequence[T], jobs: int) -> None:
-        self._work, self._tasks, self._jobs = work, tasks, jobs
+    def __init__(self, work: Work[T, R], tasks: Sequence[T], jobs: int, settled: Settled) -> None:
+        self._work, self._tasks, self._jobs, self._settled = work, tasks, jobs, settled
         self._waiting = deque(range(len(tasks)))
         self._idle: list[Worker[T, R]] = []
         self._busy: dict[Connection, tuple[int, Worker[T, R]]] = {}
@@ -136,6 +141,7 @@ class _Crew(Generic[T, R]):
             worker.end()
         if isinstance(message, _Done):
             self.done[number] = message.outcome
+            self._settled(number, message.outcome)
         elif worker.taken == 1:
             self.done[number] = message
         else:
@@ -153,13 +159,14 @@ class _Crew(Generic[T, R]):
 
 
 def outcomes(
-    work: Work[T, R], tasks: Sequence[T], jobs: int, tell: Callable[[int, dict[int, str]], None]
+    work: Work[T, R], tasks: Sequence[T], jobs: int, tell: Tell, settled: Settled = lambda number, outcome: None
 ) -> Generator[R | Lost, None, None]:
     """The outcome of every task, in order, with so many of them at a time. Close the iterator to break the run off.
 
-    tell: called with how many tasks are done, and with the stages of those in work, by their numbers.
+    tell: called with how many tasks are done, and with the stages of those in work, by their numbers. settled: called with the
+    number of a task and its outcome as soon as there is one, which may be before its turn.
     """
-    crew = _Crew(work, tasks, jobs)
+    crew = _Crew(work, tasks, jobs, settled)
     try:
         for index in range(len(tasks)):
             while index not in crew.done:

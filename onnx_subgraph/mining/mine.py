@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,21 +83,31 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mined:
-    """What was mined. units: what costs most first. nodes: of all models; free: those that can be part of a unit."""
+    """What was mined. units: what costs most first. nodes: of all models; free: those that can be part of a unit.
+
+    each: model → its nodes, and those of them that can be part of a unit.
+    """
 
     models: tuple[Path, ...]
     units: tuple[Unit, ...]
     nodes: int
     free: int
     seconds: Mapping[str, float]
+    each: Mapping[Path, tuple[int, int]]
 
 
-def mine(models: Sequence[StrPath], library: Library, progress: Progress | None = None, least: int = 1) -> Mined:
+def mine(
+    models: Sequence[StrPath],
+    library: Library,
+    progress: Progress | None = None,
+    least: int = 1,
+    failed: Callable[[Path, Exception], None] | None = None,
+) -> Mined:
     """The units of models, what costs most first.
 
     least: the fewest occurrences that a unit has in all models together. A unit is convex and connected, and lies in one graph;
     no two overlap. What it costs is an estimate of the bytes that its nodes read and write; unknown sizes count as likely.
-    Raises ModelError for a model that can't be read.
+    failed: told of a model that can't be read and why; the others are mined. Without it, such a model raises ModelError.
     """
     clock = Clock(progress)
     places: list[Place] = []
@@ -105,11 +115,17 @@ def mine(models: Sequence[StrPath], library: Library, progress: Progress | None 
     total = 0
     with uncollected():
         for path in map(Path, models):
-            with clock.stage("load"):
-                model = load(path)
-                infer_shapes(model)
-            with clock.stage("find"):
-                found = views(model, library)
+            try:
+                with clock.stage("load"):
+                    model = load(path)
+                    infer_shapes(model)
+                with clock.stage("find"):
+                    found = views(model, library)
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed(path, error)
+                continue
             likely = likely_sizes(model, {})
             with clock.stage("mine"):
                 for view, is_free in found:
@@ -120,9 +136,12 @@ def mine(models: Sequence[StrPath], library: Library, progress: Progress | None 
             kinds = merged(places, lambda place, value: weight((value,), sizes[place.number]))
             units = [_unit(clusters, places, sizes, total) for clusters in kinds if _is_unit(clusters[0], places)]
     ranked = sorted((u for u in units if u.times >= least), key=lambda unit: -unit.saved)
-    count = sum(len(place.view.nodes) for place in places)
-    free = sum(len(atom.nodes) for place in places for atom in place.atoms)
-    return Mined(tuple(map(Path, models)), tuple(ranked), count, free, clock.seconds)
+    each: dict[Path, tuple[int, int]] = {}
+    for place in places:
+        nodes, free = each.get(Path(place.model), (0, 0))
+        each[Path(place.model)] = (nodes + len(place.view.nodes), free + sum(len(atom.nodes) for atom in place.atoms))
+    count, free = (sum(counts[number] for counts in each.values()) for number in (0, 1))
+    return Mined(tuple(map(Path, models)), tuple(ranked), count, free, clock.seconds, each)
 
 
 def _part(some: int, whole: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -12,12 +13,17 @@ from onnx_subgraph.report.table import Rows, grid
 from onnx_subgraph.report.wording import count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from rich.console import RenderableType
 
     from onnx_subgraph.mining.mine import Mined, Occurrence, Unit
 
 SKETCH = 100
 """Letters of a formula in the table; `--json` and the page have all of it."""
+MOST_NAMED = 3
+"""Models that are named above the units; of more the table below has the names."""
 MOST_DRAWN = 20
 """Units that the page draws."""
 MOST_PLACES = 500
@@ -27,7 +33,8 @@ MOST_PLACES = 500
 def as_text(mined: Mined, top: int) -> RenderableType:
     """The units, what costs most first; at most `top` of them."""
     facts = grid()
-    facts.add_row("models", ", ".join(map(str, mined.models)))
+    several = len(mined.models) > MOST_NAMED
+    facts.add_row("models", str(len(mined.models)) if several else ", ".join(map(str, mined.models)))
     facts.add_row("nodes", f"{mined.nodes}, {mined.free} of them in no pattern and no product with weights")
     facts.add_row("seconds", f"{sum(mined.seconds.values()):.2f}")
     shown = mined.units[:top]
@@ -40,11 +47,24 @@ def as_text(mined: Mined, top: int) -> RenderableType:
     rest = len(mined.units) - len(shown)
     parts: list[RenderableType] = [facts, "", table, ""]
     parts += [Text(f"and {count(rest, 'unit')} more: --top shows them", "dim")] if rest else []
-    model = shown[0].occurrences[0].model
+    model = shown[0].occurrences[0].model if len(mined.models) == 1 else "MODEL…"
     parts.append(Text("share, saved: of the bytes that all nodes read and write, an estimate", "dim"))
     command = f"onnx-subgraph new-pattern {model} --mined 1 --id NAME -o NAME.yaml"
     parts.append(Text(f"`{command}` writes a pattern of the first", "dim"))
     return Group(*parts, "")
+
+
+def each(mined: Mined, errors: Mapping[Path, str]) -> list[json.Object]:
+    """What each model had: its nodes, and how many units stand in it; or why it was not mined."""
+    held = Counter(model for unit in mined.units for model in {one.model for one in unit.occurrences})
+    return [
+        {"model": str(model), "error": errors[model]}
+        if model in errors
+        else dict(
+            zip(("model", "nodes", "free", "units"), (str(model), *mined.each.get(model, (0, 0)), held[model]), strict=True)
+        )
+        for model in mined.models
+    ]
 
 
 def as_json(mined: Mined) -> json.Object:

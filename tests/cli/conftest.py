@@ -56,6 +56,14 @@ class Result:
 Run = Callable[..., Result]
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own for each test: what a run has done is noted down there."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("ONNX_SUBGRAPH_CACHE", str(folder))
+    return folder
+
+
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs the command line here, with what it writes to both streams."""

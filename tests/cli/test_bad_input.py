@@ -162,7 +162,7 @@ def test_a_bad_model_is_one_message(
     assert "bug" not in result.err and "Traceback" not in result.err
 
 
-@pytest.mark.parametrize("command", ["fuse", "explain", "specialize --shape x=2x8", "partition --backend onnxruntime", "inline"])
+@pytest.mark.parametrize("command", ["specialize --shape x=2x8", "partition --backend onnxruntime", "inline"])
 @pytest.mark.parametrize(
     ("path", "words"),
     [

@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 from onnx_subgraph import __version__
-from onnx_subgraph.cli.batch import Failure
-from onnx_subgraph.cli.fuse import exit_code
+from onnx_subgraph.cli.fused import exit_code
+from onnx_subgraph.cli.job import Failure
 from onnx_subgraph.cli.outputs import plan_outputs
 from onnx_subgraph.errors import ModelError, UsageError
 from onnx_subgraph.options import Options

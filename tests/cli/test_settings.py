@@ -90,6 +90,7 @@ def test_flags_numbers_and_lists(run: Run, project: Path) -> None:
         ("[fuse]\nskip = [[1]]", "hint: write a list of texts or numbers"),
         ("[fuse]\nseed =", "Invalid value (at end of document)"),
         ('[fuse]\ntarget = "none"', "'none' is not one of"),
+        ('executor = "dask://host:1"', "executor loads code, which a file that was not named may not ask for"),
         ('custom-op-library = "x.so"', "custom-op-library loads code, which a file that was not named may not ask for"),
     ],
 )

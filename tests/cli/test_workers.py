@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from onnx_subgraph.cli import workers
-from onnx_subgraph.cli.batch import Failure, Task, run
+from onnx_subgraph.cli.batch import Task, run
+from onnx_subgraph.cli.job import Failure
 from onnx_subgraph.cli.workers import Lost, outcomes
 from onnx_subgraph.language.library import Library, load_patterns
 from onnx_subgraph.options import Options

@@ -1,0 +1,158 @@
+"""How models are named, the same for every command that takes many: files, folders, globs, and lists of all of these.
+
+A folder stands for the `*.onnx` below it, sorted; a glob that no shell expanded is expanded here; `@FILE` is a list, one entry a
+line. Such a word stands for several models, also where it finds only one.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from onnx_subgraph.cli.streams import MODEL
+from onnx_subgraph.errors import UsageError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+SUFFIX = ".onnx"
+LIST = "@"
+"""What the word of a list begins with."""
+COMMENT = "#"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A model file. below: its path in an output folder: its name, or its path below what it was found in. found: was it?"""
+
+    path: Path
+    below: Path
+    found: bool = False
+
+    @property
+    def root(self) -> Path:
+        """The folder that it was found in."""
+        return self.path.parents[len(self.below.parts) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models of a command. several: whether it may have more than one, so that it is answered as many are."""
+
+    named: tuple[Named, ...]
+    several: bool
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Their files, in order."""
+        return tuple(one.path for one in self.named)
+
+    @property
+    def below(self) -> tuple[Path, ...]:
+        """Their paths in an output folder, in order."""
+        return tuple(one.below for one in self.named)
+
+    def only(self, paths: Collection[Path]) -> Models:
+        """Those among `paths`."""
+        return replace(self, named=tuple(one for one in self.named if one.path in paths))
+
+
+def models_argument(command: Command) -> Command:
+    """`MODEL...`: one word or more, as `Models`."""
+    return click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=MODEL, callback=_of_words)(command)
+
+
+def model_argument(command: Command) -> Command:
+    """`MODEL`: one word, as `Models`."""
+    return click.argument("models", metavar="MODEL", type=MODEL, callback=_of_word)(command)
+
+
+def _of_words(context: click.Context, parameter: click.Parameter, words: Sequence[Path]) -> Models | None:
+    return None if context.resilient_parsing else find_models(words)
+
+
+def _of_word(context: click.Context, parameter: click.Parameter, word: Path) -> Models | None:
+    return None if context.resilient_parsing else find_models([word])
+
+
+def find_models(words: Sequence[Path]) -> Models:
+    """The models that words name, in their order; a file that is found again counts once.
+
+    Raises UsageError for a folder or a list without models, and for a list that can't be read.
+    """
+    named: list[Named] = []
+    seen: set[str] = set()
+    for word in words:
+        for one in _named(word):
+            place = os.path.abspath(one.path)  # noqa: PTH100 - a link keeps its own name
+            if not (one.found and place in seen):
+                named.append(one)
+            seen.add(place)
+    return Models(tuple(named), len(words) > 1 or any(one.found for one in named))
+
+
+def _named(word: Path) -> list[Named]:
+    if _is_list(word):
+        return list(_listed(Path(str(word).removeprefix(LIST))))
+    if word.is_dir():
+        return _in_folder(word)
+    if glob.has_magic(str(word)) and not os.path.lexists(word):
+        return _globbed(word)
+    return [Named(word, Path(word.name))]
+
+
+def _is_list(word: Path) -> bool:
+    return str(word).startswith(LIST) and not os.path.lexists(word)
+
+
+def _in_folder(folder: Path) -> list[Named]:
+    """The models below a folder. What a dot hides is left out: environments hold the test data of onnx itself."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(place, name) for name in files if name.endswith(SUFFIX) and not name.startswith(".")]
+    if not found:
+        raise UsageError(f"{folder}: is a folder without models", hint=f"name one with *{SUFFIX} files in it, at any depth")
+    return [Named(path, path.relative_to(folder), found=True) for path in sorted(found)]
+
+
+def _globbed(word: Path) -> list[Named]:
+    """The files that a glob names. Where there is none it is a file that is missing, as for a shell, and fails as one."""
+    fixed = next(number for number, part in enumerate(word.parts) if glob.has_magic(part))
+    root = Path(*word.parts[:fixed])
+    paths = sorted(map(Path, glob.glob(str(word), recursive=True)))  # noqa: PTH207 - `Path.glob` shows hidden files
+    found = [Named(path, path.relative_to(root), found=True) for path in paths if not path.is_dir()]
+    return found or [Named(word, Path(word.name))]
+
+
+def _listed(file: Path) -> Iterator[Named]:
+    """The models of a list, whose entries are relative to its folder; they keep their paths below that."""
+    entries = [line.strip() for line in _lines(file)]
+    entries = [entry for entry in entries if entry and not entry.startswith(COMMENT)]
+    if not entries:
+        raise UsageError(f"{file}: is a list without models", hint="write one path, folder or glob a line")
+    for entry in entries:
+        if entry.startswith(LIST):
+            raise UsageError(f"{file}: the entry {entry} is a list itself", hint="write its entries into this one")
+        for one in _named(file.parent / entry):
+            yield Named(one.path, _below(one, file.parent), found=True)
+
+
+def _below(one: Named, folder: Path) -> Path:
+    try:
+        below = one.path.relative_to(folder)
+    except ValueError:
+        return one.below
+    return one.below if ".." in below.parts else below
+
+
+def _lines(file: Path) -> Iterable[str]:
+    try:
+        return file.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror or error}", hint=f"{LIST}FILE is a list of models, one a line") from error

@@ -1,0 +1,107 @@
+"""How models are named: files, folders, globs and lists, and what becomes of their paths in an output folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from onnx_subgraph.cli.models import find_models
+from onnx_subgraph.errors import UsageError
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Models in folders, some of one name, beside files that are none."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("zoo/b.onnx", "zoo/a/m.onnx", "zoo/c/d/m.onnx", "zoo/c/notes.txt", "zoo/.venv/x.onnx", "zoo/a/.hidden.onnx"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+    Path("empty").mkdir()
+    return tmp_path
+
+
+LISTED = """
+# what we ship
+zoo/b.onnx
+
+zoo/c
+zoo/a/*.onnx
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "paths", "below"),
+    [
+        (["zoo/b.onnx"], ["zoo/b.onnx"], ["b.onnx"]),
+        (["zoo/b.onnx", "zoo/a/m.onnx"], ["zoo/b.onnx", "zoo/a/m.onnx"], ["b.onnx", "m.onnx"]),
+        (["zoo"], ["zoo/a/m.onnx", "zoo/b.onnx", "zoo/c/d/m.onnx"], ["a/m.onnx", "b.onnx", "c/d/m.onnx"]),
+        (["zoo/c"], ["zoo/c/d/m.onnx"], ["d/m.onnx"]),
+        (["zoo/*.onnx"], ["zoo/b.onnx"], ["b.onnx"]),
+        (["zoo/**/m.onnx"], ["zoo/a/m.onnx", "zoo/c/d/m.onnx"], ["a/m.onnx", "c/d/m.onnx"]),
+        (["zoo/[ab]*/*.onnx"], ["zoo/a/m.onnx"], ["a/m.onnx"]),
+        (["zoo/b.onnx", "zoo"], ["zoo/b.onnx", "zoo/a/m.onnx", "zoo/c/d/m.onnx"], ["b.onnx", "a/m.onnx", "c/d/m.onnx"]),
+        (["@l.txt"], ["zoo/b.onnx", "zoo/c/d/m.onnx", "zoo/a/m.onnx"], ["zoo/b.onnx", "zoo/c/d/m.onnx", "zoo/a/m.onnx"]),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("zoo")
+def test_words_name_models(words: Sequence[str], paths: Sequence[str], below: Sequence[str]) -> None:
+    """In the order of the words, sorted inside of one, each file once; a list's entries keep their paths below the list."""
+    Path("l.txt").write_text(LISTED, encoding="utf-8")
+    models = find_models([Path(word) for word in words])
+    assert [path.as_posix() for path in models.paths] == paths
+    assert [path.as_posix() for path in models.below] == below
+
+
+def test_the_entries_of_a_list_are_relative_to_it(zoo: Path) -> None:
+    """What lies outside of its folder keeps only its name."""
+    (zoo / "empty" / "l.txt").write_text(f"../zoo/b.onnx\n{zoo}/zoo/c\n", encoding="utf-8")
+    models = find_models([Path("@empty/l.txt")])
+    assert [path.resolve().relative_to(zoo.resolve()).as_posix() for path in models.paths] == ["zoo/b.onnx", "zoo/c/d/m.onnx"]
+    assert [path.as_posix() for path in models.below] == ["b.onnx", "d/m.onnx"]
+
+
+@pytest.mark.usefixtures("zoo")
+def test_a_file_is_what_it_is_called() -> None:
+    """Also where its name could be a glob, or a list."""
+    for name in ("m[1].onnx", "@m.onnx"):
+        Path(name).touch()
+        models = find_models([Path(name)])
+        assert (models.paths, models.several) == ((Path(name),), False)
+
+
+@pytest.mark.usefixtures("zoo")
+def test_a_word_that_searches_stands_for_several() -> None:
+    """So the answer has one form, however many there are today."""
+    Path("l.txt").write_text("zoo/b.onnx\n", encoding="utf-8")
+    assert all(find_models([Path(word)]).several for word in ("zoo/a", "zoo/*.onnx", "@l.txt"))
+    assert not find_models([Path("zoo/b.onnx")]).several
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("empty", "empty: is a folder without models"),
+        ("zoo/*.pt", "zoo/*.pt: there is no such file"),
+        ("@none.txt", "none.txt: No such file or directory"),
+        ("@blank.txt", "blank.txt: is a list without models"),
+        ("@nested.txt", "nested.txt: the entry @blank.txt is a list itself"),
+        ("@stale.txt", "empty: is a folder without models"),
+    ],
+)
+@pytest.mark.usefixtures("zoo")
+@pytest.mark.parametrize("command", ["fuse", "mine", "bench", "explain"])
+def test_a_word_that_names_no_model_is_one_message(run: Run, command: str, word: str, said: str) -> None:
+    for name, text in (("blank.txt", "# none\n"), ("nested.txt", "@blank.txt\n"), ("stale.txt", "empty\n")):
+        Path(name).write_text(text, encoding="utf-8")
+    result = run(command, word)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"Error: {said}") and "\nhint: " in result.err
+
+
+def test_the_errors_are_of_usage() -> None:
+    with pytest.raises(UsageError):
+        find_models([Path("@no-such-list")])

@@ -1,0 +1,210 @@
+"""`--resume`: a run that was killed goes on where it was, and nothing is left out that could be different."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnx_subgraph import pipeline
+from onnx_subgraph.cli.tuning import Tuner
+from onnx_subgraph.options import Options
+from tests.cli.conftest import GELU, Run, forked, save
+
+PATTERN = """
+id: mine
+summary: {}
+match: y = Abs(x)
+example: {{x: "float32[2, 8]"}}
+"""
+
+
+@pytest.fixture
+def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Five models."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zoo").mkdir()
+    for number in range(5):
+        save(GELU.replace("8]", f"{number + 4}]"), tmp_path / "zoo" / f"{number}.onnx")
+    return tmp_path
+
+
+@pytest.fixture
+def fused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the models that are fused, as they are."""
+    names: list[str] = []
+    real = pipeline.fuse
+
+    def fuse(model: Path, *rest: Any) -> object:
+        names.append(model.name)
+        return real(model, *rest)
+
+    monkeypatch.setattr(pipeline, "fuse", fuse)
+    return names
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals as on POSIX")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_killed_run_goes_on_where_it_was(zoo: Path, cache: Path, run: Run, fused: list[str], jobs: str) -> None:
+    """The files are those of a run that nobody stopped, bit for bit, and what was done is not done again."""
+    assert run("fuse", "zoo", "--output-dir", "whole").code == 0
+    command = ["fuse", str(zoo / "zoo"), "--output-dir", str(zoo / "out"), "-j", jobs]
+    (zoo / "program").mkdir()
+    killed = forked(KILLED, *command, folder=zoo / "program", ONNX_SUBGRAPH_CACHE=str(cache))
+    assert killed.code == -signal.SIGKILL
+    done = {path.name for path in (zoo / "out").glob("*.onnx")}
+    assert {"0.onnx", "1.onnx"} <= done < {f"{number}.onnx" for number in range(5)}
+    fused.clear()
+    resumed = run(*command[:4], "--resume", "--json")
+    assert resumed.code == 0
+    assert {"0.onnx", "1.onnx"}.isdisjoint(fused) and len(fused) <= 3
+    assert files(zoo / "out") == files(zoo / "whole")
+    reports = resumed.json["models"]
+    assert [Path(report["model"]).name for report in reports] == [f"{number}.onnx" for number in range(5)]
+    assert [report.get("resumed", False) for report in reports] == [f"{number}.onnx" not in fused for number in range(5)]
+    assert f"{5 - len(fused)} of 5 models left out, because an earlier run has fused them" in resumed.err
+
+
+KILLED = """
+import multiprocessing, os, signal, sys
+from onnx_subgraph.cli import main, resuming
+
+
+class Notes(resuming.Notes):
+    count = 0
+    def keep(self, task, report):
+        super().keep(task, report)
+        Notes.count += 1
+        if Notes.count == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":  # and not where a process of its own reads this
+    multiprocessing.current_process()._config["daemon"] = False  # so that it may have such
+    resuming.Notes = Notes
+    sys.exit(main())
+"""
+
+
+def change_model(zoo: Path) -> list[str]:
+    save(GELU.replace("8]", "5]").replace("gelu (", "other ("), zoo / "zoo" / "1.onnx")
+    return []
+
+
+def change_output(zoo: Path) -> list[str]:
+    (zoo / "out" / "1.onnx").write_bytes((zoo / "zoo" / "1.onnx").read_bytes())
+    return []
+
+
+def remove_output(zoo: Path) -> list[str]:
+    (zoo / "out" / "1.onnx").unlink()
+    return []
+
+
+def change_pattern(zoo: Path) -> list[str]:
+    (zoo / "mine.yaml").write_text(PATTERN.format("another text"), encoding="utf-8")
+    return []
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        (lambda zoo: [], 0),
+        (change_model, 1),
+        (change_output, 1),
+        (remove_output, 1),
+        (change_pattern, 5),
+        (lambda zoo: ["--target", "standard"], 5),
+        (lambda zoo: ["--rtol", "0.1"], 5),
+        (lambda zoo: ["--prefer", "fusion"], 5),
+    ],
+    ids=["nothing", "a model", "an output", "no output", "a pattern", "the target", "the bound", "what is preferred"],
+)
+def test_what_could_be_different_is_made_again(
+    zoo: Path, run: Run, fused: list[str], change: Callable[[Path], list[str]], again: int
+) -> None:
+    (zoo / "mine.yaml").write_text(PATTERN.format("a text"), encoding="utf-8")
+    command = ["fuse", "zoo", "--output-dir", "out", "--patterns", "mine.yaml"]
+    assert run(*command).code == 0
+    assert len(fused) == 5
+    fused.clear()
+    options = change(zoo)
+    assert run(*command, *options, "--resume").code == 0
+    assert len(fused) == again
+    fused.clear()
+    assert run(*command, *options, "--resume").code == 0
+    assert fused == []
+
+
+def test_another_version_makes_all_again(zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("fuse", "zoo", "--output-dir", "out").code == 0
+    fused.clear()
+    monkeypatch.setattr("onnx_subgraph.session.ingredients.versions", lambda patterns: "another")
+    assert run("fuse", "zoo", "--output-dir", "out", "--resume").code == 0
+    assert len(fused) == 5
+
+
+def test_a_model_that_changes_while_it_is_fused_is_not_noted(
+    zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pipeline.fuse
+
+    def fuse(model: Path, *rest: Any) -> object:
+        result = real(model, *rest)
+        model.write_bytes(model.read_bytes() + (b"" if model.name != "2.onnx" else b"\x22\x00"))  # a field that says nothing
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "fuse", fuse)
+        assert run("fuse", "zoo", "--output-dir", "out").code == 0
+    fused.clear()
+    assert run("fuse", "zoo", "--output-dir", "out", "--resume").code == 0
+    assert len(fused) == 5
+
+
+def test_what_was_measured_is_not_noted(zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--tune` chooses the fusions by their times, which no later run has to find again."""
+    monkeypatch.setattr(Tuner, "measure", property(lambda tuner: as_it_is if tuner.tune else None))
+    assert run("fuse", "zoo", "--output-dir", "out", "--tune").code == 0
+    fused.clear()
+    assert run("fuse", "zoo", "--output-dir", "out", "--resume").code == 0
+    assert len(fused) == 5
+
+
+def as_it_is(model: Path, library: object, options: Options, tell: object) -> Options:
+    return options
+
+
+def test_what_failed_is_tried_again(zoo: Path, run: Run, fused: list[str]) -> None:
+    (zoo / "zoo" / "3.onnx").write_bytes(b"no model")
+    for _ in range(2):
+        fused.clear()
+        assert run("fuse", "zoo", "--output-dir", "out", "--resume").code == 2
+    assert fused == ["3.onnx"]
+
+
+@pytest.mark.parametrize("option", [["--report", "pages"], ["--junit", "j.xml"], ["--write-expect", "e.yaml"], ["--dry-run"]])
+def test_what_needs_all_results_is_refused(zoo: Path, run: Run, option: list[str]) -> None:
+    result = run("fuse", "zoo", "--output-dir", "out", "--resume", *option)
+    assert result.code == 2
+    assert f"--resume leaves models out that {option[0]} would have to tell of" in result.err
+    assert not (zoo / "out").exists()
+
+
+def test_without_a_cache_all_are_fused_and_it_is_said(
+    zoo: Path, run: Run, fused: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONNX_SUBGRAPH_CACHE", "off")
+    for _ in range(2):
+        result = run("fuse", "zoo", "--output-dir", "out", "--resume")
+        assert result.code == 0 and "nothing can be resumed, because there is no cache" in result.err
+    assert len(fused) == 10
+    assert os.environ["ONNX_SUBGRAPH_CACHE"] == "off"
