@@ -12,11 +12,12 @@ INSTALLED := $(VENV)/installed-$(HASH)
 INSTALLED_DEV := $(VENV)/installed-dev-$(HASH)
 MODEL ?= sample_models/bert_torchscript.onnx
 
-.PHONY: help demo install test lint types tests test-openvino dist format clean
+.PHONY: help demo install test lint types tests test-thorough test-openvino dist format clean
 
 help:
 	@echo 'make demo     fuse a sample model ($(MODEL)) and print the report'
 	@echo 'make test     lint, types and tests, as CI runs them'
+	@echo 'make test-thorough   the tests with every pair of alternatives, and more draws'
 	@echo 'make test-openvino   test what runs on OpenVINO, in an environment of its own'
 	@echo 'make dist     build the source distribution and the wheels into dist/, and try each'
 	@echo 'make format   let ruff put the code in its format'
@@ -41,6 +42,10 @@ types: $(INSTALLED_DEV)
 
 tests: $(INSTALLED_DEV)
 	$(BIN)/pytest -n 3 --dist worksteal
+
+# Draws more, and runs what takes long.
+test-thorough: $(INSTALLED_DEV)
+	$(BIN)/pytest -n 3 --dist worksteal --thorough
 
 # A pure wheel, and one with the compiled kernels for each processor that Linux wheels are made for.
 dist: $(INSTALLED_DEV)

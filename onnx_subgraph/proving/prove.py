@@ -58,9 +58,12 @@ class Proof:
     unproved: Mapping[str, str] = field(default_factory=dict)
 
 
-def prove(pattern: Pattern, tell: Progress = lambda _: None) -> Proof:
-    """The proof of a pattern on the CPU execution provider. tell: is told how many models were tried."""
-    return _Proof(pattern, tell).run()
+def prove(pattern: Pattern, tell: Progress = lambda _: None, *, pairs: bool = True) -> Proof:
+    """The proof of a pattern on the CPU execution provider. tell: is told how many models were tried.
+
+    pairs: whether any two alternatives occur together in some model, or only each of them in one.
+    """
+    return _Proof(pattern, tell, pairs).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ def _loadability(libraries: tuple[Path, ...]) -> Loadability:
 class _Proof:
     pattern: Pattern
     tell: Progress
+    pairs: bool
     cases: int = 0
     failures: list[str] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
@@ -111,7 +115,7 @@ class _Proof:
         """Try every instance that the formula has, and the mutants of the plain ones."""
         models = Covering(self.pattern)
         since = max([self.spelling(spelling) for spelling in spellings_of_each(models)], default=0)
-        for spelling in spellings_of_pairs(models, since):
+        for spelling in spellings_of_pairs(models, since) if self.pairs else ():
             self.spelling(spelling)
         tried: set[str] = set()
         for spelling in map(Spelling, models.each):

@@ -137,7 +137,16 @@ def test_every_pair_of_alternatives_that_can_occur_together_does() -> None:
     assert len(few) * 3 < len(agreeing)
 
 
-@pytest.mark.parametrize("identifier", ["multi-head-attention", "linear", "fast-gelu", "gemm-activation", "lp-normalization"])
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        pytest.param("multi-head-attention", marks=pytest.mark.thorough),
+        "linear",
+        "fast-gelu",
+        "gemm-activation",
+        "lp-normalization",
+    ],
+)
 def test_two_alternatives_that_some_model_has_occur_together_in_the_models_of_a_proof(identifier: str) -> None:
     """Held against models of alternatives that are drawn; and the first alternatives alone show few of the pairs."""
     pattern = catalogue().get(identifier)
