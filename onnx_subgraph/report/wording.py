@@ -156,6 +156,8 @@ def evidence(verdict: Verdict) -> list[str]:
 def exceptions(verdict: Verdict) -> list[str]:
     """What a reader would not expect of a verdict, a line each: fusions without a kernel or a run, outputs that show nothing."""
     found, lines = verdict.coverage, list[str]()
+    if verdict.also:
+        lines.append(f"the model ran by {' and '.join(verdict.also)} as well")
     if found is not None:
         if found.body:
             lines.append(f"{count(found.body, 'fusion')} ran by definition, not by a kernel")

@@ -276,7 +276,7 @@ def test_a_filter_that_names_a_node_of_another_place_is_a_reason(tmp_path: Path)
 
 def test_the_command_line_says_which_operator_it_is(run: Run, pack: Path, tmp_path: Path) -> None:
     model = save(CONV_BN, tmp_path / "model.onnx")
-    told = run("fuse", model, "--patterns", pack, "-o", tmp_path / "out.onnx")
+    told = run("fuse", "-v", model, "--patterns", pack, "-o", tmp_path / "out.onnx")
     assert told.code == 0 and "com.mylib.ConvBN (function)" in told.out and "by a kernel" in told.out
 
 
