@@ -69,7 +69,7 @@ def opset_choice(text: str) -> str:
     """`auto`, `keep`, or the number of an opset, in digits. Raises click.BadParameter."""
     if text in {"auto", "keep"} or (text.isdecimal() and int(text) > 0):
         return text
-    raise click.BadParameter(f"{text!r} is neither auto, keep, nor the number of an opset")
+    raise click.BadParameter(f"{text!r} is neither auto, keep, nor the number of an opset; write for example 21")
 
 
 def shapes(values: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
@@ -183,7 +183,7 @@ def _verbosity(context: click.Context, parameter: click.Parameter, value: bool) 
     if not value:
         return
     if context.meta.setdefault(VERBOSITY, parameter.name) != parameter.name:
-        raise click.UsageError("--quiet and --verbose exclude each other")
+        raise click.UsageError("--quiet and --verbose exclude each other; leave one out")
 
 
 def verbose_option(command: Command) -> Command:

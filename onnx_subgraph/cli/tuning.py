@@ -77,8 +77,9 @@ class Tuner:
     def check(self, jobs: int, options: Options) -> None:
         """Reads the file. Raises UsageError where it can't be read, or where nothing can be measured."""
         if self.tune and (jobs > 1 or not options.providers):
-            why = "on a machine that does nothing else: leave -j out" if jobs > 1 else "on a provider: name one with --provider"
-            raise UsageError(f"--tune measures {why}")
+            if jobs > 1:
+                raise UsageError("--tune measures on a machine that does nothing else", hint="leave -j out")
+            raise UsageError("--tune measures on a provider, and there is none", hint="name one with --provider")
         if options.accuracy is not None and self.file is None and not (self.tune or options.numerics != "float32"):
             raise UsageError("--accuracy bounds what rounding does: nothing is rounded", hint="add --tune, or --numerics bf16")
         if options.accuracy is not None and self.tune and options.target != "native" and not self.backends:

@@ -134,10 +134,13 @@ class Isolated(Backend):
         try:
             head = receive(self._process.stdout).head  # type: ignore[arg-type]
         except EOFError:
-            raise UsageError(f"backend {self.name} does not start in a process of its own: {_ended(self._process)}") from None
+            raise UsageError(
+                f"backend {self.name} does not start in a process of its own: {_ended(self._process)}",
+                hint="its own output, above, says why; --no-isolated runs it in this process",
+            ) from None
         if "error" in head:
             _close(self._process)
-            raise UsageError(head["error"])
+            raise UsageError(head["error"], hint="--no-isolated runs the backend in this process")
         return head
 
 

@@ -152,7 +152,9 @@ class EngineSession:
             if dtype and array.dtype.name != dtype:
                 raise UsageError(f"input {name} is {array.dtype.name}, the model takes {dtype}", hint=f"use .astype('{dtype}')")
             if argument.shape is not None and not _fits(array.shape, argument.shape):
-                raise UsageError(f"input {name} has the shape {list(array.shape)}, the model takes {argument.shape}")
+                raise UsageError(
+                    f"input {name} has the shape {list(array.shape)}, the model takes {argument.shape}", hint="reshape or pad it"
+                )
         return given
 
 

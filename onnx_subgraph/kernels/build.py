@@ -102,7 +102,9 @@ def compile_sources(sources: Sequence[Path], target: Path) -> None:
             except KernelError as failure:
                 failures.append(failure.message)
             except OSError as failure:
-                raise KernelError(f"{target}: can't be written: {failure.strerror or failure}") from None
+                raise KernelError(
+                    f"{target}: can't be written: {failure.strerror or failure}", hint="choose another folder"
+                ) from None
             else:
                 return
     message = "no C compiler compiles it" if failures else "there is no C compiler"

@@ -80,5 +80,5 @@ def copy(folder: Path) -> Path:
             new.write_bytes(source.read_bytes())
             new.replace(target)
     except OSError as failure:
-        raise KernelError(f"{target}: can't be written: {failure.strerror or failure}") from None
+        raise KernelError(f"{target}: can't be written: {failure.strerror or failure}", hint="choose another folder") from None
     return target

@@ -85,12 +85,15 @@ def _code(data: Data, what: str, hint: str) -> Code:
     if not data.text.strip():
         raise PatternError(f"`{what}` is empty", span=data.span, hint=hint)
     if len(data.text) > MAX_CHARACTERS:
-        raise PatternError(f"`{what}` is longer than {MAX_CHARACTERS // 1024} KB", span=data.span)
+        raise PatternError(f"`{what}` is longer than {MAX_CHARACTERS // 1024} KB", span=data.span, hint="divide it into patterns")
     if not data.places and data.style == "":
         raise PatternError(
             f"`{what}` runs over several lines", span=data.span, hint=f"write `{what}: |` and its lines below, indented"
         )
     return Code(data, tuple(data.text.split("\n")))
+
+
+_FLATTER = "name parts of it, a line each: `t = …`"
 
 
 def _parse(code: Code, text: str, mode: str) -> ast.AST:
@@ -101,12 +104,12 @@ def _parse(code: Code, text: str, mode: str) -> ast.AST:
             warnings.simplefilter("ignore")  # `(1)(x)` and "\d" are ours to judge
             tree = ast.parse(text, mode=mode)
     except (RecursionError, MemoryError):
-        raise PatternError("nested too deeply", span=code.scalar.span) from None
+        raise PatternError("nested too deeply", span=code.scalar.span, hint=_FLATTER) from None
     except ValueError as error:
-        raise PatternError(f"cannot be read: {error}", span=code.scalar.span) from None
+        raise PatternError(f"cannot be read: {error}", span=code.scalar.span, hint="write plain text") from None
     deepest = _too_deep(tree, text)
     if deepest is not None:
-        raise PatternError(f"nested more than {MAX_NESTING} levels deep", span=code.span(deepest))
+        raise PatternError(f"nested more than {MAX_NESTING} levels deep", span=code.span(deepest), hint=_FLATTER)
     return tree
 
 

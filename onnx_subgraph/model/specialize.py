@@ -45,7 +45,10 @@ def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
             raise UsageError(f"the model has no input {name!r}", hint=f"its inputs are {', '.join(inputs)}")
         declared = inputs[name].shape
         if declared is not None and not _fits(declared, shape):
-            raise UsageError(f"the input {name!r} is declared {shown(declared)}, which {_spelled(shape)} does not fit")
+            raise UsageError(
+                f"the input {name!r} is declared {shown(declared)}, which {_spelled(shape)} does not fit",
+                hint=f"give {len(declared)} sizes, those that are declared as they are",
+            )
         for dim, size in zip(declared or (), shape, strict=False):
             if isinstance(dim, int) or dim.value is None:
                 continue

@@ -97,6 +97,9 @@ def region_pattern(
     return Pattern(name, "", said, Block(()), (), (), {}, {}, grow=grow)
 
 
+_MEND = "the mistake is in the package that registers the selector, not in the model"
+
+
 def selector_of(grow: Grow) -> Selector:
     """The selector that `grow` names or holds, made anew where it is a class. Raises UsageError where it can't be had."""
     chosen = _loaded(grow.selector) if isinstance(grow.selector, str) else grow.selector
@@ -104,7 +107,7 @@ def selector_of(grow: Grow) -> Selector:
     try:
         selector = chosen() if isinstance(chosen, type) else chosen
     except Exception as error:
-        raise UsageError(f"the selector {name} can't be made: {type(error).__name__}: {error}") from error
+        raise UsageError(f"the selector {name} can't be made: {type(error).__name__}: {error}", hint=_MEND) from error
     missing = [method for method in METHODS if not callable(getattr(selector, method, None))]
     if missing:
         raise UsageError(f"the selector {name} has no {' and no '.join(missing)}", hint=f"it needs {', '.join(METHODS)}")
@@ -122,4 +125,4 @@ def _loaded(name: str) -> object:
     try:
         return found.load()
     except Exception as error:
-        raise UsageError(f"the selector {name} can't be loaded: {type(error).__name__}: {error}") from error
+        raise UsageError(f"the selector {name} can't be loaded: {type(error).__name__}: {error}", hint=_MEND) from error

@@ -102,7 +102,9 @@ def read(path: Path) -> dict[str, Tuning]:
             raise ValueError(f"its format is {content['format']}, and this version reads {FORMAT}")
         return {str(name): _tuning(fields) for name, fields in content["models"].items()}
     except OSError as error:
-        raise UsageError(f"{path}: can't be read: {error.strerror or error}") from error
+        raise UsageError(
+            f"{path}: can't be read: {error.strerror or error}", hint="check the path; --tune writes the file"
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         said = str(error) if isinstance(error, ValueError) else "something is missing in it"
         raise UsageError(

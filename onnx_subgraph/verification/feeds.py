@@ -58,7 +58,7 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feed
     sizes: symbolic dimension → size, complete (see `sizes`). Raises UsageError for an input that no feed can be made for.
     """
     if reason := unfeedable(model):
-        raise UsageError(reason)
+        raise UsageError(reason, hint="--inputs FEEDS.npz gives inputs of your own")
     feeds: Feeds = {}
     sizes = known(model.graph.inputs, sizes)
     for value in required_inputs(model):
@@ -115,7 +115,8 @@ def read_feeds(path: Path, inputs: Sequence[ir.Value]) -> Feeds:
         elif not value.is_initializer():
             faults.append(f"{name} is missing")
     if faults:
-        raise UsageError(f"{path} does not fit the model: {'; '.join(faults)}")
+        needed = ", ".join(str(value.name) for value in inputs if not value.is_initializer())
+        raise UsageError(f"{path} does not fit the model: {'; '.join(faults)}", hint=f"write one array for each of {needed}")
     return feeds
 
 

@@ -154,7 +154,10 @@ def fixed_by(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]) 
         if value.shape is None:
             continue
         if len(shape) != len(value.shape):
-            raise UsageError(f"--shape gives {name} {len(shape)} dimensions, the model declares {_shape_text(value)}")
+            raise UsageError(
+                f"--shape gives {name} {len(shape)} dimensions, the model declares {_shape_text(value)}",
+                hint=f"give {len(value.shape)} sizes",
+            )
         for axis, size in enumerate(shape):
             dim = dimension(value, axis)
             expected = dim if isinstance(dim, int) else fixed.get(dim, size)
@@ -165,7 +168,8 @@ def fixed_by(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]) 
                         f"the model declares {_shape_text(value)}"
                         if isinstance(dim, int)
                         else f"but {dim} is {fixed[dim]} elsewhere"
-                    )
+                    ),
+                    hint=f"give it the size {expected}",
                 )
             if isinstance(dim, str):
                 fixed[dim] = size
