@@ -21,6 +21,9 @@ from onnx_subgraph.cli.options import json_option, patterns_option, time_limit_o
 @click.option(
     "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.html", help="Write a page with each unit drawn."
 )
+@click.option(
+    "--profile", is_flag=True, help="Run each MODEL, and rank by the time that its nodes take; without it nothing is run."
+)
 @time_limit_option
 @verbose_option
 @json_option
@@ -30,6 +33,7 @@ def mine(
     top: int,
     least: int,
     report: Path | None,
+    profile: bool,
     time_limit: float,
     as_json: bool,
 ) -> int:
@@ -39,7 +43,7 @@ def mine(
     left out.
 
     Two spellings of one formula are one unit. A unit ends at products with weights. Nothing is run: what a unit costs is an
-    estimate of the bytes that its nodes read and write.
+    estimate of the bytes that its nodes read and write. With --profile onnxruntime runs each MODEL, and the time counts.
     """
     from onnx_subgraph.cli.failure import describe
     from onnx_subgraph.cli.interrupt import Interrupt, was_interrupted
@@ -51,6 +55,7 @@ def mine(
     from onnx_subgraph.model.atomic import check_target, written_whole
     from onnx_subgraph.report import many
     from onnx_subgraph.report import mined as text
+    from onnx_subgraph.timing.bench import BenchOptions, time_nodes
 
     if report is not None:
         from onnx_subgraph.report.html import check_installed
@@ -67,7 +72,8 @@ def mine(
         errors[model] = describe(error)
         warn(f"Error: {errors[model]}")
 
-    work = partial(run, models.paths, library, least=least, failed=failed if models.several else None)
+    measure = partial(time_nodes, options=BenchOptions(threads=1)) if profile else None
+    work = partial(run, models.paths, library, least=least, failed=failed if models.several else None, profile=measure)
     with progress() as say:
         found = within(time_limit, lambda tell: work(progress=tell), say, "--time-limit gives more time")
     if report is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -63,7 +63,7 @@ class Unit:
     """A subgraph and where it stands. nodes: of one occurrence. traffic: bytes that all its occurrences read and write.
 
     saved: those of them that one node in the place of each would not. share, saved_share: of the traffic of all models. key: the
-    same for the same unit of any model.
+    same for the same unit of any model. milliseconds: what its nodes take in a run of each model; None where it was not measured.
     """
 
     occurrences: tuple[Occurrence, ...]
@@ -74,6 +74,7 @@ class Unit:
     saved_share: float
     key: str
     formula: Formula
+    milliseconds: float | None = None
 
     @property
     def times(self) -> int:
@@ -85,7 +86,8 @@ class Unit:
 class Mined:
     """What was mined. units: what costs most first. nodes: of all models; free: those that can be part of a unit.
 
-    each: model → its nodes, and those of them that can be part of a unit.
+    each: model → its nodes, and those of them that can be part of a unit. milliseconds: of all nodes in a run of each model; None
+    where that was not measured.
     """
 
     models: tuple[Path, ...]
@@ -94,6 +96,7 @@ class Mined:
     free: int
     seconds: Mapping[str, float]
     each: Mapping[Path, tuple[int, int]]
+    milliseconds: float | None = None
 
 
 def mine(
@@ -102,16 +105,19 @@ def mine(
     progress: Progress | None = None,
     least: int = 1,
     failed: Callable[[Path, Exception], None] | None = None,
+    profile: Callable[[Path], Mapping[str, float]] | None = None,
 ) -> Mined:
     """The units of models, what costs most first.
 
     least: the fewest occurrences that a unit has in all models together. A unit is convex and connected, and lies in one graph;
     no two overlap. What it costs is an estimate of the bytes that its nodes read and write; unknown sizes count as likely.
     failed: told of a model that can't be read and why; the others are mined. Without it, such a model raises ModelError.
+    profile: gives the microseconds that each node of a model takes, by name; the units that take most time are then first.
     """
     clock = Clock(progress)
     places: list[Place] = []
     sizes: list[Sizes] = []
+    taken: dict[str, Mapping[str, float]] = {}
     total = 0
     with uncollected():
         for path in map(Path, models):
@@ -121,6 +127,9 @@ def mine(
                     infer_shapes(model)
                 with clock.stage("find"):
                     found = views(model, library)
+                if profile is not None:
+                    with clock.stage("profile"):
+                        taken[str(path)] = profile(path)
             except Exception as error:
                 if failed is None:
                     raise
@@ -135,13 +144,28 @@ def mine(
         with clock.stage("mine"):
             kinds = merged(places, lambda place, value: weight((value,), sizes[place.number]))
             units = [_unit(clusters, places, sizes, total) for clusters in kinds if _is_unit(clusters[0], places)]
-    ranked = sorted((u for u in units if u.times >= least), key=lambda unit: -unit.saved)
+    if profile is not None:
+        units = [replace(unit, milliseconds=_milliseconds(unit, taken)) for unit in units]
+    ranked = sorted((u for u in units if u.times >= least), key=lambda unit: (-(unit.milliseconds or 0.0), -unit.saved))
     each: dict[Path, tuple[int, int]] = {}
     for place in places:
         nodes, free = each.get(Path(place.model), (0, 0))
         each[Path(place.model)] = (nodes + len(place.view.nodes), free + sum(len(atom.nodes) for atom in place.atoms))
     count, free = (sum(counts[number] for counts in each.values()) for number in (0, 1))
-    return Mined(tuple(map(Path, models)), tuple(ranked), count, free, clock.seconds, each)
+    whole = None if profile is None else sum(sum(times.values()) for times in taken.values()) / 1e3
+    return Mined(tuple(map(Path, models)), tuple(ranked), count, free, clock.seconds, each, whole)
+
+
+def _milliseconds(unit: Unit, taken: Mapping[str, Mapping[str, float]]) -> float:
+    """What the nodes of a unit take, by the profiles of their models."""
+    return (
+        sum(
+            taken[str(one.model)].get(node.name or node.outputs[0].name or "", 0.0)
+            for one in unit.occurrences
+            for node in one.nodes
+        )
+        / 1e3
+    )
 
 
 def _part(some: int, whole: int) -> float:

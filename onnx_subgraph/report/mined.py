@@ -10,7 +10,7 @@ from rich.text import Text
 
 from onnx_subgraph.report import json
 from onnx_subgraph.report.table import Rows, grid
-from onnx_subgraph.report.wording import count
+from onnx_subgraph.report.wording import count, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,18 +36,24 @@ def as_text(mined: Mined, top: int) -> RenderableType:
     several = len(mined.models) > MOST_NAMED
     facts.add_row("models", str(len(mined.models)) if several else ", ".join(map(str, mined.models)))
     facts.add_row("nodes", f"{mined.nodes}, {mined.free} of them in no pattern and no product with weights")
+    if mined.milliseconds is not None:
+        facts.add_row("time", f"{milliseconds(mined.milliseconds / 1e3)} ms in nodes, a run of each model on one thread")
     facts.add_row("seconds", f"{sum(mined.seconds.values()):.2f}")
     shown = mined.units[:top]
     if not shown:
         return Group(facts, "", "Nothing is left to fuse: no uncovered nodes stand side by side.", "")
-    table = Rows("rank", "times", "nodes", "share", "saved", "formula", "first at", head=5, right=("rank", "times", "nodes"))
+    timed = ("time",) if mined.milliseconds else ()
+    columns = ("rank", "times", "nodes", *timed, "share", "saved")
+    table = Rows(*columns, "formula", "first at", head=len(columns), right=("rank", "times", "nodes"))
     for rank, unit in enumerate(shown, start=1):
-        figures = (str(rank), str(unit.times), str(unit.nodes), f"{unit.share:.1%}", f"{unit.saved_share:.1%}")
+        time = (f"{(unit.milliseconds or 0.0) / mined.milliseconds:.1%}",) if mined.milliseconds else ()
+        figures = (str(rank), str(unit.times), str(unit.nodes), *time, f"{unit.share:.1%}", f"{unit.saved_share:.1%}")
         table.add(*figures, _shortened(unit.formula.sketch), unit.occurrences[0].name)
     rest = len(mined.units) - len(shown)
     parts: list[RenderableType] = [facts, "", table, ""]
     parts += [Text(f"and {count(rest, 'unit')} more: --top shows them", "dim")] if rest else []
     model = shown[0].occurrences[0].model if len(mined.models) == 1 else "MODEL…"
+    parts += [Text("time: of that of all nodes, measured", "dim")] if timed else []
     parts.append(Text("share, saved: of the bytes that all nodes read and write, an estimate", "dim"))
     command = f"onnx-subgraph new-pattern {model} --mined 1 --id NAME -o NAME.yaml"
     parts.append(Text(f"`{command}` writes a pattern of the first", "dim"))
@@ -73,6 +79,7 @@ def as_json(mined: Mined) -> json.Object:
         "models": [str(model) for model in mined.models],
         "nodes": mined.nodes,
         "free": mined.free,
+        "milliseconds": mined.milliseconds,
         "seconds": dict(mined.seconds),
         "units": [_unit(rank, unit) for rank, unit in enumerate(mined.units, start=1)],
     }
@@ -87,6 +94,7 @@ def _unit(rank: int, unit: Unit) -> json.Object:
         "bytes": unit.traffic,
         "saved_bytes": unit.saved,
         "share": unit.share,
+        "milliseconds": unit.milliseconds,
         "formula": str(unit.formula),
         "places": [_place(one) for one in unit.occurrences],
     }

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from onnx_subgraph import temporary
 from onnx_subgraph.clock import Progress
 from onnx_subgraph.errors import ModelError, UsageError
-from onnx_subgraph.model.files import load
+from onnx_subgraph.model.files import load, save
 from onnx_subgraph.model.shapes import infer_shapes
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 from onnx_subgraph.paths import StrPath
 from onnx_subgraph.timing.memory import peak
-from onnx_subgraph.timing.profile import Profile, modules_of, profiled
+from onnx_subgraph.timing.profile import Profile, modules_of, node_times, profiled
 from onnx_subgraph.timing.runtimes import Runner, Setting, check_runtimes, open_runner, try_once
 from onnx_subgraph.timing.turns import Ratio, ratio, take_turns
 from onnx_subgraph.verification.feeds import Feeds, draw_feeds, read_feeds, required_inputs, sizes_of, unfeedable
@@ -181,6 +182,31 @@ def _bench(models: Sequence[StrPath], options: BenchOptions, tell: Progress) -> 
         tell(f"look at {one.model.name} in {one.runtime}")
         timed.append(_timed(one, first, seconds.get(str(number), []), seconds["0"], run))
     return Bench(tuple(timed), options, sizes, onnxruntime().__version__)
+
+
+def time_nodes(model: StrPath, options: BenchOptions) -> dict[str, float]:
+    """How many microseconds a run of onnxruntime spends in each node of a model (`profile.node_times`).
+
+    A node goes by its name, and one without by that of its first output. Raises ModelError where the model can't be read, run or
+    profiled, and UsageError where no feeds are to be had.
+    """
+    setting = Setting(options.provider, options.threads)
+    graph = load(Path(model))
+    infer_shapes(graph)
+    with temporary.folder() as folder:
+        path = Path(model)
+        if unnamed := [node for node in graph.graph.all_nodes() if not node.name]:
+            for node in unnamed:
+                node.name = node.outputs[0].name
+            path = folder / path.name
+            save(graph, path, None)
+        entrant = _Entrant(path, "onnxruntime")
+        entrant.open(setting)
+        feeds, _ = _feeds(graph, entrant.must_run(), options)
+        found = node_times(path, setting, feeds)
+    if found is None:
+        raise ModelError(f"{model}: onnxruntime gives no profile of it", hint="leave --profile out")
+    return found
 
 
 def _of(path: Path, runtimes: Sequence[str]) -> list[str]:

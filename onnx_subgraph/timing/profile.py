@@ -77,6 +77,27 @@ def profiled(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, An
 
     modules: of the model that this one was made of, by the names of its nodes.
     """
+    events = _profile(model, runtime, setting, feeds)
+    return None if events is None else _read(events, _Nodes(load(model), modules))
+
+
+def node_times(model: Path, setting: Setting, feeds: Mapping[str, Any]) -> dict[str, float] | None:
+    """How many microseconds a run of onnxruntime spends in each node, by its name in the file; None where there is no profile.
+
+    A node that onnxruntime made of several counts as the one whose name it bears. A node without a name counts as none.
+    """
+    events = _profile(model, "onnxruntime", setting, feeds)
+    if events is None:
+        return None
+    nodes, taken = _Nodes(load(model), {}), Counter[str]()
+    for (name, _), microseconds in _medians(events).items():
+        if (node := nodes(name)) is not None:
+            taken[str(node.name)] += microseconds  # type: ignore[assignment]  # a Counter takes any number
+    return dict(taken)
+
+
+def _profile(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+    """The events that onnxruntime notes down in some runs of a model."""
     with temporary.folder() as folder:
         runner = open_runner(model, runtime, Setting(setting.provider, setting.threads, folder / "profile"))
         if isinstance(runner, Failure):
@@ -88,10 +109,11 @@ def profiled(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, An
                 break
             runner.run(feeds)
         try:
-            events = json.loads(Path(runner.session.handle.end_profiling()).read_text(encoding="utf-8", errors="replace"))
+            text = Path(runner.session.handle.end_profiling()).read_text(encoding="utf-8", errors="replace")
+            events: list[Mapping[str, Any]] = json.loads(text)
         except (OSError, ValueError):
             return None
-    return _read(events, _Nodes(load(model), modules))
+    return events
 
 
 class _Nodes:
@@ -125,13 +147,10 @@ class _Nodes:
 
 
 def _read(events: Iterable[Mapping[str, Any]], nodes: _Nodes) -> Profile:
-    """A profile from onnxruntime's events: of each node the median of its runs."""
-    taken: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for name, operator, lasted in _own_time(events):
-        taken[name, operator].append(lasted)
+    """A profile from onnxruntime's events."""
     sums = {kind: _Sums() for kind in ("operator", "module", "pattern", "uncovered")}
-    for (name, operator), microseconds in taken.items():
-        typical, node = median(microseconds), nodes(name)
+    for (name, operator), typical in _medians(events).items():
+        node = nodes(name)
         module = nodes.module(node) if node is not None else ""
         pattern = node.metadata_props.get(PATTERN) if node is not None else None
         sums["operator"].add(operator, typical)
@@ -143,6 +162,14 @@ def _read(events: Iterable[Mapping[str, Any]], nodes: _Nodes) -> Profile:
     total = sum(sums["operator"].microseconds.values())
     parts = {kind: found.parts(total) for kind, found in sums.items()}
     return Profile(parts["operator"], parts["module"], parts["pattern"], parts["uncovered"], total / 1e3)
+
+
+def _medians(events: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
+    """The microseconds of each node and operator: of its runs the median."""
+    taken: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for name, operator, lasted in _own_time(events):
+        taken[name, operator].append(lasted)
+    return {key: median(microseconds) for key, microseconds in taken.items()}
 
 
 def _own_time(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, int]]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import jsonschema
+import onnx
 import pytest
 
 from tests.cli.conftest import Run
@@ -45,6 +46,23 @@ def test_json(run: Run, tmp_path: Path, model: Path) -> None:
     made = run("new-pattern", model, "--mined", "1", "--id", "wave", "-o", tmp_path / "wave.yaml", "--json").json
     check(made, "new-pattern")
     assert made["places"] == 3 and made["found"] == [{"model": str(model), "count": 3}]
+
+
+def test_with_a_profile_the_units_that_take_most_time_come_first(run: Run, tmp_path: Path) -> None:
+    """The bytes of a Pow are those of an Add, and it takes many times as long. Nodes without names have times as well."""
+    slow = "\n".join(f"s{i} = Pow (x, e)\n t{i} = Atan (s{i})\n" for i in range(2)) + "a = Add (t0, t1)"
+    fast = "n = Neg (a)\n c = Ceil (n)\n f = Neg (c)\n y = Ceil (f)"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[4096, 8] x) => (float[4096, 8] y, float[4096, 8] w)
+        <float e = {{1.7}}> {{ {slow} {fast} z = Shape (y) r = Reshape (x, z) q = Abs (r) o = Sign (q) w = Neg (o) }}"""
+    model = tmp_path / "net.onnx"
+    onnx.save(onnx.parser.parse_model(text), model)
+    plain, timed = (run("mine", model, "--json", *words).json for words in ((), ("--profile",)))
+    check(timed, "mine")
+    assert plain["milliseconds"] is None and all(unit["milliseconds"] is None for unit in plain["units"])
+    times = [unit["milliseconds"] for unit in timed["units"]]
+    assert times == sorted(times, reverse=True) and 0 < sum(times) <= timed["milliseconds"]
+    assert sorted(u["key"] for u in plain["units"]) == sorted(u["key"] for u in timed["units"])
+    assert "time: of that of all nodes, measured" in run("mine", model, "--profile").out
 
 
 def test_the_page_draws_each_unit(run: Run, tmp_path: Path, model: Path) -> None:
