@@ -288,6 +288,19 @@ GATES = (
         IMAGES,
         dtypes=("float",),
     ),
+    Case(
+        ("scalar-affine",),
+        "($T[$b,$C,$s,$s] x) => ($T[$b,$C,$s,$s] y) <$T a = {1.3}, $T b = {0.2}> { p = Mul(x, a) y = Add(p, b) }",
+        IMAGES,
+        dtypes=("float",),
+    ),
+    Case(
+        ("pooled-maximum",),
+        """($T[$b,$C,$s,$s] x) => ($T[$b,$C,$p,$p] y) <$T low = {-0.4}> {
+            p = Max(x, low) y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (p) }""",
+        tuple({**one, "p": one["s"] // 2} for one in IMAGES),
+        dtypes=("float",),
+    ),
 )
 
 SIGNAL = (

@@ -84,15 +84,16 @@ def profiled(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, An
 def node_times(model: Path, setting: Setting, feeds: Mapping[str, Any]) -> dict[str, float] | None:
     """How many microseconds a run of onnxruntime spends in each node, by its name in the file; None where there is no profile.
 
-    A node that onnxruntime made of several counts as the one whose name it bears. A node without a name counts as none.
+    What onnxruntime made of several nodes, and what has no name, counts as "".
     """
     events = _profile(model, "onnxruntime", setting, feeds)
     if events is None:
         return None
     nodes, taken = _Nodes(load(model), {}), Counter[str]()
-    for (name, _), microseconds in _medians(events).items():
-        if (node := nodes(name)) is not None:
-            taken[str(node.name)] += microseconds  # type: ignore[assignment]  # a Counter takes any number
+    for (name, operator), microseconds in _medians(events).items():
+        node = nodes(name)
+        same = node is not None and node.op_type == operator
+        taken[str(node.name) if node is not None and same else ""] += microseconds  # type: ignore[assignment]
     return dict(taken)
 
 
@@ -122,7 +123,10 @@ class _Nodes:
     def __init__(self, model: ir.Model, modules: Mapping[str, str]) -> None:
         self._modules = modules
         graphs = [model.graph, *(function.graph for function in model.functions.values())]
-        self._nodes = {str(node.name): node for graph in graphs for node in graph.all_nodes() if node.name}
+        every = [node for graph in graphs for node in graph.all_nodes()]
+        # onnxruntime names what it makes in a layout of its own after the value that it computes
+        self._nodes = {str(value.name): node for node in every for value in node.outputs if value.name}
+        self._nodes |= {str(node.name): node for node in every if node.name}
         self._called = {str(node.name) for node in model.graph.all_nodes() if node.op_identifier() in model.functions}
 
     def module(self, node: ir.Node) -> str:
