@@ -11,6 +11,7 @@ import argparse
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 
 from onnx_subgraph.errors import OnnxSubgraphError
 from onnx_subgraph.language.library import load_patterns
@@ -18,12 +19,14 @@ from onnx_subgraph.mining.mine import Mined, Unit, mine
 from onnx_subgraph.timing.bench import BenchOptions, time_nodes
 
 PAGE = Path(__file__).with_suffix(".md")
-SHOWN = 10
-BECAME = """\
-Three units became patterns: `residual-gate` (x · z + x, in PP-OCR's detectors), `pooled-maximum` (a maximum with a number before a
-max pooling) and `scalar-affine` (a · x + b of an image, where no convolution takes it in). The last is listed still: patterns of
-the group `linear` do not end a unit. [operator_costs.md](operator_costs.md) has what each gains at its site: 0.62, 0.77 and 0.64 of the
-time. Of the rest most is the features of speech (masked normalization, windows, powers), for which onnxruntime has no operator."""
+SHOWN, WIDTH = 10, 120
+BECAME = (
+    "Three units became patterns: `residual-gate` (x · z + x, in PP-OCR's detectors), `pooled-maximum` (a maximum with a number "
+    "before a max pooling) and `scalar-affine` (a · x + b of an image, where no convolution takes it in). The last is listed "
+    "still: patterns of the group `linear` do not end a unit. [operator_costs.md](operator_costs.md) has what each gains at its "
+    "site: 0.62, 0.77 and 0.64 of the time. Of the rest most is the features of speech (masked normalization, windows, powers), "
+    "for which onnxruntime has no operator."
+)
 
 
 def node_milliseconds(times: dict[str, float], unit: Unit, model: Path) -> float:
@@ -70,9 +73,12 @@ def page(found: Mined, times: dict[Path, dict[str, float]]) -> str:
     lines = [
         f"# What {len(found.models)} models repeat and no pattern covers",
         "",
-        f"`python benchmarks/mined.py FOLDER --write`: {found.nodes:,} nodes, of which {found.free:,} are in no pattern and no",
-        "product with weights; one thread, the time of nodes by onnxruntime's profile. A share of the time bounds what a pattern can",
-        "gain.",
+        fill(
+            f"`python benchmarks/mined.py FOLDER --write`: {found.nodes:,} nodes, of which {found.free:,} are in no pattern and no "
+            "product with weights; one thread, the time of nodes by onnxruntime's profile. A share of the time bounds what a "
+            "pattern can gain.",
+            WIDTH,
+        ),
         "",
         "| unit | places | models | share of the time, mean of all models | most in one model |",
         "|---|---|---|---|---|",
@@ -85,7 +91,7 @@ def page(found: Mined, times: dict[Path, dict[str, float]]) -> str:
             f"| `{formula[:100]}{'…' if len(formula) > 100 else ''}` | {unit.times} | {len(own)} "
             f"| {sum(own.values()) / len(found.models):.2%} | {largest:.1%} of {model.stem} |"
         )
-    lines += ["", BECAME]
+    lines += ["", fill(BECAME, WIDTH)]
     ranked = sorted(uncovered.items(), key=lambda item: -item[1])[:SHOWN]
     lines += [
         "",
