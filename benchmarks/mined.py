@@ -74,8 +74,8 @@ def page(found: Mined, times: dict[Path, dict[str, float]]) -> str:
         f"# What {len(found.models)} models repeat and no pattern covers",
         "",
         fill(
-            f"`python benchmarks/mined.py FOLDER --write`: {found.nodes:,} nodes, of which {found.free:,} are in no pattern and no "
-            "product with weights; one thread, the time of nodes by onnxruntime's profile. A share of the time bounds what a "
+            f"`python benchmarks/mined.py FOLDER --write`: {found.nodes:,} nodes, of which {found.free:,} are in no pattern and "
+            "no product with weights; one thread, the time of nodes by onnxruntime's profile. A share of the time bounds what a "
             "pattern can gain.",
             WIDTH,
         ),
