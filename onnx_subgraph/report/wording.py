@@ -90,10 +90,12 @@ def engines(made: Engines) -> str:
 def simplified(done: Simplified, undone: Simplified) -> str:
     """What was decided before the model runs, or had to be left to run; "" for nothing."""
     what = done or undone
+    known = what.computed + what.passed + what.branches
     parts = (
         (what.computed, "computed in advance"),
         (what.passed, "without effect"),
         (what.branches, "that chose a branch"),
+        (max(0, what.removed - known) if known else 0, "that nobody reads then"),
         (what.targets, "with a constant shape now"),
     )
     said = ", ".join(f"{number:,} {words}" for number, words in parts if number)
