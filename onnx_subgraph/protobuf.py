@@ -13,6 +13,8 @@ from typing import BinaryIO
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}
 """Kind → the bytes that such a field has."""
+MOST_BYTES = (1 << 31) - 1
+"""The bytes that a message can have."""
 
 
 def fields(file: BinaryIO, wanted: Container[int]) -> Iterator[tuple[int, bytes]]:
@@ -23,6 +25,8 @@ def fields(file: BinaryIO, wanted: Container[int]) -> Iterator[tuple[int, bytes]
             _number(file)
         elif kind == _BYTES:
             length = _number(file) or 0
+            if length > MOST_BYTES:
+                raise ValueError("a field is longer than a message can be")
             if tag >> 3 in wanted:
                 yield tag >> 3, file.read(length)
             else:

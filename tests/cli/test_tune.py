@@ -103,7 +103,7 @@ def test_what_cannot_be_is_said(gelu: Path, plain: Path, tmp_path: Path, run: Ru
     for words, said in (
         ((plain, "--tuned", kept), f"{kept}: it has nothing about {plain}"),
         ((gelu, "--tuned", tmp_path / "no.json"), "no.json: can't be read"),
-        ((gelu, plain, *QUICK, "-j", "2"), "--tune measures on a machine that does nothing else: leave -j out"),
+        ((gelu, plain, *QUICK, "-j", "2"), "--tune measures on a machine that does nothing else\nhint: leave -j out"),
         ((gelu, *QUICK, "--assume-provider", "CUDAExecutionProvider"), "--tune measures on a provider"),
         ((gelu, "--backend", "onnxruntime"), "--backend is tried by --tune\nhint: add --tune; `onnx-subgraph partition`"),
         ((gelu, *QUICK, "--backend", "nobody"), "there is no backend nobody"),

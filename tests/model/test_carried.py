@@ -31,6 +31,13 @@ def test_a_sample_has_the_functions_that_onnx_reads(path: Path) -> None:
     assert carried_functions(path) == {(function.domain, function.name) for function in proto.functions}
 
 
+@pytest.mark.parametrize("length", [b"\xff" * 9 + b"\x01", b"\xff" * 4 + b"\x7f"], ids=["2**64 - 1", "2**35 - 1"])
+@pytest.mark.parametrize("field", [25, 7], ids=["wanted", "passed over"])
+def test_a_field_that_claims_to_be_huge_is_not_read(length: bytes, field: int) -> None:
+    tag = bytes([field << 3 & 0x7F | 2 | 0x80, field >> 4]) if field > 15 else bytes([field << 3 | 2])
+    assert carried_functions(tag + length + b"xyz") == frozenset()
+
+
 @given(st.binary(max_size=60), st.integers(0, 400))
 def test_what_is_no_model_is_no_error(noise: bytes, cut: int) -> None:
     carried_functions(noise)
