@@ -29,12 +29,6 @@ BECAME = (
 )
 
 
-def node_milliseconds(times: dict[str, float], unit: Unit, model: Path) -> float:
-    """What the nodes of a unit take in one model."""
-    nodes = (node for one in unit.occurrences if one.model == model for node in one.nodes)
-    return sum(times.get(node.name or node.outputs[0].name or "", 0.0) for node in nodes) / 1e3
-
-
 def main() -> None:
     """Mines, measures, and writes the page or prints it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -42,6 +36,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     models = sorted(options.folder.rglob("*.onnx"))
+    if not models:
+        parser.error(f"{options.folder}: there is no model in it")
     times: dict[Path, dict[str, float]] = {}
 
     def timed(path: Path) -> dict[str, float]:
@@ -106,8 +102,10 @@ def page(found: Mined, times: dict[Path, dict[str, float]]) -> str:
 
 def shares(unit: Unit, times: dict[Path, dict[str, float]], whole: dict[Path, float]) -> dict[Path, float]:
     """The unit's share of the time of each model that it stands in."""
-    models = {one.model for one in unit.occurrences}
-    return {m: node_milliseconds(times[m], unit, m) / whole[m] if whole[m] else 0.0 for m in sorted(models)}
+    found: dict[Path, float] = defaultdict(float)
+    for one in unit.occurrences:
+        found[one.model] += one.microseconds(times[one.model]) / 1e3 / whole[one.model] if whole[one.model] else 0.0
+    return found
 
 
 if __name__ == "__main__":

@@ -51,7 +51,6 @@ def entry_of(task: Task, outcome: FuseResult | Failure, library: Library) -> Ent
 
 def hidden_in(entry: Entry, outcome: FuseResult | Failure | Earlier) -> int:
     """How many near misses the entry does not tell of."""
-
     if isinstance(outcome, Failure | Earlier) or entry.result is None:
         return 0
     return len(outcome.near_misses) - len(entry.result.near_misses)

@@ -47,22 +47,16 @@ def mine(
     """
     from onnx_subgraph.cli.failure import describe
     from onnx_subgraph.cli.interrupt import Interrupt, was_interrupted
-    from onnx_subgraph.cli.page import check_folder
     from onnx_subgraph.cli.terminal import progress, show, show_json, warn
     from onnx_subgraph.deadline import within
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.mining.mine import mine as run
-    from onnx_subgraph.model.atomic import check_target, written_whole
+    from onnx_subgraph.model.atomic import written_whole
     from onnx_subgraph.report import many
     from onnx_subgraph.report import mined as text
     from onnx_subgraph.timing.bench import BenchOptions, time_nodes
 
-    if report is not None:
-        from onnx_subgraph.report.html import check_installed
-
-        check_installed()
-        check_folder(report.parent, may_be_made=False)
-        check_target(report, never=models.paths)
+    _check_page(report, models)
     library = load_patterns(patterns)
     errors: dict[Path, str] = {}
 
@@ -87,3 +81,16 @@ def mine(
         if models.several:
             show(many.mined(text.each(found, errors)))
     return 2 if errors else 0
+
+
+def _check_page(report: Path | None, models: Models) -> None:
+    """Raises UsageError where the page can't be made or written, before any work."""
+    if report is None:
+        return
+    from onnx_subgraph.cli.page import check_folder
+    from onnx_subgraph.model.atomic import check_target
+    from onnx_subgraph.report.html import check_installed
+
+    check_installed()
+    check_folder(report.parent, may_be_made=False)
+    check_target(report, never=models.paths)

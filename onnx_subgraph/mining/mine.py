@@ -51,6 +51,10 @@ class Occurrence:
         """The atoms, each after what it reads."""
         return tuple(sorted(self.atoms, key=self.place.position.__getitem__))
 
+    def microseconds(self, times: Mapping[str, float]) -> float:
+        """What its nodes take, by the times of the nodes of its model (`timing.bench.time_nodes`)."""
+        return sum(times.get(node.name or node.outputs[0].name or "", 0.0) for node in self.nodes)
+
     @property
     def name(self) -> str:
         """The name of its last node, by which a report calls the place."""
@@ -158,14 +162,7 @@ def mine(
 
 def _milliseconds(unit: Unit, taken: Mapping[str, Mapping[str, float]]) -> float:
     """What the nodes of a unit take, by the profiles of their models."""
-    return (
-        sum(
-            taken[str(one.model)].get(node.name or node.outputs[0].name or "", 0.0)
-            for one in unit.occurrences
-            for node in one.nodes
-        )
-        / 1e3
-    )
+    return sum(one.microseconds(taken[str(one.model)]) for one in unit.occurrences) / 1e3
 
 
 def _part(some: int, whole: int) -> float:

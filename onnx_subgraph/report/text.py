@@ -75,10 +75,10 @@ def fusion(result: FuseResult, *, hidden: int = 0, verbose: bool = False) -> Ren
     why = reasons(result)
     if why is not None:
         return Group(*parts, *_why(why, result, hidden), "")
-    return Group(*parts, *(_not_fused(result, hidden) if verbose else _left(result)), "")
+    return Group(*parts, *(_not_fused(result, hidden) if verbose else _not_fused_in_brief(result)), "")
 
 
-def _left(result: FuseResult) -> list[RenderableType]:
+def _not_fused_in_brief(result: FuseResult) -> list[RenderableType]:
     """How much was matched and not replaced, and what nearly matched, in a line."""
     skipped = grouping.skipped(skip for skip in result.skipped if skip.bug is None)
     near = grouping.nearly_matched(result.near_misses)

@@ -51,11 +51,11 @@ def _brief(verdict: Verdict) -> str:
 
 
 def _checked(found: Coverage | None) -> str:
-    """How many fusions were checked one by one."""
+    """How many fusions were checked by themselves; of those that are alike two are (`verification.likeness`)."""
     if found is None:
         return ""
     alone, fusions = found.float64 + found.unfused, found.float64 + found.unfused + found.outputs
     if not alone:
         return ""
     number = count(fusions, "fusion") if alone == fusions else f"{alone} of {count(fusions, 'fusion')}"
-    return f", {number} checked one by one"
+    return f", {number} checked alone, of equal ones two"

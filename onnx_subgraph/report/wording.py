@@ -88,20 +88,22 @@ def engines(made: Engines) -> str:
 
 
 def simplified(done: Simplified, undone: Simplified) -> str:
-    """What was decided before the model runs, or had to be left to run; "" for nothing."""
+    """What was decided before the model runs, or had to be left to it; "" for nothing."""
     what = done or undone
     known = what.computed + what.passed + what.branches
     parts = (
         (what.computed, "computed in advance"),
         (what.passed, "without effect"),
         (what.branches, "that chose a branch"),
-        (max(0, what.removed - known) if known else 0, "that nobody reads then"),
+        (max(0, what.removed - known) if known else 0, "that nothing reads any more"),
         (what.targets, "with a constant shape now"),
     )
     said = ", ".join(f"{number:,} {words}" for number, words in parts if number)
     if not said:
         return ""
-    return f"{what.removed:,} nodes removed: {said}" if done else f"not done: without {said}, the model is not equivalent"
+    if not done:
+        return f"undone, because the model is not equivalent with it: {said}"
+    return f"{count(what.removed, 'node')} removed: {said}" if what.removed else said
 
 
 def recurrent(made: Sequence[Recurrent], kept: Sequence[Recurrent]) -> str:

@@ -202,11 +202,16 @@ def time_nodes(model: StrPath, options: BenchOptions) -> dict[str, float]:
             save(graph, path, None)
         entrant = _Entrant(path, "onnxruntime")
         entrant.open(setting)
-        feeds, _ = _feeds(graph, entrant.must_run(), options)
+        if entrant.runner is None:
+            raise ModelError(f"{model}: {entrant.problem.replace(str(path), str(model))}", hint=_UNPROFILED)
+        feeds, _ = _feeds(graph, entrant.runner, options)
         found = node_times(path, setting, feeds)
     if found is None:
-        raise ModelError(f"{model}: onnxruntime gives no profile of it", hint="leave --profile out")
+        raise ModelError(f"{model}: onnxruntime gives no profile of it", hint=_UNPROFILED)
     return found
+
+
+_UNPROFILED = "leave --profile out: nothing is run then"
 
 
 def _of(path: Path, runtimes: Sequence[str]) -> list[str]:

@@ -65,6 +65,18 @@ def test_with_a_profile_the_units_that_take_most_time_come_first(run: Run, tmp_p
     assert "time: of that of all nodes, measured" in run("mine", model, "--profile").out
 
 
+def test_a_model_that_does_not_run_has_no_profile_and_the_message_names_it(run: Run, tmp_path: Path) -> None:
+    model = tmp_path / "own.onnx"
+    text = """<ir_version: 8, opset_import: ["" : 17, "no.where" : 1]>
+        g (float[4] x) => (float[4] y) { a = no.where.F (x) b = Sin (a) y = Atan (b) }"""
+    onnx.save(onnx.parser.parse_model(text), model)
+    told = run("mine", model, "--profile")
+    assert (told.code, told.out) == (2, "")
+    assert told.err.startswith(f"Error: {model}: onnxruntime does not load it") and "hint: leave --profile out" in told.err
+    assert told.err.count(str(tmp_path)) == told.err.count("own.onnx"), "no path of a temporary file"
+    assert run("mine", model).code == 0
+
+
 def test_the_page_draws_each_unit(run: Run, tmp_path: Path, model: Path) -> None:
     pytest.importorskip("fast_sugiyama")
     assert run("mine", model, "--report", tmp_path / "page.html").code == 0

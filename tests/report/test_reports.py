@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.matching.match import NearMiss
+from onnx_subgraph.model.simplify import Simplified
 from onnx_subgraph.proving import Proof
 from onnx_subgraph.report import json, text, wording
 from onnx_subgraph.report import proofs as proofs_text
@@ -76,12 +77,15 @@ SOUND = replace(
 )
 
 
+CHECKED = "11 of 12 fusions checked alone, of equal ones two"
+
+
 def test_a_report_leads_with_what_was_gained_and_proved_and_says_where_the_rest_is() -> None:
     lines = [" ".join(line.split()) for line in shown(text.fusion(SOUND)).splitlines()]
     assert lines[:6] == [
         "models/bert.onnx → models/bert.fused.onnx",
         "nodes 100 → 40 (60% fewer), 12 fusions",
-        "verdict equivalent on CPUExecutionProvider: 1 comparison with the original, 11 of 12 fusions checked one by one",
+        f"verdict equivalent on CPUExecutionProvider: 1 comparison with the original, {CHECKED}",
         "largest error: 0.1 of the bound, in logits",
         "1 fusion ran by definition, not by a kernel",
         "no run of the model reached 1 fusion",
@@ -90,6 +94,17 @@ def test_a_report_leads_with_what_was_gained_and_proved_and_says_where_the_rest_
         lines[-2] == "1 match not replaced and 12 near misses: -v lists them, `onnx-subgraph explain models/bert.onnx` says why"
     )
     assert "[0.7]" not in " ".join(lines) and "needs opset 17" not in " ".join(lines)
+
+
+def test_what_was_simplified_adds_up_and_what_had_to_be_undone_is_not_called_done() -> None:
+    done = Simplified(removed=27, computed=13, passed=7)
+    assert wording.simplified(done, Simplified()) == (
+        "27 nodes removed: 13 computed in advance, 7 without effect, 7 that nothing reads any more"
+    )
+    assert wording.simplified(Simplified(removed=1, passed=1), Simplified()) == "1 node removed: 1 without effect"
+    assert wording.simplified(Simplified(targets=3), Simplified()) == "3 with a constant shape now"
+    undone = wording.simplified(Simplified(), Simplified(removed=2, passed=2))
+    assert undone == "undone, because the model is not equivalent with it: 2 without effect"
 
 
 def test_a_verdict_that_is_bad_is_told_in_full_without_being_asked() -> None:
