@@ -30,7 +30,7 @@ from onnx_subgraph.matching.view import View
 from onnx_subgraph.matching.whole import first_match
 from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.local_functions import is_own
-from onnx_subgraph.model.nested import graph_of
+from onnx_subgraph.model.nested import graph_of, within
 
 MOST_GIVEN_UP = 4
 """How many roots of one graph a pattern may give up before it is not searched for there any further."""
@@ -127,7 +127,7 @@ def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.F
     for owner in owners:
         outer = graph_of(owner)
         opsets = dict(owner.opset_imports) or dict(model.opset_imports)
-        for graph in (outer, *outer.subgraphs()):
+        for graph in within(outer):
             yield graph, owner if graph is outer else graph, opsets
 
 

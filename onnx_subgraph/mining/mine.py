@@ -19,10 +19,10 @@ from onnx_subgraph.mining.formula import Formula, formula_of
 from onnx_subgraph.mining.merging import merged
 from onnx_subgraph.mining.numbers import named
 from onnx_subgraph.mining.place import Place
-from onnx_subgraph.mining.traffic import traffic, weight
+from onnx_subgraph.mining.traffic import Traffic
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
-from onnx_subgraph.partitioning.work import Sizes, likely_sizes
+from onnx_subgraph.partitioning.work import likely_sizes
 from onnx_subgraph.paths import StrPath
 
 
@@ -120,7 +120,7 @@ def mine(
     """
     clock = Clock(progress)
     places: list[Place] = []
-    sizes: list[Sizes] = []
+    traffic: list[Traffic] = []
     taken: dict[str, Mapping[str, float]] = {}
     total = 0
     with uncollected():
@@ -139,15 +139,15 @@ def mine(
                     raise
                 failed(path, error)
                 continue
-            likely = likely_sizes(model, {})
+            here = Traffic(likely_sizes(model, {}))
             with clock.stage("mine"):
                 for view, is_free in found:
                     places.append(Place(len(places), str(path), view, is_free))
-                    sizes.append(likely)
-                    total += sum(traffic(node, likely) for node in view.nodes)
+                    traffic.append(here)
+                    total += sum(map(here.of_node, view.nodes))
         with clock.stage("mine"):
-            kinds = merged(places, lambda place, value: weight((value,), sizes[place.number]))
-            units = [_unit(clusters, places, sizes, total) for clusters in kinds if _is_unit(clusters[0], places)]
+            kinds = merged(places, lambda place, value: traffic[place.number].of_value(value))
+            units = [_unit(clusters, places, traffic, total) for clusters in kinds if _is_unit(clusters[0], places)]
     if profile is not None:
         units = [replace(unit, milliseconds=_milliseconds(unit, taken)) for unit in units]
     ranked = sorted((u for u in units if u.times >= least), key=lambda unit: (-(unit.milliseconds or 0.0), -unit.saved))
@@ -185,19 +185,19 @@ def _is_unit(cluster: Cluster, places: Sequence[Place]) -> bool:
     return sum(len(a.nodes) for a in atoms) > 1 and not all(isinstance(a.form, Layout) for a in atoms)
 
 
-def _unit(clusters: Sequence[Cluster], places: Sequence[Place], sizes: Sequence[Sizes], total: int) -> Unit:
+def _unit(clusters: Sequence[Cluster], places: Sequence[Place], traffic: Sequence[Traffic], total: int) -> Unit:
     found = []
     moved = saved = 0
     for cluster in clusters:
         place = places[cluster.graph]
         occurrence = Occurrence(Path(place.model), tuple(place.atoms[i] for i in cluster.aligned), place)
         found.append(occurrence)
-        nodes, here = occurrence.nodes, sizes[cluster.graph]
-        own = sum(traffic(node, here) for node in nodes)
+        nodes, here = occurrence.nodes, traffic[cluster.graph]
+        own = sum(map(here.of_node, nodes))
         inner = {v for a in occurrence.atoms for v in a.results}
         read = {o.value for a in occurrence.atoms for o in a.operands} - inner
         moved += own
-        saved += max(0, own - weight((*read, *occurrence.leaving), here))
+        saved += max(0, own - here.of_values((*read, *occurrence.leaving)))
     first = found[0]
     formula = generalised(found)
     key = hashlib.blake2b(formula.sketch.encode(), digest_size=6).hexdigest()

@@ -1,4 +1,4 @@
-"""The bytes that nodes move: what a unit costs, where nothing is run."""
+"""The bytes that nodes read and write: the estimate of what a unit costs where nothing is run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
+from onnx_subgraph.matching.remembered import remembered
 from onnx_subgraph.model.nested import reads
 from onnx_subgraph.partitioning.work import Sizes, nbytes
 
 
-def weight(values: Iterable[ir.Value], sizes: Sizes) -> int:
-    """The bytes of values together; texts, whose length nobody knows, count nothing."""
-    return nbytes((v for v in values if v.dtype != ir.DataType.STRING), sizes)
+class Traffic:
+    """Bytes of the values of one model. sizes: of its symbolic dimensions. A text has no known length and counts as nothing."""
 
+    def __init__(self, sizes: Sizes) -> None:
+        self.of_value = remembered(lambda value: 0 if value.dtype == ir.DataType.STRING else nbytes((value,), sizes))
 
-def traffic(node: ir.Node, sizes: Sizes) -> int:
-    """The bytes that a node reads and writes."""
-    return weight((*dict.fromkeys(reads(node)), *node.outputs), sizes)
+    def of_values(self, values: Iterable[ir.Value]) -> int:
+        """The bytes of values together."""
+        return sum(map(self.of_value, values))
+
+    def of_node(self, node: ir.Node) -> int:
+        """The bytes that a node reads and writes."""
+        return self.of_values((*dict.fromkeys(reads(node)), *node.outputs))

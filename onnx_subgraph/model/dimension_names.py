@@ -14,7 +14,7 @@ import hashlib
 import re
 import string
 from collections.abc import Collection, Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 import onnx_ir as ir
 
@@ -47,7 +47,7 @@ def is_placeholder(name: str) -> bool:
 
 def inner(name: str, declared: Collection[str] = ()) -> str | None:
     """What the algebra calls a dimension; None for a placeholder. declared: all names and expressions that the model declares."""
-    if _PLAIN.fullmatch(name) and not is_placeholder(name):
+    if _is_plain(name):
         return name
     if _INNER.fullmatch(name) and name in _OUTER:
         return name
@@ -97,10 +97,13 @@ def _is_integer(text: str) -> bool:
         return False
 
 
+def are_plain(shape: ir.Shape) -> bool:
+    """Whether every dimension of a shape is called by the algebra what the file calls it."""
+    return all(dim >= 0 if isinstance(dim, int) else dim.value is None or _is_plain(dim.value) for dim in shape.dims)
+
+
 def renamed(shape: ir.Shape, declared: Collection[str]) -> ir.Shape:
-    """The shape with inner names; the same object where all are plain. A size below zero is unknown, as for onnxruntime."""
-    if all(map(_is_plain, shape)):
-        return shape
+    """The shape with inner names. A size below zero is unknown, as for onnxruntime."""
     return ir.Shape([_renamed(dim, declared) for dim in shape])
 
 
@@ -121,10 +124,9 @@ def sized(text: str, sizes: Mapping[str, int]) -> str:
     return _WORD.sub(number, text)
 
 
-def _is_plain(dim: Dim) -> bool:
-    if isinstance(dim, int):
-        return dim >= 0
-    return dim.value is None or (_PLAIN.fullmatch(dim.value) is not None and not is_placeholder(dim.value))
+@lru_cache(maxsize=10_000)
+def _is_plain(name: str) -> bool:
+    return _PLAIN.fullmatch(name) is not None and not is_placeholder(name)
 
 
 def _renamed(dim: Dim, declared: Collection[str]) -> Dim:

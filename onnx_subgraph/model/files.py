@@ -21,6 +21,7 @@ from onnx_subgraph.model import formats, shapes, texts, wellformed
 from onnx_subgraph.model.atomic import check_target, copy_whole
 from onnx_subgraph.model.constants import STRIPPED
 from onnx_subgraph.model.inside import FileTensor, ModelFile
+from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.tidy import tidy, tidy_protobuf
 from onnx_subgraph.model.weights import DataFileTensor, length, placed, sources, words
 from onnx_subgraph.model.wire import LARGE, Extent, Gap, filled
@@ -252,13 +253,12 @@ def _mark_stripped(model: ir.Model, proto: onnx.ModelProto) -> None:
 
 def _set_folder(model: ir.Model, folder: Path) -> None:
     """Tell external tensors in attributes where they are."""
-    nodes = [*model.graph.all_nodes(), *(node for function in model.functions.values() for node in function.all_nodes())]
-    for node in nodes:
-        for attribute in node.attributes.values():
-            if attribute.is_ref():
+    owners = (model.graph, *(function.graph for function in model.functions.values()))
+    for node in (node for owner in owners for graph in within(owner) for node in graph):
+        for attribute in node.attributes.data.values():
+            if attribute.type not in (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS) or attribute.is_ref():
                 continue
-            found = [attribute.value] if attribute.type == ir.AttributeType.TENSOR else []
-            found += list(attribute.value) if attribute.type == ir.AttributeType.TENSORS else []
+            found = (attribute.value,) if attribute.type == ir.AttributeType.TENSOR else attribute.value
             for tensor in found:
                 if isinstance(tensor, ir.ExternalTensor):
                     tensor.base_dir = folder

@@ -67,6 +67,8 @@ def install() -> None:
             if rule is None:
                 continue
             extended = functools.partial(_extended, _AFTER[operator], rule) if not domain and operator in _AFTER else rule
+            if not domain and operator == "Constant":
+                extended = functools.partial(_constant, rule)
             registry.register(domain, operator, version)(functools.partial(_guarded, extended))
     for operator, given in _EARLY.items():
         later = registry.get("", operator, 10)
@@ -114,6 +116,20 @@ def _as_later(rule: Rule, given: Sequence[str], context: ShapeInferenceContext, 
 def _vector(attribute: ir.Attr, name: str) -> ir.TensorProtocol:
     numbers = attribute.value if isinstance(attribute.value, (tuple, list)) else [attribute.value]
     return ir.Tensor(np.array(numbers, np.int64), name=name)
+
+
+def _constant(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Constant: puts its tensor on the value, so that later rules read it at once.
+
+    The library's rule serves functions, where the tensor may differ by call.
+    """
+    attribute = node.attributes.get("value")
+    if context.resolved_attrs or attribute is None or attribute.is_ref() or len(node.attributes) > 1:
+        rule(context, node)
+        return
+    output = node.outputs[0]
+    output.const_value = attribute.value
+    context.set_shape_and_dtype(output, attribute.value.shape, attribute.value.dtype)
 
 
 def _after_early_layer_normalization(context: ShapeInferenceContext, node: ir.Node) -> None:

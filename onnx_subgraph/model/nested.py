@@ -20,6 +20,16 @@ def bodies(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
+def within(graph: ir.Graph) -> list[ir.Graph]:
+    """A graph and every body nested in it, each before those inside it. `Graph.subgraphs` gives the same, more slowly."""
+    found = [graph]
+    for node in graph:
+        if node.attributes.data:
+            for body in bodies(node):
+                found += within(body)
+    return found
+
+
 def graph_of(owner: ir.Graph | ir.Function) -> ir.Graph:
     """The graph of a function; a graph is its own."""
     return owner.graph if isinstance(owner, ir.Function) else owner
@@ -41,7 +51,7 @@ def operands(node: ir.Node) -> Iterator[ir.Value]:
 
 def reads(node: ir.Node) -> list[ir.Value]:
     """Every value that a node reads and does not hold itself: its inputs, and what its bodies capture."""
-    inner = {graph for body in bodies(node) for graph in (body, *body.subgraphs())} if node.attributes else set()
+    inner = {graph for body in bodies(node) for graph in within(body)} if node.attributes.data else set()
     if not inner:  # as of nearly every node
         return [v for v in node.inputs if v is not None]
     return [v for v in operands(node) if v.graph not in inner]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import onnx_ir as ir
@@ -19,6 +19,7 @@ from onnx_subgraph.model import dimension_names
 from onnx_subgraph.model.dimension_names import Dim
 from onnx_subgraph.model.dimensions import same_expression
 from onnx_subgraph.model.gaps import PROBLEM
+from onnx_subgraph.model.nested import within
 
 DECLARED = "onnx_subgraph.declared"
 """Key in `Value.meta`: the (type, shape) that the file declares for the value."""
@@ -77,21 +78,22 @@ def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> N
         return
     for value in undeclared:
         value.meta.setdefault(DECLARED, (None, None))
-    for value in values(model):
+    every = list(values(model))
+    for value in every:
         if DECLARED not in value.meta:
             value.meta[DECLARED] = (value.type, value.shape)
     outputs = model.meta.setdefault(DECLARED, {})
     for value in model.graph.outputs:
         outputs.setdefault(value.name, value.meta[DECLARED])
-    _rename_dimensions(model)
+    _rename_dimensions([(value, shape) for value in every if (shape := value.meta[DECLARED][1]) is not None])
 
 
-def _rename_dimensions(model: ir.Model) -> None:
+def _rename_dimensions(declared: Sequence[tuple[ir.Value, ir.Shape]]) -> None:
     """Give the dimensions that the file declares the names that the algebra of shapes takes (`dimension_names`)."""
-    declared = [(value, shape) for value in values(model) if (shape := value.meta.get(DECLARED, (None, None))[1]) is not None]
-    names = {dim.value for _, shape in declared for dim in shape if isinstance(dim, ir.SymbolicDim) and dim.value}
-    for value, shape in declared:
-        if value.shape == shape:
+    odd = [(value, shape) for value, shape in declared if not dimension_names.are_plain(shape) and value.shape == shape]
+    if odd:
+        names = {dim.value for _, shape in declared for dim in shape if isinstance(dim, ir.SymbolicDim) and dim.value}
+        for value, shape in odd:
             value.shape = dimension_names.renamed(shape, names)
 
 
@@ -164,7 +166,7 @@ def scopes(model: ir.Model) -> Iterator[tuple[ir.OperatorIdentifier | None, Coll
     owners: dict[ir.OperatorIdentifier | None, ir.Graph] = {None: model.graph}
     owners |= {identifier: function.graph for identifier, function in model.functions.items()}
     for owner, graph in owners.items():
-        yield owner, dict.fromkeys(value for one in (graph, *graph.subgraphs()) for value in _values(one))
+        yield owner, dict.fromkeys(value for one in within(graph) for value in _values(one))
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

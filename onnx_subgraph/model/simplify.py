@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_subgraph.model.constants import Constants
+from onnx_subgraph.model.nested import within
 from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, values
 from onnx_subgraph.model.surgery import remove, replace, sweep
 
@@ -80,7 +81,7 @@ class _Pass:
 
     def run(self) -> Counter[str]:
         """How often each thing was done."""
-        graphs = (self._model.graph, *self._model.graph.subgraphs())
+        graphs = within(self._model.graph)
         chosen = [(node, branch) for graph in graphs for node in graph if (branch := self._chosen(node)) is not None]
         for node, branch in chosen:
             if node.graph is not None and node.attributes:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from onnx_subgraph.model.nested import bodies, operands
+from onnx_subgraph.model.nested import bodies, operands, within
 from onnx_subgraph.model.shapes import DECLARED
 
 
@@ -50,7 +50,7 @@ def is_read(node: ir.Node) -> bool:
 def _detached(node: ir.Node) -> list[ir.Value]:
     """Take a node out of its graph, so that it and its bodies read nothing. What they read."""
     read = list(operands(node))
-    inside = [graph for body in bodies(node) for graph in (body, *body.subgraphs())]
+    inside = [graph for body in bodies(node) for graph in within(body)]
     for graph in inside:
         graph.outputs.clear()
     for one in (node, *(inner for graph in inside for inner in graph)):

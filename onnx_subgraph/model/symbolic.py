@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, _broadcast, _constraints, _engine, _symbolic_shapes
 
 from onnx_subgraph.model.dimension_names import Dim
+from onnx_subgraph.model.nested import within
 
 if TYPE_CHECKING:
     import sympy
@@ -43,7 +44,7 @@ class _Constraints:
     def collect_symbol_names(graph: ir.Graph) -> set[str]:
         """The names in all dimensions of a graph and its nested bodies."""
         names: set[str] = set()
-        for one in (graph, *graph.subgraphs()):
+        for one in within(graph):
             made = (value for node in one for value in node.outputs)
             for value in (*one.inputs, *one.outputs, *one.initializers.values(), *made):
                 names.update(*map(_names, () if value.shape is None else value.shape.dims))
@@ -52,7 +53,7 @@ class _Constraints:
     @staticmethod
     def record_reshape_numel_equalities(context: ShapeInferenceContext, graph: ir.Graph) -> None:
         """Records for each Reshape that its operand has as many elements as its result."""
-        if any(node.op_type == "Reshape" and not node.domain for node in graph.all_nodes()):
+        if any(node.op_type == "Reshape" and not node.domain for one in within(graph) for node in one):
             _constraints.record_reshape_numel_equalities(context, graph)
 
     @staticmethod
