@@ -88,8 +88,8 @@ class Library:
 def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> Library:
     """Load and check the patterns of the built-in packs, then those of `paths` (files, groups or packs).
 
-    Files with the same contents as in the last call are not parsed again, and give the same objects. Raises PatternError, with
-    the place, at the first mistake in a file.
+    Files with the same contents as in the last call are not parsed again, and give the same objects.
+    Raises PatternError, with the place, at the first mistake in a file.
     """
     packs, files = _collect(paths, built_in)
     folder = None if all(file.is_absolute() for file in files) else Path.cwd()

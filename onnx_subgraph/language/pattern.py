@@ -33,8 +33,8 @@ def camel_case(id: str) -> str:  # noqa: A002  (the id is called id everywhere)
 class Example:
     """The shape and range of one free value, for the models that prove a pattern: `float32[2, 8] in [-1, 1]`.
 
-    low, high: the range of random values, None for a standard normal. constant: drawn once and stored as an initializer. value: a
-    fixed value (a scalar such as an epsilon) instead of a random one.
+    low, high: the range of random values, None for a standard normal. constant: drawn once and stored as an initializer.
+    value: a fixed value (a scalar such as an epsilon) instead of a random one.
     """
 
     dtype: str
@@ -67,9 +67,9 @@ class OfNode:
 class Grow:
     """A region: where it may start, along which edges it may grow, and whether it is kept.
 
-    operator, domain: of the node that replaces it; the model contains its definition. attributes: of this node. select, input,
-    output: the questions; an omitted one is answered with no. keep: sentences about the finished region, all of which must be
-    true. selector: a Python selector instead of the questions, by name or as an object
+    operator, domain: of the node that replaces it; the model contains its definition. attributes: of this node.
+    select, input, output: the questions; an omitted one is answered with no. keep: sentences about the finished region, all of
+    which must be true. selector: a Python selector instead of the questions, by name or as an object
     (`onnx_subgraph.regions.selector.Selector`).
     """
 
@@ -87,14 +87,14 @@ class Grow:
 class Pattern:
     """One fusion: what to search for, the conditions, and the replacement for each target.
 
-    id: unique in all loaded packs; the file's stem with `-` for `_`. group: the folder's name. order: the position in its
-    library; breaks ties between matches of equal size. shares: names of matched values that other nodes may read; the nodes that
-    compute them are then kept. given: the results, where the file lists them. grow: how a region grows; `match` is then empty.
-    bodies: standard operators whose function bodies are searched for, each with sentences about its inputs, outputs and
-    attributes that must be true; `match` is then empty, too. raised: the canonical operator that this is a formula of. Its
-    lowerings are in `replace`; further ones for the same target are in `variants`. kernel: the element types for which the
-    library of kernels has that operator, if the pattern supports the target native. opsets: domain → minimum opset that its pack
-    requires. formerly: ids of patterns that were merged into this one.
+    id: unique in all loaded packs; the file's stem with `-` for `_`. group: the folder's name.
+    order: the position in its library; breaks ties between matches of equal size. shares: names of matched values that other
+    nodes may read; the nodes that compute them are then kept. given: the results, where the file lists them. grow: how a region
+    grows; `match` is then empty. bodies: standard operators whose function bodies are searched for, each with sentences about its
+    inputs, outputs and attributes that must be true; `match` is then empty, too. raised: the canonical operator that this is a
+    formula of. Its lowerings are in `replace`; further ones for the same target are in `variants`. kernel: the element types for
+    which the library of kernels has that operator, if the pattern supports the target native. opsets: domain → minimum opset that
+    its pack requires. formerly: ids of patterns that were merged into this one.
     """
 
     id: str

@@ -79,10 +79,11 @@ class Omitted:
 class Apply:
     """An operator applied to arguments: `ReduceMean(x, axes=[-1])`, `(Relu | Tanh)(x)`, `act[Relu | Tanh](x)`, `-x`.
 
-    operators: one, or the alternatives of `(A | B)(…)`, in order. arguments: the positional ones, values. `@`, `**` and unary `-`
-    are read as MatMul, Pow and Neg. keywords: attributes, or (in `match`) constant inputs, or (in `replace`) any formal input, by
-    formal name. rest: the name that `**rest` captures or passes on, or None. capture: the name in `name[A | B](…)`. In `match` it
-    records the matched operator, in `replace` it calls it. Or None.
+    operators: one, or the alternatives of `(A | B)(…)`, in order.
+    arguments: the positional ones, values. `@`, `**` and unary `-` are read as MatMul, Pow and Neg.
+    keywords: attributes, or (in `match`) constant inputs, or (in `replace`) any formal input, by formal name.
+    rest: the name that `**rest` captures or passes on, or None.
+    capture: the name in `name[A | B](…)`, or None. In `match` it records the matched operator, in `replace` it calls it.
     """
 
     operators: tuple[Operator, ...]
@@ -142,8 +143,10 @@ class Either:
 class Rearrange:
     """A layout operation: `rearrange(x, "b s (h d) -> b h s d")`, `repeat(…)`, `split(x, axis=-1, parts=2)`.
 
-    word: "rearrange", "repeat" or "split". source: the term that is rearranged. recipe: einops' notation for rearrange and
-    repeat, "" for split. sizes: known sizes of named axes (`h=8`), or the arguments of split (`axis`, `parts` or `sizes`).
+    word: "rearrange", "repeat" or "split".
+    source: the term that is rearranged.
+    recipe: einops' notation for rearrange and repeat, "" for split.
+    sizes: known sizes of named axes (`h=8`), or the arguments of split (`axis`, `parts` or `sizes`).
     """
 
     word: str

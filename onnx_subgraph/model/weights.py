@@ -101,8 +101,8 @@ class Placement:
 def placed(model: ir.Model, path: Path, *, keep: bool, never: tuple[Path, ...], inline: bool = False) -> Iterator[Placement]:
     """Within the block the initializers refer to where their data will be when the file `path` is written.
 
-    keep: external weights stay in their files. inline: new weights stay inside the model file as long as they fit. never: data
-    files that may not be overwritten. Weights without data are skipped.
+    keep: external weights stay in their files. inline: new weights stay inside the model file as long as they fit.
+    never: data files that may not be overwritten. Weights without data are skipped.
     """
     values = [v for graph in model.graphs() for v in graph.initializers.values() if STRIPPED not in v.meta]
     placement = Placement(path, _data_file(path, never))
