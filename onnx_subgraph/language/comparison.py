@@ -66,7 +66,7 @@ def equal(a: Any, b: Any, words: Words) -> bool:
         return bool(a == b)
     if (_are_axes(a) and _are_numbers(b)) or (_are_numbers(a) and _are_axes(b)):
         return _equal_axes(a, b, words)
-    a, b = _beside_number(a, b), _beside_number(b, a)
+    a, b = _unpacked(a, b), _unpacked(b, a)
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and every(partial(equal, one, other, words) for one, other in zip(a, b, strict=True))
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
@@ -81,7 +81,7 @@ def equal(a: Any, b: Any, words: Words) -> bool:
     raise UnknownSize(f"whether {words} are equal is not known")
 
 
-def _beside_number(a: Any, b: Any) -> Any:
+def _unpacked(a: Any, b: Any) -> Any:
     """Unpack a list of one number if the other operand is a number."""
     return a[0] if isinstance(a, tuple) and len(a) == 1 and isinstance(b, (int, float)) else a
 

@@ -109,9 +109,9 @@ def _unknown(text: str) -> Compute:
 def _plain(node: ast.expr) -> Compute:
     """Compile `node` to a plain value: a constant of the graph gives its elements."""
     value = _value(node)
-    if _is_truth(node):
+    if _is_logical(node):
         return value
-    if _is_written(node):
+    if _is_literal(node):
         written = _as_plain(value(lambda name: None), node)
         return lambda names: written
 
@@ -143,22 +143,22 @@ def _of_type(node: ast.expr, types: tuple[type, ...], what: str) -> Compute:
     return compute
 
 
-def _is_truth(node: ast.expr) -> bool:
+def _is_logical(node: ast.expr) -> bool:
     """Whether a part is a logical expression: its value is true, false or unknown."""
     return isinstance(node, (ast.BoolOp, ast.Compare)) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
 
 
-def _is_written(node: ast.expr) -> bool:
+def _is_literal(node: ast.expr) -> bool:
     """Whether a part is a literal: a number, text, or a list of these."""
     if isinstance(node, (ast.List, ast.Tuple)):
-        return all(map(_is_written, node.elts))
+        return all(map(_is_literal, node.elts))
     if isinstance(node, ast.Name):
         return node.id in CONSTANTS or node.id in DTYPES
     return isinstance(node, ast.Constant) and node.value is not None
 
 
 def _truth(node: ast.expr) -> Compute:
-    return _value(node) if _is_truth(node) else _of_type(node, (bool, int, float, str, tuple), "known")
+    return _value(node) if _is_logical(node) else _of_type(node, (bool, int, float, str, tuple), "known")
 
 
 def _constant(node: ast.Constant) -> Compute:

@@ -63,7 +63,7 @@ def parse_block(data: Data, what: str, *, marks: bool = False) -> tuple[Code, li
     try:
         return code, _parse(code, text, "exec").body  # type: ignore[attr-defined]
     except SyntaxError as error:
-        raise _mended(error, code) from None
+        raise _as_pattern_error(error, code) from None
 
 
 def parse_expression(data: Data, what: str) -> tuple[Code, ast.expr]:
@@ -74,7 +74,7 @@ def parse_expression(data: Data, what: str) -> tuple[Code, ast.expr]:
     try:
         return code, _parse(code, code.scalar.text, "eval").body  # type: ignore[attr-defined]
     except SyntaxError as error:
-        raise _mended(error, code) from None
+        raise _as_pattern_error(error, code) from None
 
 
 def _code(data: Data, what: str, hint: str) -> Code:
@@ -125,7 +125,7 @@ def _too_deep(tree: ast.AST, text: str) -> ast.expr | None:
     return next((node for node in level if isinstance(node, ast.expr)), None)
 
 
-def _mended(error: SyntaxError, code: Code) -> PatternError:
+def _as_pattern_error(error: SyntaxError, code: Code) -> PatternError:
     """A SyntaxError as a PatternError, with its place in the file."""
     line, column = error.lineno or 1, max(1, error.offset or 1)
     text = code.lines[line - 1] if line <= len(code.lines) else ""

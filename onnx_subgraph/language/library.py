@@ -112,7 +112,7 @@ def _parsed(
     """
     from onnx_subgraph.language.check import check, check_operator
 
-    formulas, operators, lowerings = _told_apart(_unique(files))
+    formulas, operators, lowerings = _by_kind(_unique(files))
     known = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
     for path, fields in reversed(lowerings):  # reversed, so that the first file's lowerings come first
         operator = lowered_by(fields, path, known)
@@ -142,7 +142,7 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
     Raises PatternError, with the place, for a mistake in the keys that are read.
     """
     packs, files = _collect(paths, built_in)
-    formulas, operators, lowerings = _told_apart(_unique(_contents(files)))
+    formulas, operators, lowerings = _by_kind(_unique(_contents(files)))
     lowered: dict[str, list[str]] = defaultdict(list)
     for _, fields in (*operators, *lowerings):
         name = fields.get("operator") or fields.get("lowers")
@@ -169,7 +169,7 @@ def _origin(file: Path, packs: Iterable[Pack]) -> str:
     return "" if is_built_in(str(file)) else str(file.parent) if pack is None else f"the pack {pack}"
 
 
-def _told_apart(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[_File]]:
+def _by_kind(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[_File]]:
     """Split files into patterns (also those that share a file), canonical operators, and lowerings."""
     formulas: list[_File] = []
     operators: list[_File] = []

@@ -49,7 +49,7 @@ def formulas_of(fields: Fields) -> tuple[Fields, ...]:
     if not items or len(found) < len(items):
         raise PatternError("`formulas` is not a list of formulas", span=data.span, hint="write `each:` and below it `- id: …`")
     others = frozenset(name for one in (common, *found) for name in _named(one))
-    return tuple(_whole(one, common, others) for one in found)
+    return tuple(_combined(one, common, others) for one in found)
 
 
 def fields_of(path: Path, identity: str) -> Fields:
@@ -94,7 +94,7 @@ def _targets(fields: Fields) -> dict[str, Data]:
     return {key.text: block for key, block in data.entries} if isinstance(data, Fields) else {}
 
 
-def _whole(own: Fields, common: Fields, others: frozenset[str]) -> Fields:
+def _combined(own: Fields, common: Fields, others: frozenset[str]) -> Fields:
     """A formula combined with the shared keys. others: the names in all formulas of the file."""
     blocks = {key: _lines(own.get(key)) for key in _BLOCKS}
     match, raises = (

@@ -138,7 +138,7 @@ def read_text(text: str, file: str, kind: Kind = PATTERN) -> Fields:
     try:
         data = reader.document()
     except yaml.YAMLError as error:
-        raise reader.mended(error) from None
+        raise reader.as_error(error) from None
     if not isinstance(data, Fields):
         raise kind.error("the file is not a mapping of keys", span=data.span, hint=kind.begin)
     return data
@@ -228,7 +228,7 @@ class _Reader:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         return Span(self.file, line, column, max(1, length), text)
 
-    def mended(self, error: yaml.YAMLError) -> OnnxSubgraphError:
+    def as_error(self, error: yaml.YAMLError) -> OnnxSubgraphError:
         """A YAML error as an error of this kind."""
         if isinstance(error, yaml.MarkedYAMLError):
             mark = error.problem_mark or error.context_mark

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
-HANDING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+PASSING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
 """Cheap operators that only pass on what they read. At the edge of a match such nodes are kept if others read them."""
 DEEPEST = 64
 """Maximum depth of the arithmetic that is followed to see whether it disappears with the match."""
@@ -73,8 +73,8 @@ def staying(
     removed: set[ir.Value] = set()
     may_stay: set[ir.Node] = set()
     for node in nodes:
-        hands_on = node.op_type in HANDING_ON and not node.domain and not any(v in removed for v in node.inputs)
-        if (hands_on or node in computing) and not any(v in provided for v in node.outputs):
+        passes_on = node.op_type in PASSING_ON and not node.domain and not any(v in removed for v in node.inputs)
+        if (passes_on or node in computing) and not any(v in provided for v in node.outputs):
             may_stay.add(node)
         else:
             removed.update(node.outputs)
@@ -108,11 +108,11 @@ def _readers(value: ir.Value, verdicts: dict[ir.Node, bool]) -> Iterator[ir.Node
     if value.is_graph_output():
         yield None
     for usage in value.uses():
-        if usage.node.op_type not in ("Shape", "Size") and not _dies(usage.node, verdicts, DEEPEST):
+        if usage.node.op_type not in ("Shape", "Size") and not _disappears(usage.node, verdicts, DEEPEST):
             yield usage.node
 
 
-def _dies(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:
+def _disappears(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:
     """Whether all results of `node` are read only by nodes that disappear.
 
     A node without readers counts only if it is known to have no side effects.
@@ -124,7 +124,8 @@ def _dies(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:
         return False
     verdicts[node] = False
     verdicts[node] = all(
-        not value.is_graph_output() and all(_dies(u.node, verdicts, depth - 1) for u in value.uses()) for value in node.outputs
+        not value.is_graph_output() and all(_disappears(u.node, verdicts, depth - 1) for u in value.uses())
+        for value in node.outputs
     ) and (node.domain in KNOWN_DOMAINS or any(value.uses() for value in node.outputs))
     return verdicts[node]
 

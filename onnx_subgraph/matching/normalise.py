@@ -59,11 +59,11 @@ class _Normaliser:
         self.names: dict[str, Name] = {}
         uses = Counter(t.name for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable))
         self.roots = pattern.results
-        self.spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)} | pattern.shares
-        self.dissolved = {n for n in pattern.match.names if n not in self.roots and n not in self.spoken}
+        self.mentioned = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)} | pattern.shares
+        self.expandable = {n for n in pattern.match.names if n not in self.roots and n not in self.mentioned}
         # A name that is optional in several places must be present in all or absent in all. So it is not inlined.
-        self.dissolved -= {v.name for v in _optional_variables(pattern) if uses[v.name] > 1}
-        self.inlined = {n for n in self.dissolved if uses[n] == 1}
+        self.expandable -= {v.name for v in _optional_variables(pattern) if uses[v.name] > 1}
+        self.inlined = {n for n in self.expandable if uses[n] == 1}
         self.plain: dict[int, syntax.Term] = {}  # `id` → terms that are not replaced by synonyms
         self.written: dict[int, Expression] = {}
 
@@ -94,7 +94,7 @@ class _Normaliser:
             constant,
             tuple(s for s in self.pattern.where if derived.isdisjoint(_words(s.text))),
             tuple(s for s in self.pattern.where if not derived.isdisjoint(_words(s.text))),
-            twins(results, self.spoken | self.statics),
+            twins(results, self.mentioned | self.statics),
             structures(results, constant),
             self.written,
         )
@@ -188,7 +188,7 @@ class _Normaliser:
 
     def alternatives(self, item: syntax.Term) -> tuple[syntax.Term, Sequence[syntax.Term]]:
         """The alternatives of a chain's item (or of the term that it names), and the term that has them."""
-        if isinstance(item, syntax.Variable) and item.name in self.dissolved:
+        if isinstance(item, syntax.Variable) and item.name in self.expandable:
             found = self.pattern.match.definition(item.name)
             item = found[0] if found is not None else item
         return item, item.alternatives if isinstance(item, syntax.Either) else self.ways(item)
@@ -229,7 +229,7 @@ class _Normaliser:
                     yield from self.factors(item, -exponent if inverse else exponent)
             case syntax.Apply() if self.is_product(term):
                 yield from self.called(term, exponent)
-            case syntax.Variable(name=name, optional=False) if name in self.dissolved:
+            case syntax.Variable(name=name, optional=False) if name in self.expandable:
                 found = self.pattern.match.definition(name)
                 if found is not None and (isinstance(found[0], syntax.Chain) or self.is_product(found[0])):
                     yield from self.factors(found[0], exponent)
@@ -277,7 +277,7 @@ class _Normaliser:
                     yield from self.addends(item, -sign if inverse else sign)
             case syntax.Apply(operators=(syntax.Operator(name="Neg", domain=""),), arguments=(argument,)):
                 yield from self.addends(argument, -sign)
-            case syntax.Variable(name=name, optional=False) if name in self.dissolved:
+            case syntax.Variable(name=name, optional=False) if name in self.expandable:
                 found = self.pattern.match.definition(name)
                 if found is not None and isinstance(found[0], syntax.Chain) and found[0].operator == "+":
                     yield from self.addends(found[0], sign)

@@ -230,7 +230,7 @@ def _change(pattern: Pattern, view: View, failure: Failure) -> str:
     """The smallest change of the model that would help, if it is more than replacing one operator by another."""
     value = failure.value
     said = "" if failure.said is None else failure.said[2]
-    return said or _looked_through(pattern, view, value) or _opened(failure) or _unfolded(view, failure)
+    return said or _change_of_cast_or_guard(pattern, view, value) or _change_of_input(failure) or _change_of_gemm(view, failure)
 
 
 def _name(node: ir.Node) -> str:
@@ -279,7 +279,7 @@ def _is_overridable(value: ir.Value) -> bool:
     return value.is_initializer() and value.is_graph_input()
 
 
-def _opened(failure: Failure) -> str:
+def _change_of_input(failure: Failure) -> str:
     """The change where a constant is expected, and the value is a graph input with a default."""
     value = failure.value
     wanted = failure.kind in (Kind.CONSTANT, Kind.NUMBER, Kind.RANK) or isinstance(failure.term, Constant)
@@ -295,7 +295,7 @@ def _gemm_attributes(view: View, node: ir.Node) -> str:
     return ", ".join(f"{name}={a.value:g}" for name, a in sorted(node.attributes.items()) if a.value != PLAIN.get(name))
 
 
-def _unfolded(view: View, failure: Failure) -> str:
+def _change_of_gemm(view: View, failure: Failure) -> str:
     """The change where a Gemm is not `a @ b + c`, and a MatMul or a sum is expected."""
     value = failure.value
     node = view.producer(view.through(value)[0]) if isinstance(value, ir.Value) else None
@@ -313,7 +313,7 @@ def _wants_matmul(term: Normal | None) -> bool:
     return isinstance(term, Sum) or any(isinstance(t, Operation) and ("", MATMUL) in t.operators for t in walk(term))
 
 
-def _looked_through(pattern: Pattern, view: View, value: Target | None) -> str:
+def _change_of_cast_or_guard(pattern: Pattern, view: View, value: Target | None) -> str:
     """The change where a Cast or guard blocks the match that other patterns look through."""
     node = view.producer(value) if isinstance(value, ir.Value) else None
     if node is None or node.domain:

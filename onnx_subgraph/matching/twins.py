@@ -13,13 +13,13 @@ from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching.normal import Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum, walk
 
 
-def twins(roots: Iterable[Normal], spoken: Collection[str]) -> Mapping[int, int]:
+def twins(roots: Iterable[Normal], mentioned: Collection[str]) -> Mapping[int, int]:
     """`id` of an item with a twin in the same chain → the number of its class.
 
-    spoken: the names used outside the terms: in a sentence, an attribute, or the list of shared values.
+    mentioned: the names used outside the terms: in a sentence, an attribute, or the list of shared values.
     """
     terms = [term for root in roots for term in walk(root)]
-    own = _own_names(terms, spoken)
+    own = _own_names(terms, mentioned)
     classes: dict[int, int] = {}
     for chain in terms:
         if not isinstance(chain, Product | Sum):
@@ -37,10 +37,10 @@ def twins(roots: Iterable[Normal], spoken: Collection[str]) -> Mapping[int, int]
     return classes
 
 
-def _own_names(terms: Iterable[Normal], spoken: Collection[str]) -> frozenset[str]:
+def _own_names(terms: Iterable[Normal], mentioned: Collection[str]) -> frozenset[str]:
     """The free names that occur once in the pattern and are not used elsewhere."""
     counts: Counter[str] = Counter()
-    taken = set(spoken)
+    taken = set(mentioned)
     for term in terms:
         if isinstance(term, Name) and term.definition is None:
             counts[term.name] += 1

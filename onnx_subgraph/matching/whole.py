@@ -92,7 +92,7 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         and all(bindings.define(name, expression) for name, expression in normal.pattern.let)
         and all(map(bindings.holds, normal.last))
     )
-    return _with_own_inside(matcher, state, bindings.values) if true else None
+    return _with_private_inside(matcher, state, bindings.values) if true else None
 
 
 class _Bindings:
@@ -147,7 +147,7 @@ class _Bindings:
         recorder.fail(Kind.SENTENCE, state.whole(), sentence.span, self._root, said=said, nodes=state.matched)
 
 
-def _with_own_inside(matcher: Matcher, state: State, bindings: dict[str, Any]) -> Match | None:
+def _with_private_inside(matcher: Matcher, state: State, bindings: dict[str, Any]) -> Match | None:
     """The match, if no node that stays reads a value inside it; else None."""
     pattern, view = matcher.normal.pattern, matcher.view
     nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))

@@ -116,7 +116,7 @@ class Constants:
         behind: ir.Value | None = value
         while behind is not None and behind not in self._behind:
             path.append(behind)
-            behind = self._handed_on(behind)
+            behind = self._passed_on(behind)
         end = path[-1] if behind is None else self._behind[behind]
         for passed in path:
             self._behind[passed] = end
@@ -139,7 +139,7 @@ class Constants:
             return "sparse_value" not in node.attributes
         if _shape_data(value) is not None:
             return True
-        source = self._handed_on(value)
+        source = self._passed_on(value)
         if source is not None:
             return self._constant.get(source, False)
         if node.op_type in RANDOM or any(
@@ -168,7 +168,7 @@ class Constants:
         if array is None:
             array = _shape_data(value)
         if array is None and node.op_type != "Constant":
-            source = self._handed_on(value)
+            source = self._passed_on(value)
             if source is not None:
                 array = self._arrays.get(source)
             elif node.op_type == "CastLike":
@@ -206,7 +206,7 @@ class Constants:
 
     # Operators that pass their input on
 
-    def _handed_on(self, value: ir.Value) -> ir.Value | None:
+    def _passed_on(self, value: ir.Value) -> ir.Value | None:
         node = value.producer()
         rule = None if node is None or node.domain else _TRANSPARENT.get(node.op_type)
         if rule is None or node is None or not node.inputs:

@@ -98,10 +98,10 @@ class _Pass:
             return
         for output in node.outputs:
             source = self._constants.see_through(output)
-            if source is not output and self._pass(node, output, source):
+            if source is not output and self._bypass(node, output, source):
                 return
         if node.op_type == "Reshape":
-            self._aim(node)
+            self._fix_target(node)
 
     # Branches
 
@@ -159,7 +159,7 @@ class _Pass:
         self._counts["computed"] += 1
         return True
 
-    def _pass(self, node: ir.Node, output: ir.Value, source: ir.Value) -> bool:
+    def _bypass(self, node: ir.Node, output: ir.Value, source: ir.Value) -> bool:
         """Make the readers of a node's result read its source, and remove the node. Returns whether it did."""
         if output.is_graph_output():
             producer = source.producer()
@@ -174,7 +174,7 @@ class _Pass:
         self._counts["passed"] += 1
         return True
 
-    def _aim(self, node: ir.Node) -> None:
+    def _fix_target(self, node: ir.Node) -> None:
         """Give a Reshape a constant shape if at most one dimension is unknown, or each unknown one equals the operand's."""
         source, target = node.inputs[0], node.inputs[1]
         if source is None or target is None or self._constants.is_constant(target) or "allowzero" in node.attributes:
