@@ -1,7 +1,7 @@
 """Installed packs: a package registers the folder of its `pack.yaml` under a name, and `--patterns NAME` selects it.
 
-The package is not imported, only the packages that contain its folder. A pack is used only if the user names it, because it may
-load libraries.
+The package itself is not imported, only its parent packages. A pack is used only if the user names it, because it may load
+libraries.
 """
 
 from __future__ import annotations

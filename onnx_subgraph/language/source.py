@@ -33,7 +33,7 @@ _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # libyaml's line ends
 class Kind:
     """A kind of file, for its errors. error: their type.
 
-    give, begin, one: the hints for a missing file, a wrong beginning, and more than one document.
+    give, begin, one: the hints for a missing file, a wrong beginning, and too much content.
     """
 
     error: type[OnnxSubgraphError]

@@ -85,7 +85,7 @@ class NearMiss:
 class GivenUp:
     """A place where the search for a pattern was abandoned. Whether the pattern matches there is unknown.
 
-    node: the name of the node that would be the root. reason: which bound was reached, as text.
+    node: the name of the node that was being matched. reason: which bound was reached, as text.
     """
 
     pattern: str

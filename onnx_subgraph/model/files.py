@@ -108,7 +108,7 @@ def _read(path: Path) -> tuple[onnx.ModelProto, ModelFile | None, Mapping[int, E
 def save(model: ir.Model, path: Path, source: Path | None) -> None:
     """Write a model. `source` is the file it was loaded from: external weights stay there if `path` is in the same folder.
 
-    The weights go to `<path>.data` if `path` is in another folder, and so do new weights of at least 1 MiB if the model has
+    External weights go to `<path>.data` if `path` is in another folder. So do new weights of at least 1 MiB, if the model has
     external data. A model without external data keeps its weights inside, up to the 2 GiB limit of protobuf.
     Raises UsageError when `path` is the input, ModelError when it cannot be written; then nothing is left behind.
     """

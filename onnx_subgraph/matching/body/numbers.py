@@ -1,7 +1,7 @@
 """Find the numbers in a graph that correspond to placeholders in a body.
 
 They are in attributes, and in values that depend only on constants and shapes. For such values the body is followed as long as
-the graph has the same operators. A constant that was folded beforehand is inverted by one step, where that is simple.
+the graph has the same operators. Where the graph has a folded constant instead, simple operators of the body are inverted.
 """
 
 from __future__ import annotations
