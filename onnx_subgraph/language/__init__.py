@@ -1,5 +1,5 @@
-"""The pattern language: YAML files → `Pattern`, with the place of every mistake.
+"""The pattern language: read YAML files as `Pattern`, with the place of every mistake.
 
-`source` reads YAML, `syntax` the blocks, `sentence` the conditions, `reading` a file, `check` holds it against the operators,
-`library` finds the files. Nothing here looks at a graph.
+`source` reads YAML, `syntax` the blocks, `sentence` the conditions, and `reading` a file. `check` compares a pattern with the
+operator schemas. `library` finds the files. Nothing here reads a graph.
 """

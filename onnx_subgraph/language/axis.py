@@ -1,6 +1,6 @@
-"""Numbers of axes: axis 2 of a value of rank 3 is its axis -1, and of a value of unknown rank nobody knows which it is.
+"""Axis numbers: axis 2 of a value of rank 3 equals axis -1. If the rank is unknown, the two cannot be compared.
 
-A captured axis counts from the back where the rank is known, so that the last is -1 whatever the rank.
+A captured axis counts from the back where the rank is known. So the last axis is -1 whatever the rank.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Axis(int):
-    """The number of an axis of a value of `rank` axes: from the back, or as it was written where the rank is None."""
+    """An axis number of a value of rank `rank`. It counts from the back; where the rank is None, it is as written."""
 
     rank: int | None
 
@@ -20,15 +20,15 @@ class Axis(int):
 
 
 class AxisSet(tuple[int, ...]):
-    """Axes of which the order says nothing, as those of a reduction."""
+    """Axes whose order does not matter, as those of a reduction."""
 
     __slots__ = ()
 
 
 def numbered(value: object, rank: int | None, *, ordered: bool) -> object:
-    """An axis or a list of axes as a pattern captures them; anything else as it is.
+    """Convert a captured axis or list of axes to `Axis` and `AxisSet`. Any other value is returned as it is.
 
-    ordered: whether the order of a list says something, as that of Slice does.
+    ordered: whether the order of the list matters, as it does for Slice.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return _counted(value, rank)
@@ -41,15 +41,15 @@ def numbered(value: object, rank: int | None, *, ordered: bool) -> object:
 def _counted(number: int, rank: int | None) -> int:
     if rank is None:
         return Axis(number, None)
-    if not -rank <= number < rank:  # Flatten may end behind the last axis
+    if not -rank <= number < rank:  # Flatten accepts an axis behind the last one
         return number
     return Axis(number - rank if number >= 0 else number, rank)
 
 
 def same_axis(a: int, b: int) -> bool | None:
-    """Whether two numbers are the same axis; None where that hangs on a rank that is not known.
+    """Whether two numbers are the same axis; None where this depends on an unknown rank.
 
-    A number that is written out is taken to be of the other's value.
+    A plain number is taken as an axis of the same value as the other one.
     """
     ranks = [n.rank for n in (a, b) if isinstance(n, Axis)]
     known = next((r for r in ranks if r is not None), None)
@@ -62,13 +62,13 @@ def same_axis(a: int, b: int) -> bool | None:
 def _from_the_back(number: int, rank: int | None) -> int | None:
     if number < 0 or rank is None or (isinstance(number, Axis) and number.rank is not None):
         return int(number)
-    if isinstance(number, Axis):  # from the front of a value of unknown rank
+    if isinstance(number, Axis):  # counts from the front, and the rank is unknown
         return None
     return number - rank if number < rank else number
 
 
 def same_axes(a: tuple[int, ...], b: tuple[int, ...]) -> bool | None:
-    """Whether two lists are the same axes: in any order where one of them is a set."""
+    """Whether two lists are the same axes; in any order if one of them is a set."""
     if len(a) != len(b):
         return False
     if not isinstance(a, AxisSet) and not isinstance(b, AxisSet):

@@ -1,7 +1,7 @@
-"""`bodies`: operators of the standard whose function bodies are looked for, each with what the standard asks of its operands.
+"""Read `bodies`: standard operators whose function bodies are searched for, each with the specification's limits on its operands.
 
-A body may be computed for operands that the operator does not take. What it takes is said in prose alone, so it is said here as
-sentences about its inputs, outputs and attributes by their formal names.
+A graph may contain the body for operands that the operator does not accept. The specification gives these limits only in prose.
+So they are written here as sentences about the formal inputs, outputs and attributes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def read_bodies(data: Data) -> dict[str, tuple[Expression, ...]]:
 
 
 def called(formal: str) -> str:
-    """What a formal input, output or attribute is called in a sentence; a word of the language takes `_`."""
+    """The name of a formal input, output or attribute in a sentence; `_` is added to a word of the language."""
     return f"{formal}_" if is_word(formal) else formal
 
 

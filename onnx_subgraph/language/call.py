@@ -1,4 +1,4 @@
-"""A call held against the schemas: does the operator exist, at any opset or today, and does it take what it is given?"""
+"""Check a call against the operator schemas: the operator exists, at any opset or today, and accepts its arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onnx_subgraph.operators import AttributeSpec, Schema
 
 
 def calls(term: Term) -> Iterator[Apply]:
-    """Every call of an operator in a term."""
+    """Every operator call in a term."""
     return (t for t in walk(term) if isinstance(t, Apply))
 
 
@@ -33,9 +33,9 @@ def check_assignment(
     matching: bool,
     captured: dict[str, tuple[Operator, ...]] | None = None,
 ) -> None:
-    """Raises PatternError at the first call of the line that its operator's schema does not allow.
+    """Raise PatternError at the first call of the line that its operator's schema does not allow.
 
-    domains: those of which nothing is known. matching: whether an operator may be of any opset; else it is the latest.
+    domains: domains whose operators are not checked. matching: accept operators of any opset; otherwise only of the latest.
     captured: the operators that a name in `name(…)` may stand for.
     """
     for call in calls(assignment.term):
@@ -52,7 +52,7 @@ def check_assignment(
 
 
 def _schemas(call: Apply, operator: Operator, domains: frozenset[str]) -> tuple[Schema, ...]:
-    """The history of the operator, or () where its domain is a pack's. Raises PatternError where we don't know it."""
+    """Every version of the operator; () for a domain of a pack. Raises PatternError where the operator is unknown."""
     found = operators.history(operator.name, operator.domain)
     if found or operator.domain in domains:
         return found
@@ -92,7 +92,7 @@ def _check_keywords(call: Apply, operator: Operator, schemas: tuple[Schema, ...]
 
 
 def _check_required(call: Apply, operator: Operator, schemas: tuple[Schema, ...]) -> None:
-    # The latest schema decides: where an older one had a default, few models are that old.
+    # The latest schema decides. Older ones may have had a default, but few models are that old.
     given = {name for name, _ in call.keywords}
     missing = sorted(n for n, a in schemas[0].attributes.items() if a.required and n not in given)
     if missing:
@@ -121,7 +121,7 @@ def _check_arity(call: Apply, operator: Operator, schemas: tuple[Schema, ...], o
             f"`{operator}` takes at most {most} inputs, not {count}", span=call.span, hint=_signature(operator, schemas[0])
         )
     named = {name for name, _ in call.keywords}
-    # An input that older opsets have as an attribute may be left out where the attribute may.
+    # If an older opset has the input as an attribute, it may be omitted when the attribute may.
     if all(count + sum(f.name in named for f in s.inputs[count:]) < s.min_inputs for s in schemas):
         least = min(s.min_inputs for s in schemas)
         message = f"`{operator}` takes at least {least} input{'s' if least > 1 else ''}, not {count}"
@@ -166,5 +166,5 @@ def _fits(spec: AttributeSpec, value: Static) -> bool:
 
 
 def _values(term: Term) -> Iterator[Term]:
-    """What a keyword can stand for: the alternatives of an Either, else the term itself."""
+    """The terms that a keyword can have: the alternatives of an Either, else the term itself."""
     return iter(term.alternatives) if isinstance(term, Either) else iter((term,))

@@ -1,4 +1,4 @@
-"""A backend's capability, declared in YAML: these operators, with these dtypes, and limits on attributes, ranks and sizes.
+"""Read a backend's capability from YAML: its operators and dtypes, with limits on attributes, ranks and sizes.
 
     id: camera-npu
     summary: What the NPU of the camera runs
@@ -11,9 +11,9 @@
       Softmax: {dtypes: [float32], attributes: {axis: [-1, 3]}}
       Relu:
 
-A limit is a value, a range of numbers with both its ends, or a list of these; of an attribute that is a list, each element has to
-keep it. `rank` and `sizes` are of what flows: inputs that are no constants, and outputs. `constants` are inputs that have to be
-constants where they are there, by the names that they have in the operator's specification.
+A limit is a value, a range of numbers with both ends included, or a list of these. For an attribute that is a list, each element
+must be within the limit. `rank` and `sizes` apply to inputs that are not constant, and to outputs. `constants` names formal
+inputs that must be constant if they are present.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from `low` to `high`, both included."""
+    """The numbers from `low` to `high`, both included."""
 
     low: float
     high: float
@@ -51,14 +51,15 @@ class Range:
 
 
 Limit = tuple[Value | Range, ...]
-"""What an attribute may be: any of these."""
+"""The allowed values of an attribute, rank or size; () allows any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What holds for one operator. dtypes: of its inputs and outputs, in the words of the language, none for any.
+    """The limits for one operator. dtypes: of its inputs and outputs, as named in the language; empty for any.
 
-    rank, sizes: of each input that is no constant, and of each output; () for any. constants: names of inputs.
+    rank, sizes: of each input that is not constant, and of each output; () for any. constants: formal inputs that must be
+    constant.
     """
 
     dtypes: frozenset[str]
@@ -70,7 +71,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a file declares. runs: the backend that compiles and runs the regions. rules: (domain, operator) → rule."""
+    """A declared capability. runs: the backend that compiles and runs the regions. rules: (domain, operator) → rule."""
 
     id: str
     summary: str
@@ -79,7 +80,7 @@ class Capability:
 
 
 def read_capability(path: Path) -> Capability:
-    """The capability that the file `path` declares. Raises PatternError, with the place."""
+    """Read the capability in the file `path`. Raises PatternError, with the place."""
     fields = read_file(path)
     check_keys(fields, KEYS, "a backend")
     common = Rule(_dtypes(fields.get("dtypes")), rank=_limit(fields.get("rank")), sizes=_limit(fields.get("sizes")))
@@ -122,7 +123,7 @@ def _rule(key: Scalar, data: Data, common: Rule) -> Rule:
 
 
 def _inputs(operator: tuple[str, str], data: Data | None) -> tuple[str, ...]:
-    """Names of inputs of an operator."""
+    """Read names of an operator's inputs."""
     domain, name = operator
     known = {formal.name for schema in operators.history(name, domain) for formal in schema.inputs}
     found = []

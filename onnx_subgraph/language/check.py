@@ -1,7 +1,7 @@
-"""A pattern held against the operator schemas: does every operator exist, and is it called as its schema says?
+"""Check a pattern against the operator schemas: every operator exists and is called as its schema allows.
 
-An operator of a `match` is known when it existed at any opset, because the models are of all ages; one of a replacement must
-exist today. The lint of defaults asks the author to say what a left-out attribute means where source and target disagree.
+An operator in `match` may be of any opset, because models are of all ages. An operator in a replacement must exist today. If the
+default of an attribute differs between `match` and replacement, the author has to write the attribute.
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ from onnx_subgraph.language.vocabulary import RELATIVE_TOLERANCE
 from onnx_subgraph.operators import AttributeSpec
 
 _LONGEST_FORMULA = 10_000
-"""Terms of a formula in which each name that is an item of a sum or product is written out; the longest that comes with the
-project has a few hundred."""
+"""Maximum number of terms of a formula after substituting the names that are items of sums and products.
+
+The longest built-in formula has a few hundred.
+"""
 _JOINED = frozenset({"Add", "Sub", "Sum", "Mul", "Div", "Neg", "Pow", "Reciprocal", "Sqrt"})
 """The operators whose operands are items of a sum or product."""
 
 
 def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
-    """Raises PatternError where an operator does not exist or is not called as its schema says.
+    """Raise PatternError where an operator does not exist or is not called as its schema allows.
 
-    domains: those that the loaded packs bring; nothing is known of their operators, so nothing is asked.
+    domains: domains of the loaded packs; their operators are not checked, because their schemas are unknown.
     """
     _check_size(pattern)
     for assignment in pattern.match:
@@ -68,9 +70,9 @@ def check(pattern: Pattern, domains: frozenset[str] = frozenset()) -> None:
 
 
 def check_operator(operator: CanonicalOperator, domains: frozenset[str] = frozenset()) -> None:
-    """Raises PatternError where a line of a canonical operator calls an operator that does not exist, or not as its schema says.
+    """Raise PatternError where a canonical operator calls an operator that does not exist, or not as its schema allows.
 
-    domains: as for `check`. The definition holds operators of the standard alone.
+    domains: as for `check`. The definition may only use standard operators.
     """
     lowerings = ((target, one.block) for target, several in operator.lowerings.items() for one in several)
     for target, block in (("standard", operator.definition), *lowerings):
@@ -81,9 +83,9 @@ def check_operator(operator: CanonicalOperator, domains: frozenset[str] = frozen
 
 
 def _check_size(pattern: Pattern) -> None:
-    """Raises PatternError where the formula is too long once every sum and product is flat: names of names double it.
+    """Raise PatternError where the formula is too long once sums and products are flattened; names can double it repeatedly.
 
-    Of several results each way from one to another counts, so there every name is written out.
+    With several results all names count, because every path from one result to another is explored.
     """
     sizes: dict[str, int] = {}
     for assignment in pattern.match:
@@ -100,12 +102,12 @@ def _check_size(pattern: Pattern) -> None:
 
 
 def _is_joined(term: Term) -> bool:
-    """Whether matching opens the names inside: they are items of a sum or product, or alternatives of one."""
+    """Whether matching substitutes the names inside: they are items of a sum or product, or alternatives of one."""
     return isinstance(term, Chain | Either) or (isinstance(term, Apply) and any(o.name in _JOINED for o in term.operators))
 
 
 def _check_named_operators(sentence: Expression) -> None:
-    """Raises PatternError where a sentence compares `node.operator` with an operator that a domain we know does not have."""
+    """Raise PatternError where a sentence compares `node.operator` with an unknown operator of a known domain."""
     for comparison in (n for n in ast.walk(sentence.tree) if isinstance(n, ast.Compare)):
         if not any(isinstance(n, ast.Attribute) and n.attr in ("operator", "operators") for n in ast.walk(comparison)):
             continue
@@ -122,10 +124,10 @@ def _check_named_operators(sentence: Expression) -> None:
 
 
 def static_names(pattern: Pattern) -> frozenset[str]:
-    """The names of `match` that must stand for constants, because their value is asked for.
+    """The names of `match` that must be constants because their value is used.
 
-    These are the names that a replacement uses as attributes, and those that `where` and `let` compute with (`x.value`, `x + 1`).
-    Named axes, and attributes captured by keyword, are static by themselves and not listed.
+    These are the names that a replacement uses as attributes, and the names that `where` and `let` compute with (`x.value`, `x +
+    1`). Named axes and attributes captured by keyword are always static, so they are not listed.
     """
     used: set[str] = set()
     for block in pattern.replace.values():
@@ -152,7 +154,7 @@ def _is_attribute(call: Apply, name: str) -> bool:
 
 
 def _check_target(target: str, call: Apply, captured: dict[str, tuple[Operator, ...]]) -> None:
-    """An operator that is captured stays what it was, so it may stand under any target."""
+    """Check a call in a replacement. A captured operator stays what it was, so any target allows it."""
     for operator in call.operators or captured.get(call.capture or "", ()):
         known = operators.history(operator.name, operator.domain)
         if target == "standard" and call.operators and not operators.is_standard(operator.name, operator.domain):
@@ -164,7 +166,7 @@ def _check_target(target: str, call: Apply, captured: dict[str, tuple[Operator, 
 
 
 _Sources = Mapping[str, Sequence[tuple[Apply, Operator, AttributeSpec]]]
-"""Attribute → the calls of a match whose operator has it, each with the operator and what its schema says of the attribute."""
+"""Attribute → the calls in `match` whose operator has it, each with the operator and the schema of the attribute."""
 
 
 def _sources(match: Block) -> _Sources:
@@ -178,11 +180,10 @@ def _sources(match: Block) -> _Sources:
 
 
 def _check_defaults(sources: _Sources, block: Block, captured: dict[str, tuple[Operator, ...]]) -> None:
-    """What a replacement leaves out must mean what the match meant by it.
+    """Check that attributes which a replacement omits have the same meaning as in `match`.
 
-    An operator of the replacement has an attribute with a default and leaves it out. Every operator of the match that has an
-    attribute of the same name must then mean this default: by its own default, or by a literal. Else the author has to say which
-    is meant.
+    If an operator of the replacement omits an attribute with a default, every operator in `match` with an attribute of the same
+    name must have this value, by its own default or by a literal. Otherwise the author has to write the attribute.
     """
     for call in (c for assignment in block for c in calls(assignment.term) if not c.rest):
         for operator in call.operators or captured.get(call.capture or "", ()):

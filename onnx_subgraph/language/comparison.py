@@ -1,4 +1,4 @@
-"""Whether what sentences compute is equal, in order, or in a list: True, False, or not known."""
+"""Compare values in sentences: equal, ordered, or contained in a list. The answer is True, False, or unknown."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from onnx_subgraph.language.vocabulary import RELATIVE_TOLERANCE
 
 
 class UnknownFact(Exception):  # noqa: N818  (an answer, not a mistake)
-    """A sentence hangs on a fact that is not known: "the rank of x is not known". The text is for people."""
+    """A sentence depends on an unknown fact, as "the rank of x is not known". The text is for users."""
 
 
 class UnknownSize(UnknownFact):
-    """What is not known is a size or a rank, or hangs on one: a model that declares it would say."""
+    """The unknown fact is, or depends on, a size or rank. Declaring it in the model would decide the sentence."""
 
 
 class NotConstant(UnknownFact):
-    """What is asked for is the value of something that is computed when the model runs."""
+    """The sentence asks for the value of something that is computed when the model runs."""
 
 
 @lru_cache(maxsize=4096)
 def words_of(node: ast.AST) -> str:
-    """A part of a sentence in its words; sentences are few and asked often."""
+    """The text of a part of a sentence. Cached, because there are few sentences and many questions."""
     return ast.unparse(node)
 
 
 class Words:
-    """Parts of a sentence in their words, for when somebody asks."""
+    """Parts of a sentence; their text is made only when it is shown."""
 
     def __init__(self, *nodes: ast.AST) -> None:
         self._nodes = nodes
@@ -41,13 +41,13 @@ class Words:
 
 
 def check_ranks(words: Words, values: Iterable[Any]) -> None:
-    """Raises UnknownFact where a number is an axis of a value whose rank is not known: from the front or from the back?"""
+    """Raise UnknownFact where a number is an axis of a value with an unknown rank."""
     if any(isinstance(value, Axis) and value.rank is None for value in values):
         raise UnknownSize(f"the rank that the axes of `{words}` count in is not known")
 
 
 def beside(a: int | float, b: int | float) -> int | float:
-    """An axis as it counts beside a number that is written out: from the front beside one that is not negative."""
+    """The axis `a` in the form that is comparable with `b`: it counts from the front if `b` is a plain number >= 0."""
     if isinstance(a, Axis) and a.rank is not None and not isinstance(b, Axis) and b >= 0:
         return a + a.rank
     return a
@@ -61,12 +61,12 @@ def _equal_axes(a: Any, b: Any, words: Words) -> bool:
 
 
 def equal(a: Any, b: Any, words: Words) -> bool:
-    """Whether two plain values are equal. Raises UnknownFact. words: what they are."""
+    """Whether two plain values are equal. Raises UnknownFact. words: the operands, for the message."""
     if type(a) is type(b) and type(a) in (int, str):
         return bool(a == b)
     if (_are_axes(a) and _are_numbers(b)) or (_are_numbers(a) and _are_axes(b)):
         return _equal_axes(a, b, words)
-    a, b = _beside_number(a, b), _beside_number(b, a)
+    a, b = _unpacked(a, b), _unpacked(b, a)
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and every(partial(equal, one, other, words) for one, other in zip(a, b, strict=True))
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
@@ -81,13 +81,13 @@ def equal(a: Any, b: Any, words: Words) -> bool:
     raise UnknownSize(f"whether {words} are equal is not known")
 
 
-def _beside_number(a: Any, b: Any) -> Any:
-    """A list of one number beside a number is that number."""
+def _unpacked(a: Any, b: Any) -> Any:
+    """Unpack a list of one number if the other operand is a number."""
     return a[0] if isinstance(a, tuple) and len(a) == 1 and isinstance(b, (int, float)) else a
 
 
 def every(holds: Iterable[Callable[[], bool]]) -> bool:
-    """Whether all hold; where one does not, the others may be unknown. Raises UnknownFact."""
+    """Whether all hold. One that is false decides, even if others are unknown. Raises UnknownFact."""
     unknown = None
     for one in holds:
         try:
@@ -101,7 +101,7 @@ def every(holds: Iterable[Callable[[], bool]]) -> bool:
 
 
 def _is_same_dimension(a: Any, b: Any) -> bool:
-    """Symbolic dimensions: the same name is the same size, another name may be."""
+    """Whether two symbolic dimensions have the same name. Different names may still have the same size."""
     named = None not in (a, b) and None not in (getattr(a, "value", 0), getattr(b, "value", 0))
     return bool(named and (a == b or str(a) == str(b)))
 
@@ -115,7 +115,7 @@ def _are_numbers(value: Any) -> bool:
 
 
 def within(a: Any, b: Any, words: Words) -> bool:
-    """Whether a plain value is in a list, or a text in a text. Raises UnknownFact. words: what they are."""
+    """Whether a plain value is in a list. Raises UnknownFact. words: the operands, for the message."""
     if isinstance(a, str) and isinstance(b, str):
         return a == b
     if type(a) is str and isinstance(b, tuple) and a in b:

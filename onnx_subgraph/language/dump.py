@@ -1,4 +1,4 @@
-"""Plain data → YAML text, as `source` reads it back: keys in the order given, no aliases, lines as lines."""
+"""Write plain data as YAML text that `source` can read: keys in the given order, no aliases, text with newlines as a block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        super().increase_indent(flow, False)  # list items stand below their key, indented
+        super().increase_indent(flow, False)  # indent list items below their key
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

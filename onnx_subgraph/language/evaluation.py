@@ -1,7 +1,7 @@
-"""The value of a sentence: each part of the syntax tree becomes a function, once; nothing is run by Python.
+"""Evaluate sentences: each part of the syntax tree is compiled to a function once. Python never executes their text.
 
-Logic has three values: a fact that is not known makes a sentence unknown unless the rest decides it. Arithmetic is bounded, so
-that no sentence fills the memory.
+Logic has three values: an unknown fact makes a sentence unknown, unless the other parts decide it. Arithmetic is bounded, so that
+a sentence cannot exhaust memory.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from onnx_subgraph.language.expression import Expression
 from onnx_subgraph.language.vocabulary import ARITHMETIC, CONSTANTS, DTYPES, FUNCTIONS, MAX_INTEGER
 
 Names = Callable[[str], object]
-"""Gives what a name stands for: a number, string, tuple, an object with the `FACTS` as attributes, or None where it is absent."""
+"""Name → what it stands for: a number, string, tuple, an object with the `FACTS` as attributes, or None where it is absent."""
 Compute = Callable[[Names], Any]
-"""Computes a part of a sentence from what its names stand for. Raises UnknownFact."""
+"""Computes a part of a sentence, given its names. Raises UnknownFact."""
 
 _NUMBERS_AND_TEXT = frozenset({bool, int, float, str})
 _MAX_ITEMS = 4096
 _OVER_ALL = frozenset({"min", "max", "sum", "prod", "all", "any"})
-"""Functions of all elements of a constant, however many axes it has."""
+"""Functions of all elements of a constant, whatever its rank."""
 _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -48,7 +48,7 @@ _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The facts of a number or a list that no value of the graph holds: an attribute, a named axis, what `let` derived."""
+    """The facts of a number or list that is not a value of the graph: an attribute, a named axis, or a result of `let`."""
 
     value: Any
     is_constant: ClassVar[bool] = True
@@ -58,33 +58,33 @@ class _Written:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """A list has one dimension; text has none that is known."""
+        """A list has one dimension; the shape of text is unknown."""
         if isinstance(self.value, str):
             return None
         return (len(self.value),) if isinstance(self.value, tuple) else ()
 
     @property
     def rank(self) -> int | None:
-        """0 of a number, 1 of a list."""
+        """0 for a number, 1 for a list."""
         return None if self.shape is None else len(self.shape)
 
     @property
     def is_scalar(self) -> bool | None:
-        """Whether it is one number."""
+        """Whether it has exactly one element."""
         return None if self.shape is None else all(d == 1 for d in self.shape)
 
 
 def evaluate(expression: Expression | ast.expr, names: Names) -> object:
     """The value of `expression`: bool, int, float, str, None, a dimension, or nested tuples of them.
 
-    Symbolic dimensions are compared by `==`, then by their text; two that differ may still be equal, which is unknown.
-    Raises UnknownFact where the sentence hangs on what is not known.
+    Symbolic dimensions are compared by `==`, then by their text. Two that differ may still be equal, so the result is unknown.
+    Raises UnknownFact where the sentence depends on an unknown fact.
     """
     return _value(expression.tree if isinstance(expression, Expression) else expression)(names)
 
 
 def definition(expression: Expression, names: Names) -> object:
-    """The value that `let` gives a name: as `evaluate`, and a constant of the graph stands for its value."""
+    """The value that `let` gives a name: as `evaluate`, with a constant of the graph replaced by its elements."""
     value = evaluate(expression, names)
     if value is None or _is_plain(value) or not hasattr(value, "is_constant"):
         return value
@@ -93,7 +93,7 @@ def definition(expression: Expression, names: Names) -> object:
 
 @lru_cache(maxsize=1 << 14)
 def _value(node: ast.expr) -> Compute:
-    """What computes a part of a sentence; sentences are few and asked often, so the tree is read once."""
+    """Compile a part of a sentence. Cached, because there are few sentences and many evaluations."""
     kind = _KINDS.get(type(node))
     return _unknown(f"`{words_of(node)}` can't be computed") if kind is None else kind(node)
 
@@ -107,11 +107,11 @@ def _unknown(text: str) -> Compute:
 
 @lru_cache(maxsize=1 << 14)
 def _plain(node: ast.expr) -> Compute:
-    """The value of `node`, where a constant stands for its value."""
+    """Compile `node` to a plain value: a constant of the graph gives its elements."""
     value = _value(node)
-    if _is_truth(node):
+    if _is_logical(node):
         return value
-    if _is_written(node):
+    if _is_literal(node):
         written = _as_plain(value(lambda name: None), node)
         return lambda names: written
 
@@ -131,7 +131,7 @@ def _plain(node: ast.expr) -> Compute:
 
 
 def _of_type(node: ast.expr, types: tuple[type, ...], what: str) -> Compute:
-    """The plain value of `node`, which is of one of these types where it is known."""
+    """Compile `node` to a plain value of one of these types."""
     plain = _plain(node)
 
     def compute(names: Names) -> Any:
@@ -143,22 +143,22 @@ def _of_type(node: ast.expr, types: tuple[type, ...], what: str) -> Compute:
     return compute
 
 
-def _is_truth(node: ast.expr) -> bool:
-    """Whether the value of a part is true or false, if it has one."""
+def _is_logical(node: ast.expr) -> bool:
+    """Whether a part is a logical expression: its value is true, false or unknown."""
     return isinstance(node, (ast.BoolOp, ast.Compare)) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
 
 
-def _is_written(node: ast.expr) -> bool:
-    """Whether a part is written out: a number, text, or a list of them."""
+def _is_literal(node: ast.expr) -> bool:
+    """Whether a part is a literal: a number, text, or a list of these."""
     if isinstance(node, (ast.List, ast.Tuple)):
-        return all(map(_is_written, node.elts))
+        return all(map(_is_literal, node.elts))
     if isinstance(node, ast.Name):
         return node.id in CONSTANTS or node.id in DTYPES
     return isinstance(node, ast.Constant) and node.value is not None
 
 
 def _truth(node: ast.expr) -> Compute:
-    return _value(node) if _is_truth(node) else _of_type(node, (bool, int, float, str, tuple), "known")
+    return _value(node) if _is_logical(node) else _of_type(node, (bool, int, float, str, tuple), "known")
 
 
 def _constant(node: ast.Constant) -> Compute:
@@ -211,7 +211,7 @@ def _sequence(node: ast.List | ast.Tuple) -> Compute:
 
 
 def _logic(node: ast.BoolOp) -> Compute:
-    """Of `or` none may hold for it to be false, as of `and` all must for it to be true."""
+    """`or` is false only if all parts are; `and` is true only if all parts are."""
     parts, is_or = [_truth(v) for v in node.values], isinstance(node.op, ast.Or)
 
     def compute(names: Names) -> bool:
@@ -243,7 +243,7 @@ def _if_exp(node: ast.IfExp) -> Compute:
 
 
 def _comparison(node: ast.Compare) -> Compute:
-    """`a < b < c` as Python reads it; every part must hold."""
+    """A chained comparison `a < b < c`; every link must hold."""
     lefts = (node.left, *node.comparators)
     parts = [_compare(left, op, right) for left, op, right in zip(lefts, node.ops, node.comparators, strict=False)]
     return parts[0] if len(parts) == 1 else lambda names: every(partial(part, names) for part in parts)
@@ -278,7 +278,7 @@ def _bin_op(node: ast.BinOp) -> Compute:
 
 
 def _no_number(node: ast.expr) -> UnknownFact:
-    """What stands for a number is none; where it is computed from a shape, for want of a size."""
+    """The error for an operand that is not a known number: UnknownSize if it is computed from a shape."""
     text = f"`{words_of(node)}` is not a known number"
     of_sizes = any(isinstance(part, ast.Attribute) and part.attr == "shape" for part in ast.walk(node))
     return UnknownSize(text) if of_sizes else UnknownFact(text)
@@ -292,7 +292,7 @@ def _arithmetic(node: ast.BinOp, a: Any, op: ast.operator, b: Any) -> Any:
     check_ranks(Words(node), (a, b))
     try:
         if isinstance(op, ast.Pow) and (abs(b) > 64 or abs(a) > 2**64):
-            a, b = float(a), float(b)  # floats overflow instead of filling the memory
+            a, b = float(a), float(b)  # floats overflow instead of exhausting memory
         result = ARITHMETIC[type(op)](a, b)
     except (ArithmeticError, ValueError) as error:
         raise UnknownFact(f"`{words_of(node)}` can't be computed: {error}") from None
@@ -366,7 +366,7 @@ _KINDS: dict[type[ast.expr], Callable[[Any], Compute]] = {
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """All elements of nested lists, one after the other."""
+    """All elements of nested lists, flattened."""
     if isinstance(value, (tuple, list)):
         for part in value:
             yield from _parts(part)
@@ -379,11 +379,11 @@ def _is_plain(value: Any) -> bool:
 
 
 def _as_plain(value: Any, node: ast.expr) -> Any:
-    """Arrays and lists as tuples, array scalars as numbers; an array of one element is that number."""
+    """Arrays and lists as tuples, array scalars as numbers; an array of one element as that number."""
     kind = type(value)
     if kind in _NUMBERS_AND_TEXT:
         return value
-    if kind is tuple and all(type(v) in _NUMBERS_AND_TEXT for v in value):  # as most shapes
+    if kind is tuple and all(type(v) in _NUMBERS_AND_TEXT for v in value):  # the common case: most shapes
         return value
     if hasattr(value, "tolist"):
         if getattr(value, "size", 1) > _MAX_ITEMS:

@@ -1,7 +1,7 @@
-"""The `example` of a pattern: what its free values look like in the models that prove it.
+"""Read the `example` of a pattern: the types, shapes and ranges of its free values in the models that prove it.
 
-`float32[2, 8]`, `float32[8] constant`, `int64[2] in [0, 10]`, or a value given outright: `1e-5`, `[1, 2]`, `tanh`. Values that
-look alike stand in one key: `scale, shift: float32[8]`.
+`float32[2, 8]`, `float32[8] constant`, `int64[2] in [0, 10]`, or a literal value: `1e-5`, `[1, 2]`, `tanh`. Values with the same
+example can share a key: `scale, shift: float32[8]`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_ELEMENTS = 10_000_000
 
 
 def each_example(data: Fields) -> Fields:
-    """The same examples, each name with a key of its own. Raises PatternError, with the place, where a name is given twice."""
+    """Split keys with several names, so that each name has its own. Raises PatternError, with the place, for a repeated name."""
     found: dict[str, tuple[Scalar, Data]] = {}
     for key, value in data.entries:
         for name in key.text.split(","):
@@ -34,7 +34,7 @@ def each_example(data: Fields) -> Fields:
 
 
 def read_example(name: str, data: Data) -> Example:
-    """What `example` says of `name`. Raises PatternError, with the place."""
+    """The example of `name`. Raises PatternError, with the place."""
     if isinstance(data, Items):
         value = _list(data)
         first = value[0] if value else 0
@@ -62,7 +62,7 @@ def read_example(name: str, data: Data) -> Example:
 
 
 def read_scalar(data: Scalar) -> bool | int | float | str:
-    """The number or bool that plain text writes, else the text. `1e-12` is a number here, though YAML 1.1 says text."""
+    """Plain text as a bool or number if it is one, else as text. `1e-12` is a number here, although YAML 1.1 reads text."""
     if data.style:
         return data.text
     if data.text in ("true", "false"):

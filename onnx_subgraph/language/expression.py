@@ -1,4 +1,4 @@
-"""An expression of `where` or `let`, as it is written: its words, its syntax tree and its place."""
+"""An expression of `where` or `let`: its text, syntax tree and place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx_subgraph.errors import Span
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A Python expression over the closed vocabulary of `where` and `let`, kept as its syntax tree and its own words."""
+    """A Python expression over the closed vocabulary of `where` and `let`."""
 
     text: str
     tree: ast.expr = field(compare=False, repr=False)

@@ -1,6 +1,6 @@
-"""Why a sentence does not hold: the part of it that decides, what is true instead, and what would have to be.
+"""Explain why a sentence is false: the deciding part, the actual values, and what would make it true.
 
-`x.rank == 3` is false because x.rank is 4; of sentences joined by `and` the first one that is false is the reason.
+`x.rank == 3` is false because x.rank is 4. Of parts joined by `and`, the first false one is the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VERBS: dict[type[ast.cmpop], str] = {
 
 
 def deciding_part(sentence: Expression | ast.expr, names: Names) -> ast.expr:
-    """The part of a false sentence that makes it false: of an `and` the first false part, else the sentence."""
+    """The part that makes a sentence false: the first false part of an `and`, else the sentence."""
     tree = sentence.tree if isinstance(sentence, Expression) else sentence
     if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
         for part in tree.values:
@@ -43,7 +43,7 @@ def deciding_part(sentence: Expression | ast.expr, names: Names) -> ast.expr:
 
 
 def facts(part: ast.expr, names: Names) -> str:
-    """What is true of the operands of a false part: "x.rank is 4", "a.dtype is float32, b.dtype is float16"."""
+    """The actual values in a false part: "x.rank is 4", "a.dtype is float32, b.dtype is float16"."""
     said: dict[str, str] = {}
     for operand in _operands(part):
         words = ast.unparse(operand)
@@ -55,7 +55,7 @@ def facts(part: ast.expr, names: Names) -> str:
 
 
 def wish(part: ast.expr) -> str:
-    """What would have to be, of a false part: "let x.rank be 3"."""
+    """What would make a false part true: "let x.rank be 3"."""
     match part:
         case ast.Compare(left=left, ops=[ast.Is()]):
             return f"leave {ast.unparse(left)} out"
@@ -89,7 +89,7 @@ def _is_false(part: ast.expr, names: Names) -> bool:
 
 
 def _operands(part: ast.expr) -> list[ast.expr]:
-    """The largest parts that have a value of their own and are not written out."""
+    """The largest parts that have a value of their own and are not literals."""
     match part:
         case ast.BoolOp(values=values):
             return [operand for value in values for operand in _operands(value)]
@@ -102,7 +102,7 @@ def _operands(part: ast.expr) -> list[ast.expr]:
 
 
 def _is_word(part: ast.expr) -> bool:
-    """Whether it says itself: `float32`, `inf`, `[float16, float32]`."""
+    """Whether a part only names constants of the language: `float32`, `inf`, `[float16, float32]`."""
     from onnx_subgraph.language.vocabulary import is_word
 
     names = [n for n in ast.walk(part) if isinstance(n, ast.Name)]

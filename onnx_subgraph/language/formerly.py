@@ -1,4 +1,4 @@
-"""`formerly`: the ids of patterns that became a part of another one."""
+"""Read `formerly`: the ids of patterns that were merged into another one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def read_formerly(fields: Fields, identity: str) -> tuple[str, ...]:
-    """The ids of patterns that became a part of this one. Raises PatternError, with the place."""
+    """The ids of patterns that were merged into this one. Raises PatternError, with the place."""
     data = fields.get("formerly")
     items = () if data is None else data.items if isinstance(data, Items) else (data,)
     found = tuple(read_text_of(item, "formerly") for item in items)

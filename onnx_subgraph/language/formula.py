@@ -1,7 +1,7 @@
-"""A formula: a part of a `match` that several patterns share, `silu(x)`; using it writes it out.
+"""Formulas: parts of a `match` that several patterns share, as `silu(x)`. A use of a formula is expanded in place.
 
-What is written out are plain lines and terms, so nothing but reading knows of formulas. The inner names of a formula are its own:
-each use has them with the formula's name in front, and with a number where that is taken.
+The expansion gives ordinary lines and terms, so only the reader knows formulas. The inner names of a formula are local: each use
+prefixes them with the formula's name, and adds a number where the name is taken.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from onnx_subgraph.language.term import (
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A named formula: its parameters, the lines that it is made of, and its results, terms over both.
+    """A named formula: its parameters, its lines, and its results, which are terms over both.
 
-    text: how it is written, as `list-patterns` shows it.
+    text: its source, as `list-patterns` shows it.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Formula:
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Every term that it is made of."""
+        """Every term of the formula."""
         return (*(line.term for line in self.lines), *self.results)
 
     def __str__(self) -> str:
@@ -49,16 +49,16 @@ class Formula:
 
 
 Formulas = Mapping[str, Formula]
-"""The formulas that a block may use, by name."""
+"""Name → formula, for the formulas that a block may use."""
 
 
 def written_out(
     formula: Formula, arguments: Sequence[Term], names: Sequence[str], taken: set[str]
 ) -> tuple[tuple[Assignment, ...], tuple[Term, ...]]:
-    """The lines that stand for one use of `formula`, and its results.
+    """Expand one use of `formula`: the lines, and the results.
 
-    arguments: one for each parameter. names: what the line that uses it calls the results, () where it is used inside a term: a
-    result that is the name of an inner line then is that line. taken: the names of the block; those made here are added.
+    arguments: one for each parameter. names: the names that the using line gives to the results; () for a use inside a term. If a
+    result is an inner line, this line gets the name directly. taken: the names of the block; new names are added.
     """
     values: dict[str, Term] = {}
     lines: list[Assignment] = []
@@ -77,7 +77,7 @@ def written_out(
 
 
 def uses(formula: Formula) -> Counter[str]:
-    """How often each name stands in the formula, as a value or as an axis of a recipe."""
+    """How often each name occurs in the formula, as a value or as an axis of a recipe."""
     terms = [t for term in formula.terms for t in walk(term)]
     found = Counter(t.name for t in terms if isinstance(t, Variable))
     found.update(axis for t in terms if isinstance(t, Rearrange) for axis in recipe_axes(t.recipe))
@@ -85,7 +85,7 @@ def uses(formula: Formula) -> Counter[str]:
 
 
 def _substituted(term: Term, values: dict[str, Term], formula: Formula, taken: set[str]) -> Term:
-    """`term` with every name as what it stands for; all of it is made anew, since alternatives are told apart by identity."""
+    """A copy of `term` with its names substituted. Every part is copied, because alternatives are distinguished by identity."""
 
     match term:
         case Variable(name=name, optional=optional):
@@ -99,7 +99,7 @@ def _substituted(term: Term, values: dict[str, Term], formula: Formula, taken: s
 
 
 def _axis(axis: str, values: dict[str, Term], formula: Formula, taken: set[str]) -> str:
-    """What an axis of a recipe is called here: as the argument where it is a parameter, else a name of this use."""
+    """The name of a recipe's axis after expansion: the argument's name for a parameter, else a new local name."""
     value = values.get(axis)
     if isinstance(value, Variable):
         return value.name

@@ -1,8 +1,8 @@
-"""`formulas.yaml`: the formulas that the patterns of a pack share.
+"""Read `formulas.yaml`: the formulas that the patterns of a pack share.
 
-A key is a formula with its parameters, `silu(x)`; below it stands what it is, the lines that it is made of first. The file lies
-in the folder of the pattern files or in the one above, so that a pack has one for all its groups. Every pattern can use the
-built-in formulas; of two that have a name, a pattern takes the nearer one.
+A key is a formula with its parameters, `silu(x)`; the value has its lines, with the result in the last one. The file is in the
+folder of the pattern files or in the folder above, so a pack can have one file for all its groups. Built-in formulas are always
+available. If several formulas have the same name, the nearest file wins.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ def formulas_for(path: Path) -> Formulas:
 
 
 def formula_files(path: Path) -> tuple[Path, ...]:
-    """The files whose formulas the pattern file `path` may use beside the built-in ones; the nearest last."""
+    """The formula files for the pattern file `path`, without the built-in one; the nearest last."""
     folder = path.absolute().parent
     near = (place / FORMULA_FILE for place in (folder.parent, folder) if place != built_in_folder())
     return tuple(file for file in near if file.is_file())
 
 
 def formula_contents(files: Iterable[Path]) -> tuple[tuple[Path, bytes], ...]:
-    """What the files hold that `formula_files` gives for each of the pattern files."""
+    """The formula files (`formula_files`) of all these pattern files, with their contents."""
     near = {file.absolute().parent: formula_files(file) for file in files}
     return tuple((file, content_of(file, _KIND)) for file in dict.fromkeys(chain.from_iterable(near.values())))
 
 
 def used_formulas(path: Path, identity: str) -> tuple[Formula, ...]:
-    """The formulas that a pattern of the file `path` uses, those that these use included, in the order of their definition."""
+    """The formulas that a pattern of the file `path` uses, directly or through other formulas, in the order of definition."""
     known = formulas_for(path)
     data = fields_of(path, identity).get("match")
     found: dict[str, None] = {}
@@ -70,25 +70,25 @@ def used_formulas(path: Path, identity: str) -> tuple[Formula, ...]:
 
 @cache
 def built_in_folder() -> Path | None:
-    """The folder of the pack that comes with the package: inside it in a wheel, beside it in a checkout."""
+    """The folder of the built-in pack: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     return next((f for f in (package / "patterns", package.parent / "patterns") if f.is_dir()), None)
 
 
 @cache
 def built_in_formulas() -> Formulas:
-    """The formulas that come with the package."""
+    """The formulas of the built-in pack."""
     folder = built_in_folder()
     return {} if folder is None or not (folder / FORMULA_FILE).is_file() else read_formulas(folder / FORMULA_FILE, {})
 
 
 def read_formulas(path: Path, known: Formulas) -> dict[str, Formula]:
-    """The formulas of a file; each may use those above it, and `known` ones. Raises PatternError, with the place."""
+    """The formulas of a file. Each may use `known` ones and those above it. Raises PatternError, with the place."""
     return _formulas(read_file(path, _KIND), known)
 
 
 def parse_formulas(text: str, file: str = FORMULA_FILE) -> dict[str, Formula]:
-    """The formulas that `text` holds. Raises PatternError, with the place."""
+    """The formulas in `text`. Raises PatternError, with the place."""
     return _formulas(read_text(text, file, _KIND), {})
 
 

@@ -1,7 +1,7 @@
-"""Python's grammar for the blocks and sentences of a pattern: text → `ast`, never evaluated.
+"""Parse the blocks and sentences of a pattern with Python's grammar into an `ast`, which is never executed.
 
-Mistakes of grammar become a PatternError at their place in the YAML file, and `Code.span` maps every node of the tree back to
-its place. Size and nesting are bounded, so that no text can exhaust the parser.
+A syntax error becomes a PatternError at its place in the YAML file. `Code.span` gives the place of every node of the tree. Size
+and nesting are bounded, so that no text can exhaust the parser.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from onnx_subgraph.language.source import Data, Scalar
 
 MAX_CHARACTERS = 32 * 1024
 MAX_NESTING = 100
-"""How deep brackets and operators may nest; also bounds every recursion over terms."""
+"""Maximum nesting of brackets and operators; also bounds every recursion over terms."""
 _STATEMENT = 4
-"""The levels of a tree that no character stands for: the module, the statement, and how a name is used."""
+"""Levels of a tree without a character of their own: the module, the statement, and the context of a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A scalar that holds Python's grammar, and its lines. marks: the places of each `?`, in a block of terms."""
+    """A scalar with source text in Python's grammar, and its lines. marks: the places of each `?`, in a block of terms."""
 
     scalar: Scalar
     lines: tuple[str, ...]
     marks: frozenset[Place] = frozenset()
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword) -> Span:
-        """The place of `node` in the file, with a `?` right behind it; of its first line where it has several."""
+        """The place of `node` in the file, including a `?` directly after it. For a node of several lines, its first line."""
         line = self.lines[node.lineno - 1] if node.lineno <= len(self.lines) else ""
         start = _characters(line, node.col_offset)
         end = _characters(line, node.end_col_offset or 0) if node.end_lineno == node.lineno else len(line)
@@ -38,12 +38,12 @@ class Code:
         return self.scalar.at(node.lineno, start + 1, end - start)
 
     def mark(self, node: ast.expr) -> Place:
-        """The place right behind `node`, where its `?` would stand."""
+        """The place directly after `node`, where its `?` would be."""
         line = node.end_lineno or node.lineno
         return line, _characters(self.lines[line - 1], node.end_col_offset or 0)
 
     def words(self, node: ast.expr) -> str:
-        """The text of `node` as it was written, on one line."""
+        """The source text of `node`, on one line."""
         if node.end_lineno != node.lineno:
             return ast.unparse(node)
         line = self.lines[node.lineno - 1]
@@ -51,7 +51,7 @@ class Code:
 
 
 def parse_block(data: Data, what: str, *, marks: bool = False) -> tuple[Code, list[ast.stmt]]:
-    """The statements of a block of assignments. `what` names the block in errors. marks: whether names may be marked by `?`.
+    """Parse a block of assignments. `what` names it in errors. marks: whether names may be followed by `?`.
 
     Raises PatternError.
     """
@@ -63,18 +63,18 @@ def parse_block(data: Data, what: str, *, marks: bool = False) -> tuple[Code, li
     try:
         return code, _parse(code, text, "exec").body  # type: ignore[attr-defined]
     except SyntaxError as error:
-        raise _mended(error, code) from None
+        raise _as_pattern_error(error, code) from None
 
 
 def parse_expression(data: Data, what: str) -> tuple[Code, ast.expr]:
-    """One expression. `what` names it in errors. Raises PatternError."""
+    """Parse one expression. `what` names it in errors. Raises PatternError."""
     code = _code(
         data, what, "write one expression, such as `x.rank == 3`, in quotes if it holds a colon or begins with a bracket"
     )
     try:
         return code, _parse(code, code.scalar.text, "eval").body  # type: ignore[attr-defined]
     except SyntaxError as error:
-        raise _mended(error, code) from None
+        raise _as_pattern_error(error, code) from None
 
 
 def _code(data: Data, what: str, hint: str) -> Code:
@@ -97,11 +97,11 @@ _FLATTER = "name parts of it, a line each: `t = …`"
 
 
 def _parse(code: Code, text: str, mode: str) -> ast.AST:
-    if "\f" in text or "\r" in text or "\0" in text:  # Python counts lines by these, YAML does not
+    if "\f" in text or "\r" in text or "\0" in text:  # Python ends a line at these, YAML does not
         raise PatternError("a control character", span=code.scalar.span, hint="write plain text")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # `(1)(x)` and "\d" are ours to judge
+            warnings.simplefilter("ignore")  # `(1)(x)` and "\d" are checked later
             tree = ast.parse(text, mode=mode)
     except (RecursionError, MemoryError):
         raise PatternError("nested too deeply", span=code.scalar.span, hint=_FLATTER) from None
@@ -114,7 +114,7 @@ def _parse(code: Code, text: str, mode: str) -> ast.AST:
 
 
 def _too_deep(tree: ast.AST, text: str) -> ast.expr | None:
-    """The first part of a tree that lies too deep. A level takes a character of a statement, but for `_STATEMENT`."""
+    """The first node that is nested too deeply. Each level, except `_STATEMENT`, has at least one character of a statement."""
     lengths = [len(line) for line in text.split("\n")]
     parts = tree.body if isinstance(tree, ast.Module) else [tree.body] if isinstance(tree, ast.Expression) else []
     level: list[ast.AST] = [part for part in parts if sum(lengths[part.lineno - 1 : part.end_lineno]) + _STATEMENT >= MAX_NESTING]
@@ -125,8 +125,8 @@ def _too_deep(tree: ast.AST, text: str) -> ast.expr | None:
     return next((node for node in level if isinstance(node, ast.expr)), None)
 
 
-def _mended(error: SyntaxError, code: Code) -> PatternError:
-    """A SyntaxError in our words, at its place in the file."""
+def _as_pattern_error(error: SyntaxError, code: Code) -> PatternError:
+    """A SyntaxError as a PatternError, with its place in the file."""
     line, column = error.lineno or 1, max(1, error.offset or 1)
     text = code.lines[line - 1] if line <= len(code.lines) else ""
     length = 1
@@ -155,5 +155,5 @@ def _mended(error: SyntaxError, code: Code) -> PatternError:
 
 
 def _characters(line: str, offset: int) -> int:
-    """`ast` counts UTF-8 bytes, people count characters."""
+    """A column of `ast`, in UTF-8 bytes, as a column in characters."""
     return offset if line.isascii() else len(line.encode()[:offset].decode(errors="ignore"))

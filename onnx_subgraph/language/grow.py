@@ -1,6 +1,6 @@
-"""`grow`: a region instead of a term, by the four questions of a subgraph selector, or by the name of a selector in Python.
+"""Read `grow`: a region instead of a formula, given by the four questions of a subgraph selector or by a Python selector's name.
 
-A question is a sentence as in `where`, over another closed vocabulary: what can be known of a node, and of the finished region.
+A question is a sentence as in `where`, with another closed vocabulary: facts about a node, or about the finished region.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from onnx_subgraph.language.vocabulary import FACTS, is_word
 KEYS = ("select", "input", "output", "keep", "selector")
 """The keys of `grow`."""
 NAMES = {"select": ("node",), "input": ("node", "producer"), "output": ("node", "consumer"), "keep": ("region",)}
-"""Question → the names that it may ask about."""
+"""Question → the names that it may use."""
 GROUP = "onnx_subgraph.selectors"
-"""The entry point group in which selectors in Python are registered."""
+"""The entry point group of Python selectors."""
 
 _KINDS = {"node": "node", "producer": "node", "consumer": "node", "region": "region"}
 _NODE = {"operator": "text", "domain": "text", "is_elementwise": "answer", "dtypes": "list"}
@@ -31,11 +31,11 @@ _OF: dict[str, dict[str, str]] = {
     "region": {"size": "number", "operators": "list", "dtypes": "list", "inputs": "values", "outputs": "values"},
     "value": dict.fromkeys(FACTS, "fact"),
 }
-"""What is asked → the facts that there are about it, and what each is; `attributes` has any name."""
+"""Kind of thing → its facts, and the kind of each; `attributes` accepts any name."""
 
 
 def read_grow(data: Data, replaced: Grow) -> Grow:
-    """What stands under `grow`. replaced: what is known of the operator that replaces a region. Raises PatternError."""
+    """Read `grow`. replaced: the operator that replaces a region. Raises PatternError."""
     if not isinstance(data, Fields):
         raise PatternError("`grow` is not a mapping", span=data.span, hint="write `select: …` below it, indented")
     for key, _ in data.entries:
@@ -95,7 +95,7 @@ def _selector(data: Data) -> str:
 
 
 def _check_names(sentence: Expression, question: str) -> None:
-    """Raises PatternError for a name that the question can't ask about."""
+    """Raise PatternError for a name that the question may not use."""
     known = NAMES[question]
     for node in ast.walk(sentence.tree):
         if isinstance(node, ast.Name) and not is_word(node.id) and node.id not in known:
@@ -105,11 +105,11 @@ def _check_names(sentence: Expression, question: str) -> None:
 
 
 def _check_path(node: ast.Attribute, code: Code) -> None:
-    """Raises PatternError where `node` asks for a fact that there is not: `node.rank`, `node.inputs.rank`."""
+    """Raise PatternError where `node` asks for an unknown fact: `node.rank`, `node.inputs.rank`."""
     kind = _kind(node.value)
     facts = _OF.get(kind or "", {})
     if kind is None or node.attr in facts or (kind == "attributes" and not node.attr.startswith("_")):
-        return  # a name that is not known is refused later, with its place
+        return  # an unknown name is refused later, with its place
     words = code.words(node.value)
     if kind == "values":
         hint = f"write `{words}[0].{node.attr if node.attr in FACTS else 'dtype'}`"
@@ -119,7 +119,7 @@ def _check_path(node: ast.Attribute, code: Code) -> None:
 
 
 def _kind(node: ast.expr) -> str | None:
-    """What an expression stands for, as far as facts can be asked of it; None for a name that is not known."""
+    """The kind of thing that an expression stands for, which determines its facts; None for an unknown name."""
     match node:
         case ast.Name(id=name):
             return _KINDS.get(name)

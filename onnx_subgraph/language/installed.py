@@ -1,6 +1,7 @@
-"""Packs that are installed: a package registers the folder of its `pack.yaml` under a name, and `--patterns NAME` takes it.
+"""Installed packs: a package registers the folder of its `pack.yaml` under a name, and `--patterns NAME` selects it.
 
-Nothing of a package is imported but what its folder lies in, and no pack is used that nobody names: it may bring libraries.
+The package itself is not imported, only its parent packages. A pack is used only if the user names it, because it may load
+libraries.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from onnx_subgraph.errors import PatternError
 from onnx_subgraph.paths import StrPath, several
 
 GROUP = "onnx_subgraph.packs"
-"""The entry point group: name of the pack → the Python package, with dots, whose folder has its `pack.yaml`."""
+"""The entry point group: name of the pack → the dotted name of the Python package whose folder has its `pack.yaml`."""
 
 
 def installed_packs() -> Mapping[str, EntryPoint]:
-    """The packs that are installed, by name."""
+    """The installed packs, by name."""
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
 def pack_folder(point: EntryPoint) -> Path:
-    """The folder of an installed pack. Raises PatternError where its package is not there."""
+    """The folder of an installed pack. Raises PatternError where its package is missing."""
     try:
         spec = find_spec(point.module)
     except ImportError:
@@ -37,7 +38,7 @@ def pack_folder(point: EntryPoint) -> Path:
 
 
 def with_names_resolved(paths: StrPath | Iterable[StrPath]) -> tuple[Path, ...]:
-    """The paths, with the folder of an installed pack in the place of its name. A file or folder of that name comes first."""
+    """The paths, with the name of an installed pack replaced by its folder. An existing file or folder takes precedence."""
     return tuple(_resolved(path) for path in several(paths))
 
 

@@ -1,7 +1,7 @@
-"""The library: every pattern that is loaded, from the packs that come with the package and from what a user gives.
+"""The library: every loaded pattern, from the built-in packs and from the user's files.
 
-A pack is a folder of group folders with a `pack.yaml`; a group is a folder of pattern files. The order is fixed: packs as given,
-groups and files by name. `headers` reads only what a list shows, without onnx.
+A pack is a folder with a `pack.yaml` and group folders; a group is a folder of pattern files. The order is fixed: packs as given,
+groups and files by name. `headers` reads only what a list shows, without importing onnx.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from onnx_subgraph.language.targets import read_targets
 from onnx_subgraph.paths import StrPath
 
 Contents = tuple[tuple[Path, bytes], ...]
-"""Files, each with the bytes that it holds."""
+"""Files with their contents."""
 _File = tuple[Path, Fields]
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a list of patterns shows of one. origin: where it comes from in words, "" where it came with the package."""
+    """What a list shows of a pattern. origin: a description of where it comes from, "" for a built-in one."""
 
     id: str
     group: str
@@ -49,7 +49,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Library:
-    """The loaded patterns, in order, the packs they came from, and the canonical operators that they raise to, by name."""
+    """The loaded patterns in order, their packs, and the canonical operators by name."""
 
     patterns: tuple[Pattern, ...]
     packs: tuple[Pack, ...] = ()
@@ -60,26 +60,25 @@ class Library:
         return {pattern.id: pattern for pattern in self.patterns}
 
     def get(self, id: str) -> Pattern:  # noqa: A002  (the id is called id everywhere)
-        """The pattern called `id`. Raises UsageError, with the nearest id as a hint."""
+        """The pattern with this id. Raises UsageError, with the nearest id as a hint."""
         current = self.current(id)
         if current not in self._by_id:
             raise unknown_id(id, self._by_id)
         return self._by_id[current]
 
     def current(self, id: str) -> str:  # noqa: A002
-        """The id that a pattern has now: that of the pattern which `id` became a part of, where there is none with that id."""
+        """The current id of a pattern: `id` if it exists, else the pattern that `id` was merged into."""
         return id if id in self._by_id else self.renamed.get(id, id)
 
     @cached_property
     def renamed(self) -> dict[str, str]:
-        """Former id → the id of the pattern that it is a part of now."""
+        """Former id → id of the pattern that it was merged into."""
         return renamed(self.patterns)
 
     def selected(self, target: str, only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Pattern, ...]:
-        """The patterns that are looked for, where the target is this and the user names some of them, or leaves some out.
+        """The patterns to search for, given the target and the ids that the user includes or excludes.
 
-        Those that came with the package only where the target is theirs, or the user names them. Raises UsageError for an id that
-        there is not.
+        A built-in pattern is included only if it supports the target or the user names it. Raises UsageError for an unknown id.
         """
         named, left_out = ({self.current(name) for name in names} for names in (only, skip))
         chosen = (p for p in self.patterns if (not named or p.id in named) and p.id not in left_out)
@@ -87,9 +86,9 @@ class Library:
 
 
 def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> Library:
-    """The patterns of the built-in packs, then those of `paths` (files, groups or packs), read and checked.
+    """Load and check the patterns of the built-in packs, then those of `paths` (files, groups or packs).
 
-    Files that hold what they held when they were last loaded are not parsed again, and give the same patterns.
+    Files with the same contents as in the last call are not parsed again, and give the same objects.
     Raises PatternError, with the place, at the first mistake in a file.
     """
     packs, files = _collect(paths, built_in)
@@ -106,16 +105,16 @@ def _parsed(
     folder: Path | None,
     packs: tuple[Pack, ...],
 ) -> tuple[tuple[Pattern, ...], Mapping[str, CanonicalOperator]]:
-    """The patterns and the canonical operators in `files`, checked.
+    """The patterns and canonical operators in `files`, checked.
 
-    beside, folder: the files of formulas beside them, and the folder that relative paths start from, None where there is none;
-    both are read where they lie, and are asked for because what was parsed is kept by them. packs: those that the files are in.
+    beside, folder: the formula files beside the pattern files, and the base folder of relative paths (None where there is none).
+    They are only part of the cache key; both are read from disk. packs: the packs of the files.
     """
     from onnx_subgraph.language.check import check, check_operator
 
-    formulas, operators, lowerings = _told_apart(_unique(files))
+    formulas, operators, lowerings = _by_kind(_unique(files))
     known = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
-    for path, fields in reversed(lowerings):  # so that what the first file has comes first
+    for path, fields in reversed(lowerings):  # reversed, so that the first file's lowerings come first
         operator = lowered_by(fields, path, known)
         known[operator.name] = operator
     domains = frozenset(pack.domain for pack in packs if pack.domain)
@@ -128,7 +127,7 @@ def _parsed(
 
 
 def _in_pack(pattern: Pattern, packs: Iterable[Pack]) -> Pattern:
-    """The pattern, with the opsets that its pack asks for."""
+    """The pattern, with the opsets that its pack requires."""
     pack = _pack_of(Path(pattern.file), packs)
     return pattern if pack is None or not pack.opsets else replace(pattern, opsets=pack.opsets)
 
@@ -138,12 +137,12 @@ def _pack_of(file: Path, packs: Iterable[Pack]) -> Pack | None:
 
 
 def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> tuple[Header, ...]:
-    """The headers of the same patterns as `load_patterns`, read without their blocks and without onnx.
+    """The headers of the patterns that `load_patterns` gives, read without their blocks and without onnx.
 
-    Raises PatternError, with the place, for a file whose envelope has a mistake.
+    Raises PatternError, with the place, for a mistake in the keys that are read.
     """
     packs, files = _collect(paths, built_in)
-    formulas, operators, lowerings = _told_apart(_unique(_contents(files)))
+    formulas, operators, lowerings = _by_kind(_unique(_contents(files)))
     lowered: dict[str, list[str]] = defaultdict(list)
     for _, fields in (*operators, *lowerings):
         name = fields.get("operator") or fields.get("lowers")
@@ -165,13 +164,13 @@ def headers(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -
 
 
 def _origin(file: Path, packs: Iterable[Pack]) -> str:
-    """Where a pattern file comes from, in words; "" for one that came with the package."""
+    """A description of where a pattern file comes from; "" for a built-in one."""
     pack = _pack_of(file, packs)
     return "" if is_built_in(str(file)) else str(file.parent) if pack is None else f"the pack {pack}"
 
 
-def _told_apart(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[_File]]:
-    """The patterns, those of files that hold several included, the files of canonical operators, and those of lowerings."""
+def _by_kind(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[_File]]:
+    """Split files into patterns (also those that share a file), canonical operators, and lowerings."""
     formulas: list[_File] = []
     operators: list[_File] = []
     lowerings: list[_File] = []
@@ -186,30 +185,30 @@ def _told_apart(files: Iterable[_File]) -> tuple[list[_File], list[_File], list[
 
 
 def renamed(patterns: Iterable[Pattern | Header]) -> dict[str, str]:
-    """Former id → the id of the pattern that it is a part of now."""
+    """Former id → id of the pattern that it was merged into."""
     return {former: pattern.id for pattern in patterns for former in pattern.formerly}
 
 
 def part_of(former: str, current: str) -> str:
-    """What to say where somebody asks for a pattern by an id that it had."""
+    """The message for a pattern that was requested by a former id."""
     return f"the pattern `{former}` is a part of `{current}` now; write that"
 
 
 def unknown_id(id: str, known: Iterable[str]) -> UsageError:  # noqa: A002
-    """The error for an id that no pattern has."""
+    """The error for an unknown id."""
     hint = spelling.hint(id, known, "`onnx-subgraph list-patterns` shows all patterns")
     return UsageError(f"there is no pattern `{id}`", hint=hint)
 
 
 def built_in_packs() -> tuple[Path, ...]:
-    """The folders of the packs that come with the package."""
+    """The folders of the built-in packs."""
     folder = built_in_folder()
     return () if folder is None else (folder,)
 
 
 @cache
 def is_built_in(file: str) -> bool:
-    """Whether a pattern file came with the package."""
+    """Whether a pattern file is built in."""
     return any(Path(file).is_relative_to(folder) for folder in built_in_packs())
 
 
@@ -218,7 +217,7 @@ def is_built_in(file: str) -> bool:
 
 def _collect(paths: StrPath | Iterable[StrPath], built_in: bool) -> tuple[tuple[Pack, ...], list[Path]]:
     packs: list[Pack] = []
-    files: dict[Path, Path] = {}  # resolved → as given: a file given twice is read once
+    files: dict[Path, Path] = {}  # resolved path → path as given; a file given twice is read once
     for path in (*(built_in_packs() if built_in else ()), *with_names_resolved(paths)):
         if (path / PACK_FILE).is_file():
             packs.append(read_pack(path))
@@ -228,9 +227,9 @@ def _collect(paths: StrPath | Iterable[StrPath], built_in: bool) -> tuple[tuple[
 
 
 def pattern_files(path: Path, *, empty: bool = False) -> list[Path]:
-    """The pattern files of `path`: a file, a group, or a pack; groups and files in the order of their names.
+    """The pattern files of a file, group or pack; groups and files sorted by name.
 
-    empty: whether it may hold none. Raises PatternError where `path` is missing or holds none.
+    empty: whether it may contain none. Raises PatternError where `path` is missing or contains none.
     """
     if path.is_file():
         return [path]
@@ -253,7 +252,7 @@ def _contents(files: Iterable[Path]) -> Contents:
 
 
 def _unique(files: Contents) -> list[tuple[Path, Fields]]:
-    """The files with what they say. Raises PatternError where two have the same id."""
+    """The parsed files. Raises PatternError where two have the same id."""
     places: dict[str, Span] = {}
     read: list[tuple[Path, Fields]] = []
     for path, content in files:

@@ -1,7 +1,6 @@
-"""How the names of a pattern hang together: what is free, what is captured, what is bound, and what is used.
+"""Check the names of a pattern: which are free, captured, bound and used.
 
-The rules for the files: no undefined name, no unused capture, a replacement assigns only what was matched, and every free value
-has an example.
+Every name is defined, and every capture is used. A replacement assigns only matched names. Every free value has an example.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from onnx_subgraph.language.term import Apply, Block, Rearrange, Term, Variable,
 class Bound:
     """The names that a block binds, each kind in the order written.
 
-    assigned: on the left of a line. values: the free values, for which a caller gives a value; `_` is not among them. statics:
-    names that stand only behind keywords (an attribute, or a constant input). axes: of recipes. operators: `act` of
-    `act[Relu | Tanh](x)`. rests: `rest` of `**rest`.
+    assigned: on the left of a line. values: free values, for which a caller provides a value; without `_`. statics: names used
+    only as keyword arguments (an attribute, or a constant input). axes: of recipes. operators: `act` of `act[Relu | Tanh](x)`.
+    rests: `rest` of `**rest`.
     """
 
     assigned: tuple[str, ...]
@@ -45,7 +44,7 @@ class Bound:
 
 
 def bound(block: Block) -> Bound:
-    """The names that `block` binds, found in one walk."""
+    """The names that `block` binds."""
     terms = [term for assignment in block for term in walk(assignment.term)]
     behind = {id(v) for v in _static_variables(terms)}
     variables = [t for t in terms if isinstance(t, Variable) and t.name != "_"]
@@ -64,12 +63,12 @@ def bound(block: Block) -> Bound:
 
 
 def free_values(block: Block) -> tuple[str, ...]:
-    """The names that the block uses as values and does not assign, in the order written; `_` is not among them."""
+    """The names that the block uses as values and does not assign, in the order written; without `_`."""
     return bound(block).values
 
 
 def fresh(stem: str, taken: set[str]) -> str:
-    """A name that is not taken: the stem, or the stem and a number. The name is then taken."""
+    """A name that is not in `taken`: the stem, or the stem and a number. Adds it to `taken`."""
     name, number = stem, 1
     while name in taken:
         number += 1
@@ -79,7 +78,7 @@ def fresh(stem: str, taken: set[str]) -> str:
 
 
 def check_names(pattern: Pattern, fields: Fields) -> None:
-    """Raises PatternError at the first name that breaks a law. fields: the file, for places."""
+    """Raise PatternError at the first name that breaks a rule. fields: the file, for places."""
     names = bound(pattern.match)
     _check_kinds(pattern.match, names)
     _check_order(pattern.match)
@@ -92,7 +91,7 @@ def check_names(pattern: Pattern, fields: Fields) -> None:
 
 
 def _check_kinds(match: Block, names: Bound) -> None:
-    """A name has one kind: a value, an axis, an operator, or attributes."""
+    """Check that each name has one kind: a value, an axis, an operator, or attributes."""
     kinds = {
         **dict.fromkeys(names.axes, "an axis"),
         **dict.fromkeys(names.operators, "an operator"),
@@ -101,7 +100,7 @@ def _check_kinds(match: Block, names: Bound) -> None:
     if not kinds:
         return
     terms = [term for assignment in match for term in walk(assignment.term)]
-    sizes = {id(v) for v in _static_variables(terms) if v.name in names.axes}  # an axis may be a size, and an attribute
+    sizes = {id(v) for v in _static_variables(terms) if v.name in names.axes}  # an axis may also be a size or an attribute
     for term in terms:
         if isinstance(term, Variable) and term.name in kinds and id(term) not in sizes:
             message = f"`{term.name}` is {kinds[term.name]}, it is not a value"
@@ -175,7 +174,7 @@ def _check_replacement(pattern: Pattern, block: Block, names: Bound) -> None:
 
 
 def _check_unused(pattern: Pattern, names: Bound) -> None:
-    """A name that stands once is bound and never asked for. Without a replacement the match itself is the body, and uses all."""
+    """Check that every captured name is used. Without a replacement the match itself is the body, and uses all names."""
     blocks = (block for target in pattern.replace for block in pattern.blocks(target))
     uses = Counter(n for block in (pattern.match, *blocks) for a in block for n in (*a.names, *_used(a.term)))
     for expression in (*pattern.where, *(e for _, e in pattern.let)):
@@ -201,7 +200,7 @@ def _check_unused(pattern: Pattern, names: Bound) -> None:
 
 
 def _check_read(pattern: Pattern) -> None:
-    """Every line leads to a result: what no line reads and no replacement provides would never be looked for."""
+    """Check that every line leads to a result. A line that is neither read nor a result would not be matched."""
     needed, lines = set(pattern.results), pattern.match.assignments
     for line in reversed(lines):
         if needed.isdisjoint(line.names):
@@ -238,7 +237,7 @@ def _check_example(pattern: Pattern, fields: Fields, names: Bound) -> None:
 
 
 def _static_variables(terms: Iterable[Term]) -> Iterator[Variable]:
-    """The variables that stand behind a keyword of an operator or a size of a word."""
+    """The variables used as keyword arguments of an operator, or as sizes of `rearrange`, `repeat` or `split`."""
     for term in terms:
         given = term.keywords if isinstance(term, Apply) else term.sizes if isinstance(term, Rearrange) else ()
         for _, value in given:
@@ -258,7 +257,7 @@ def _used(term: Term) -> Iterator[str]:
 
 
 def _place(block: Block, name: str) -> Span | None:
-    """Where `name` first stands in the block."""
+    """The place where `name` first occurs in the block."""
     for assignment in block:
         for term in walk(assignment.term):
             if isinstance(term, Variable) and term.name == name:

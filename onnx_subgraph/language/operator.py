@@ -1,8 +1,8 @@
-"""Canonical operators: a name for what several formulas compute, its definition, and what stands for it on each target.
+"""Canonical operators: one name for what several formulas compute, with a definition and lowerings to each target.
 
-A formula ends in a call of the operator, under `raises`. Here that call is replaced, once for each target, by the lines that the
-operator's file has for it: the names of those lines get the operator's name as a prefix, so that they meet no name of the
-formula. What comes out is an ordinary replacement.
+A formula calls the operator under `raises`. For each target, this call is replaced by the operator's lines for the target. The
+names in these lines get the operator's name as a prefix, to avoid clashes with the formula's names. The result is an ordinary
+replacement.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ Definitions = tuple[tuple[str, Expression], ...]
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """What stands for a canonical operator. without: the arguments that it can't take. file: where it is not the operator's own.
+    """The lines that replace a canonical operator. without: arguments that it does not support.
 
-    Of a formula that gives such an input it is none; where it gives such an attribute, only where that is absent in the match.
+    It is not used for formulas with such an input, and with such an attribute only where the match lacks it. file: the lowering's
+    file, "" for the operator's own.
     """
 
     block: Block
@@ -46,14 +47,14 @@ class Lowering:
 
 @dataclass(frozen=True, slots=True)
 class CanonicalOperator:
-    """One operator of our own domain.
+    """An operator of the domain `onnx_subgraph`.
 
-    name: in CamelCase. source: where the formula comes from. inputs, attributes: name → what it is; those in `optional` may be
-    left out. let: numbers that the lines need, computed from the attributes. definition: what the operator computes, in
-    operators of the standard. lowerings: target → what stands for it there; of several of one file the one that moves less
-    data. kernel: the element types that the library of kernels has it for. layouts: input or result → the recipe from what is
-    said of it to another layout in which the kernel takes it, results where it takes the first input so. Axes that have the name
-    of an attribute have its size.
+    name: in CamelCase. source: where the formula comes from. inputs, attributes: name → description; those in `optional` may be
+    omitted. let: numbers that the lines need, computed from the attributes. definition: what the operator computes, in standard
+    operators. lowerings: target → its lowerings; among several of one file, the one that moves less data is chosen. kernel: the
+    element types for which the library of kernels has the operator. layouts: input or result → the recipe from its documented
+    layout to another one that the kernel accepts, or for a result, returns when the first input has its other layout. An axis
+    with the name of an attribute has its size.
     """
 
     name: str
@@ -71,13 +72,13 @@ class CanonicalOperator:
 
     @property
     def prefix(self) -> str:
-        """What the names of its lines begin with inside a formula: `rotary_` of `Rotary`."""
+        """The prefix of its names inside a formula: `rotary_` for `Rotary`."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).lower() + "_"
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """A formula that ends in a canonical operator. call: the line that calls it. before, after: the lines around that."""
+    """A formula that calls a canonical operator. call: the calling line. before, after: the other lines."""
 
     operator: CanonicalOperator
     before: tuple[Assignment, ...]
@@ -87,7 +88,7 @@ class Raised:
 
     @property
     def let(self) -> Definitions:
-        """The numbers that the lowerings need: the attributes as they are called here, and what the operator derives of them."""
+        """The numbers that the lowerings need: the attributes, and what the operator derives from them, under prefixed names."""
         prefix = self.operator.prefix
         given = {name: self.arguments.get(name) for name in self.operator.attributes}
         names = {name: prefix + name for name in (*given, *(name for name, _ in self.operator.let))}
@@ -95,7 +96,7 @@ class Raised:
         return (*attributes, *((names[name], _renamed_expression(e, names)) for name, e in self.operator.let))
 
     def lowered(self, target: str) -> tuple[Block, ...]:
-        """The replacements for a target: the formula's own lines, with what stands for the operator."""
+        """The replacements for a target: the formula's lines, with a lowering in place of the operator."""
         lowerings = self.operator.lowerings.get(target, ())
         inputs = frozenset(self.operator.inputs).intersection(self.arguments)
         return tuple(map(self._expanded, (one for one in lowerings if one.without.isdisjoint(inputs))))
@@ -120,7 +121,7 @@ class Raised:
 
 
 def read_raised(block: Block, known: Mapping[str, CanonicalOperator]) -> Raised:
-    """What a formula raises. Raises PatternError, with the place, where that is not one call of a known operator."""
+    """Parse what a formula raises to. Raises PatternError, with the place, where it is not one call of a known operator."""
     calls = [
         (position, term)
         for position, line in enumerate(block)
@@ -153,7 +154,7 @@ def read_raised(block: Block, known: Mapping[str, CanonicalOperator]) -> Raised:
 
 
 def _arguments(call: Apply, operator: CanonicalOperator) -> dict[str, Term]:
-    """The arguments by name, without those that are left out."""
+    """The arguments by name, without omitted ones."""
     inputs = tuple(operator.inputs)
     usage = f"it is `{signature(operator)}`"
     if len(call.arguments) > len(inputs) or call.rest or call.capture:
@@ -173,7 +174,7 @@ def _arguments(call: Apply, operator: CanonicalOperator) -> dict[str, Term]:
 
 
 def signature(operator: CanonicalOperator) -> str:
-    """How the operator is called: `Rotary(x, cos, sin, interleaved=…)`."""
+    """The signature of the operator: `Rotary(x, cos, sin, interleaved=…)`."""
     inputs = [f"[{n}]" if n in operator.optional else n for n in operator.inputs]
     attributes = [f"[{n}=…]" if n in operator.optional else f"{n}=…" for n in operator.attributes]
     return f"{operator.name}({', '.join([*inputs, *attributes])})"
@@ -184,7 +185,7 @@ def _results(definition: Block) -> tuple[str, ...]:
 
 
 def _expression(term: Term | None, span: Span | None) -> Expression:
-    """An attribute as it is given, for `let`: a name, a literal, or None."""
+    """The argument of an attribute as an expression for `let`: a name, a literal, or None."""
     text = "None" if term is None else repr(term.value) if isinstance(term, Literal) else str(term)
     return Expression(text, ast.parse(text, mode="eval").body, span)
 
@@ -198,7 +199,7 @@ def _renamed_expression(expression: Expression, names: Mapping[str, str]) -> Exp
 
 
 def _renamed(term: Term, names: Mapping[str, str], prefix: str) -> Term:
-    """A term whose names are others, the axes of its recipes with the prefix."""
+    """A term with its names replaced, and the axes of its recipes prefixed."""
     match term:
         case Variable(name=name):
             return replace(term, name=names.get(name, name))

@@ -1,6 +1,6 @@
-"""The file of a canonical operator → `CanonicalOperator`; the file of a lowering → the operator with it.
+"""Read the file of a canonical operator as `CanonicalOperator`; read the file of a lowering and add it to its operator.
 
-What is held here: known keys, one definition, and that every name of the lines is an input, an attribute, derived, or assigned.
+Checks the keys, that there is one definition, and that every name in the lines is an input, an attribute, derived, or assigned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onnx_subgraph.language.term import Apply, Block, Rearrange, Variable, walk
 from onnx_subgraph.language.vocabulary import DTYPES
 
 KEYS = ("operator", "summary", "source", "inputs", "attributes", "let", "definition", *WRITTEN, "native", "layouts", "formulas")
-"""The keys of an operator's file, in the order they are usually written."""
+"""The keys of an operator's file, in the usual order."""
 LOWERING_KEYS = ("lowers", "summary", "let", *WRITTEN)
 """The keys of a lowering's file."""
 _NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
@@ -56,7 +56,7 @@ def operator_of(fields: Fields, path: Path) -> CanonicalOperator:
 
 
 def lowered_by(fields: Fields, path: Path, operators: Mapping[str, CanonicalOperator]) -> CanonicalOperator:
-    """The operator that a file lowers, with what the file has for it before what it had. Raises PatternError, with the place."""
+    """The operator with the lowerings of a file added before its own. Raises PatternError, with the place."""
     check_keys(fields, LOWERING_KEYS, "a lowering")
     name = read_text_of(required(fields, "lowers"), "lowers")
     operator = operators.get(name.text)
@@ -76,7 +76,7 @@ def lowered_by(fields: Fields, path: Path, operators: Mapping[str, CanonicalOper
 
 
 def _by_target(fields: Fields, arguments: Collection[str], file: str = "") -> Mapping[str, tuple[Lowering, ...]]:
-    """Target → what stands for the operator there. file: of a lowering that is not in the operator's own file."""
+    """Target → lowerings of the operator. file: the lowering's file, "" for the operator's own."""
     given = ((target, fields.get(target)) for target in WRITTEN)
     return {
         target: tuple(replace(one, file=file) for one in _lowerings(data, target, arguments))
@@ -86,7 +86,7 @@ def _by_target(fields: Fields, arguments: Collection[str], file: str = "") -> Ma
 
 
 def _parameters(data: Data | None, what: str) -> tuple[Mapping[str, str], frozenset[str]]:
-    """The names with what they are, and those that may be left out: `mask?`."""
+    """The names with their descriptions, and the optional ones, marked `mask?`."""
     if data is None:
         return {}, frozenset()
     if not isinstance(data, Fields):
@@ -106,7 +106,7 @@ def _parameters(data: Data | None, what: str) -> tuple[Mapping[str, str], frozen
 
 
 def _kernel(data: Data | None) -> frozenset[str]:
-    """The element types of the kernel that the library has."""
+    """The element types of the kernel in the library."""
     items = data.items if isinstance(data, Items) else () if data is None else (data,)
     types = [read_text_of(item, "native") for item in items]
     for one in types:
@@ -116,7 +116,7 @@ def _kernel(data: Data | None) -> frozenset[str]:
 
 
 def _layouts(data: Data | None, operator: CanonicalOperator) -> Mapping[str, str]:
-    """The recipes of other layouts that the kernel takes, by input and result."""
+    """The recipes of other layouts that the kernel accepts, by input and result."""
     if data is None:
         return {}
     if not isinstance(data, Fields) or not operator.kernel:
@@ -156,7 +156,7 @@ def _lowering(data: Data, target: str, arguments: Collection[str]) -> Lowering:
 
 
 def _check(operator: CanonicalOperator) -> None:
-    """Raises PatternError at the first name that nothing gives, and where a lowering does not give the results."""
+    """Raise PatternError at the first undefined name, and where a lowering does not give the results."""
     results = operator.definition.assignments[-1].names
     attributes = {*operator.attributes}
     for name, expression in operator.let:

@@ -1,7 +1,7 @@
 """Optional names: `Conv(x, w, b?)`, `scale? * (q @ k) + mask?`.
 
-`?` is no token of Python's grammar, so it is read before: each `?` outside text and comments becomes a space, which leaves every
-column what it was, and its place is remembered (`marks`). Where an optional name may stand is held by `check_optional`.
+`?` is not in Python's grammar, so it is processed first. Each `?` outside strings and comments is replaced by a space, which
+keeps all columns, and its place is recorded (`marks`). `check_optional` checks where optional names may be used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language.term import Apply, Chain, Either, Literal, Term, Variable, children, walk
 
 MOST_OPTIONAL = 6
-"""The most optional items of one sum or product: each doubles the number of its forms."""
+"""Maximum number of optional items in one sum or product; each doubles the number of forms."""
 USAGE = "it may mark an optional input or an item of a sum or product: `Conv(x, w, b?)`, `scale? * x`"
 
 _TOKEN = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\?""")
@@ -22,7 +22,7 @@ Place = tuple[int, int]
 
 
 def without_marks(text: str) -> tuple[str, frozenset[Place]]:
-    """`text` with a space for each `?` that is no part of a string or a comment, and the places of these."""
+    """`text` with a space for each `?` outside strings and comments, and the places of these."""
     places: set[Place] = set()
 
     def blank(token: re.Match[str]) -> str:
@@ -41,7 +41,7 @@ def is_optional(term: Term) -> bool:
 
 
 def check_optional(term: Term) -> None:
-    """Raises PatternError where an optional name stands in `term` where nothing may be absent."""
+    """Raise PatternError where an optional name is used in `term` where nothing may be absent."""
     if is_optional(term):
         raise _misplaced(term, "a line without a result can't match")
     for outer in walk(term):

@@ -1,7 +1,7 @@
-"""The operator that a region becomes: `ConvBN`, or one of the author's own domain with its attributes.
+"""Read the operator that replaces a region: `ConvBN`, or one in the author's domain with attributes.
 
-`com.mylib.ConvBN(strides=Conv.strides, epsilon=BatchNormalization.epsilon)` names the attributes that the operator has: those of
-nodes in the region, by their operators, or numbers, texts and lists as they stand.
+`com.mylib.ConvBN(strides=Conv.strides, epsilon=BatchNormalization.epsilon)` gives the operator's attributes: taken from nodes in
+the region, by operator, or literal numbers, texts and lists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CALL = "write `function: com.mylib.ConvBN(strides=Conv.strides)`, on a line of 
 
 
 def read_operator(data: Data | None, otherwise: str) -> Grow:
-    """A region's operator, of what stands under `replace`; `otherwise` names it where nothing does. Raises PatternError."""
+    """Read a region's operator under `replace`; `otherwise` is its name where there is none. Raises PatternError."""
     if data is None:
         return Grow(otherwise)
     if not isinstance(data, Fields):
@@ -51,7 +51,7 @@ def read_operator(data: Data | None, otherwise: str) -> Grow:
 
 
 def check_attributes(grow: Grow) -> None:
-    """Raises PatternError where an attribute is asked of an operator that there is not, or that never has it."""
+    """Raise PatternError where an attribute is taken from an unknown operator, or from one that never has it."""
     for source in grow.attributes.values():
         if not isinstance(source, OfNode) or source.operator.domain not in operators.domains():
             continue

@@ -1,4 +1,4 @@
-"""A pack's `pack.yaml`: whose patterns they are, and what they need."""
+"""Read a pack's `pack.yaml`: its name, domain and requirements."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from onnx_subgraph.language.source import Data, Fields, Items, Scalar, read_file
 PACK_FILE = "pack.yaml"
 _COMPARISON = re.compile(r"([<>]=?|[=!]=|~=)\s*(\d+(?:\.\d+)*)")
 _PARTS = 8
-"""Numbers of a version that are compared."""
+"""Maximum number of components of a version that are compared."""
 PACK_KEYS = ("name", "version", "domain", "onnxruntime", "opsets", "shapes", "libraries")
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """What a `pack.yaml` says.
+    """The contents of a `pack.yaml`.
 
-    domain: of the operators that the pack brings, "" where it brings none. onnxruntime: a version specifier, `>=1.22`.
-    opsets: domain → the least opset it needs. shapes: operator of the domain → the standard operator that gives such shapes.
-    libraries: the custom-op libraries it brings.
+    domain: of the operators that the pack provides, "" where it provides none. onnxruntime: a version specifier, `>=1.22`.
+    opsets: domain → required minimum opset. shapes: operator of the domain → standard operator with the same shape rule.
+    libraries: the custom-op libraries that it provides.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Pack:
         return f"{self.name} {self.version}".strip()
 
     def takes(self, version: str) -> bool:
-        """Whether the pack works with that version of onnxruntime, by what it says."""
+        """Whether the pack supports this version of onnxruntime."""
         return all(_holds(part, version) for part in self.onnxruntime.split(",") if part.strip())
 
 
 def read_pack(path: Path) -> Pack:
-    """What the `pack.yaml` of the folder `path` says. Raises PatternError, with the place."""
+    """Read the `pack.yaml` in the folder `path`. Raises PatternError, with the place."""
     fields = read_file(path / PACK_FILE)
     check_keys(fields, PACK_KEYS, "a pack")
     texts = {key: _text(fields, key) for key in ("name", "version", "domain", "onnxruntime")}
@@ -66,7 +66,7 @@ def read_pack(path: Path) -> Pack:
 
 
 def _holds(comparison: str, version: str) -> bool:
-    """Whether a version is as a comparison says: `>=1.22`. Numbers that one of the two leaves out are 0."""
+    """Whether a version satisfies a comparison, as `>=1.22`. Missing components are 0."""
     found = _COMPARISON.fullmatch(comparison.strip())
     assert found is not None, comparison
     sign, wanted = found[1], _numbers(found[2])

@@ -1,6 +1,6 @@
-"""A pattern: what one YAML file says, after reading.
+"""A pattern: the contents of one YAML file after reading.
 
-Only data. `syntax` reads the blocks, `sentence` the `where` list, `check` holds a pattern against the operator schemas, and
+Only data. `syntax` reads the blocks, `sentence` the `where` list, `check` checks a pattern against the operator schemas, and
 `library` finds the files.
 """
 
@@ -16,14 +16,16 @@ from onnx_subgraph.language.term import Block, Operator, Static
 from onnx_subgraph.operators.names import OWN_DOMAIN
 
 TARGETS = ("onnxruntime", "standard", "native", "function")
-"""What a pattern can be fused for. Every formula and region has the last one without saying so; those have `native` that raise to
-an operator of the library of kernels."""
+"""What a pattern can be fused for. Every formula and region supports `function` automatically.
+
+A formula supports `native` if it raises to an operator that the library of kernels has.
+"""
 WRITTEN = ("onnxruntime", "standard")
-"""The targets of operators that somebody else defines, for which replacements are written."""
+"""The targets for which replacements are written, because their operators are defined elsewhere."""
 
 
 def camel_case(id: str) -> str:  # noqa: A002  (the id is called id everywhere)
-    """An id as the name of an operator: `fast-gelu` is `FastGelu`."""
+    """An id as an operator name: `fast-gelu` becomes `FastGelu`."""
     return "".join(word[:1].upper() + word[1:] for word in id.split("-"))
 
 
@@ -31,8 +33,8 @@ def camel_case(id: str) -> str:  # noqa: A002  (the id is called id everywhere)
 class Example:
     """The shape and range of one free value, for the models that prove a pattern: `float32[2, 8] in [-1, 1]`.
 
-    low, high: the range of a drawn value, None for a standard normal. constant: drawn once and stored as an initializer.
-    value: given outright (a scalar such as an epsilon) instead of drawn.
+    low, high: the range of random values, None for a standard normal. constant: drawn once and stored as an initializer.
+    value: a fixed value (a scalar such as an epsilon) instead of a random one.
     """
 
     dtype: str
@@ -54,7 +56,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class OfNode:
-    """An attribute of the node of that operator in a region, which the operator that replaces the region has as well."""
+    """An attribute that the operator replacing a region takes from the node with this operator in the region."""
 
     operator: Operator
     attribute: str
@@ -63,11 +65,12 @@ class OfNode:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """A region that grows: where it may start, along which edges it may grow, and whether it is worth keeping.
+    """A region: where it may start, along which edges it may grow, and whether it is kept.
 
-    operator, domain: of the node that replaces it, whose definition the model carries; attributes: those that the node has.
-    select, input, output: the questions; one that is left out is answered by no. keep: sentences about the finished region, all
-    of which must hold. selector: who answers instead, by its name or in person (`onnx_subgraph.regions.selector.Selector`).
+    operator, domain: of the node that replaces it; the model contains its definition. attributes: of this node.
+    select, input, output: the questions; an omitted one is answered with no. keep: sentences about the finished region, all of
+    which must be true. selector: a Python selector instead of the questions, by name or as an object
+    (`onnx_subgraph.regions.selector.Selector`).
     """
 
     operator: str
@@ -82,17 +85,16 @@ class Grow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """One fusion: what to look for, when, and what replaces it for each target.
+    """One fusion: what to search for, the conditions, and the replacement for each target.
 
     id: unique in all loaded packs; the file's stem with `-` for `_`. group: the folder's name.
-    order: the position in its library, by which ties between matches of equal size are broken. shares: names of matched values
-    that others may read, too; what computes them then stays for those. given: the results, where the file lists them.
-    grow: how it grows, for a pattern of regions; its `match` is then empty, and so it is where `bodies` names operators of the
-    standard, whose function bodies are looked for: each with the sentences about its inputs, outputs and attributes that must
-    be true. raised: the canonical operator that it is a formula of, whose lowerings are in `replace`; where there are several
-    for a target the others are in `variants`. kernel: the element types that the library of kernels has that operator for,
-    where the pattern is for the target native. opsets: domain → the least opset that its pack asks for. formerly: ids of
-    patterns that are a part of this one now.
+    order: the position in its library; breaks ties between matches of equal size. shares: names of matched values that other
+    nodes may read; the nodes that compute them are then kept. given: the results, where the file lists them. grow: how a region
+    grows; `match` is then empty. bodies: standard operators whose function bodies are searched for, each with sentences about its
+    inputs, outputs and attributes that must be true; `match` is then empty, too. raised: the canonical operator that this is a
+    formula of. Its lowerings are in `replace`; further ones for the same target are in `variants`. kernel: the element types for
+    which the library of kernels has that operator, if the pattern supports the target native. opsets: domain → minimum opset that
+    its pack requires. formerly: ids of patterns that were merged into this one.
     """
 
     id: str
@@ -120,39 +122,39 @@ class Pattern:
     opsets: Mapping[str, int] = field(default_factory=dict)
 
     def blocks(self, target: str) -> tuple[Block, ...]:
-        """The replacements that are written for a target, in order."""
+        """The replacements for a target, in order."""
         return (*((self.replace[target],) if target in self.replace else ()), *self.variants.get(target, ()))
 
     @property
     def name(self) -> str:
-        """The operator's name in the `function` target: the canonical operator's, the id in CamelCase, or a region's own."""
+        """The operator's name in the `function` target: the canonical operator's, a region's own, else the id in CamelCase."""
         if self.raised is not None:
             return self.raised.operator.name
         return camel_case(self.id) if self.grow is None else self.grow.operator
 
     @property
     def is_formula(self) -> bool:
-        """Whether a formula says what to look for, and not how a region grows or which function bodies there are."""
+        """Whether the pattern is a formula, not a region or function bodies."""
         return self.grow is None and not self.bodies
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The names of `match` that replacements or `results` name, in its order, else those of the last line."""
+        """The names of `match` that replacements or `results` name, in its order; else those of the last line."""
         provided = self.given.union(*(block.names for block in self.replace.values()))
         names = tuple(name for name in self.match.names if name in provided)
         return names or tuple(n for a in self.match.assignments[-1:] for n in a.names if n != "_")
 
     def is_for(self, target: str) -> bool:
-        """Whether it is worth looking for where that is the target; a formula is wherever it has a replacement at all."""
+        """Whether to search for the pattern with this target. A formula with any replacement qualifies for every target."""
         if not self.is_formula:
             return target in self.targets
         return bool(self.replace) or (target == "native" and bool(self.kernel))
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The targets this pattern can be fused for, in the order of `TARGETS`."""
+        """The targets that this pattern can be fused for, in the order of `TARGETS`."""
         if self.bodies:
             return WRITTEN
         if self.grow is not None and self.grow.domain != OWN_DOMAIN:
-            return TARGETS  # an operator of the author's is one wherever it is
+            return TARGETS  # an operator in the author's domain is the same for every target
         return tuple(t for t in TARGETS if t in self.replace or t == "function" or (t == "native" and self.kernel))

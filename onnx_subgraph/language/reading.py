@@ -1,7 +1,7 @@
-"""A pattern file → `Pattern`: the keys of the envelope, each read by its own room.
+"""Read a pattern file as `Pattern`; other modules read the values of the keys.
 
-The file's own rules are held here: known keys, the id and the file's name, blocks and sentences. How the names of a pattern hang
-together is for `names`, what the operators accept is for `check`.
+This module checks the rules of the file: known keys, the id and the file's name, blocks and sentences. `names` checks how names
+are defined and used; `check` checks what the operators accept.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ KEYS = (
     *("id", "summary", "match", "where", "let", "raises", "replace", "example"),
     *("assumes", "mixed-precision", "targets", "shares", "results", "keeps", "fuses", "grow", "bodies", "formerly"),
 )
-"""The keys of a pattern file, in the order they are usually written."""
+"""The keys of a pattern file, in the usual order."""
 REGION_KEYS = ("id", "summary", "grow", "replace", "keeps", "fuses", "formerly")
 """The keys of a pattern of regions."""
 BODY_KEYS = ("id", "summary", "bodies", "keeps", "fuses", "formerly")
 """The keys of a pattern of function bodies."""
 ASSUMPTIONS = ("finite",)
-"""What a pattern may assume; the report names it."""
+"""What a pattern may assume; the report shows it."""
 
 _ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def parse_pattern(text: str, file: str = "patterns/group/pattern.yaml", operators: Operators = MappingProxyType({})) -> Pattern:
-    """The pattern that `text` holds; the stem of `file` must be its id. Raises PatternError, with the place."""
+    """Parse the pattern in `text`; the stem of `file` must be its id. Raises PatternError, with the place."""
     return pattern_of(read_text(text, file), Path(file), 0, operators)
 
 
 def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = MappingProxyType({})) -> Pattern:
-    """The pattern that `fields` describe; operators: those that it may raise to. Raises PatternError, with the place."""
+    """The pattern that `fields` describe. operators: those that it may raise to. Raises PatternError, with the place."""
     check_keys(fields, KEYS, "a pattern")
     if fields.get("grow") is not None:
         return _region_pattern(fields, path, order)
@@ -103,7 +103,7 @@ def _region_pattern(fields: Fields, path: Path, order: int) -> Pattern:
 
 
 def _check_beside(fields: Fields, key: str, known: tuple[str, ...], wrong: str, instead: str) -> None:
-    """Raises PatternError at the first key that may not stand beside `key`."""
+    """Raise PatternError at the first key that is not allowed together with `key`."""
     for name, _ in fields.entries:
         if name.text not in known:
             hint = f"beside `{key}` stand {', '.join(k for k in known if k != key)}; {instead}"
@@ -111,7 +111,7 @@ def _check_beside(fields: Fields, key: str, known: tuple[str, ...], wrong: str, 
 
 
 def _without_formula(fields: Fields, path: Path, order: int) -> Pattern:
-    """What every pattern says, for one that looks for something else than a formula."""
+    """The common keys of a pattern without a formula."""
     identity = read_id(fields, path)
     return Pattern(
         id=identity,
@@ -131,12 +131,12 @@ def _without_formula(fields: Fields, path: Path, order: int) -> Pattern:
 
 
 def read_id(fields: Fields, path: Path) -> str:
-    """The id, which the file's stem repeats. Raises PatternError, with the place."""
+    """The id; it must equal the file's stem. Raises PatternError, with the place."""
     scalar = read_text_of(required(fields, "id"), "id")
     if _ID.fullmatch(scalar.text) is None:
         hint = "write lower-case words joined by `-`, such as `layer-normalization`"
         raise PatternError(f"`{scalar.text}` is not an id", span=scalar.span, hint=hint)
-    if path.stem != scalar.text.replace("-", "_") and fields.span.line == 1:  # further down stand the formulas of an operator
+    if path.stem != scalar.text.replace("-", "_") and fields.span.line == 1:  # a formula in a shared file starts later
         wanted = f"{scalar.text.replace('-', '_')}.yaml"
         hint = f"name the file `{wanted}`, or write `id: {path.stem.replace('_', '-')}`"
         raise PatternError(f"the id `{scalar.text}` does not fit the file's name", span=scalar.span, hint=hint)
@@ -144,7 +144,7 @@ def read_id(fields: Fields, path: Path) -> str:
 
 
 def read_summary(fields: Fields) -> str:
-    """The summary: one line. Raises PatternError, with the place."""
+    """The summary, as one line. Raises PatternError, with the place."""
     scalar = read_text_of(required(fields, "summary"), "summary")
     if not scalar.text.strip():
         raise PatternError("`summary` is empty", span=scalar.span, hint="say in one line what is fused")
@@ -152,7 +152,7 @@ def read_summary(fields: Fields) -> str:
 
 
 def check_keys(fields: Fields, known: tuple[str, ...], what: str) -> None:
-    """Raises PatternError at the first key of `fields` that is not `known`; `what` names the thing that has the keys."""
+    """Raise PatternError at the first key of `fields` that is not `known`. `what` names the object in the message."""
     for key, _ in fields.entries:
         if key.text not in known:
             otherwise = f"the keys of {what} are {', '.join(known)}"
@@ -162,7 +162,7 @@ def check_keys(fields: Fields, known: tuple[str, ...], what: str) -> None:
 
 
 def required(fields: Fields, key: str) -> Data:
-    """What stands under `key`. Raises PatternError where it is missing."""
+    """The value of `key`. Raises PatternError where it is missing."""
     data = fields.get(key)
     if data is None:
         raise PatternError(f"`{key}` is missing", span=fields.span, hint=f"add `{key}:`")
@@ -239,7 +239,7 @@ def _assumes(data: Data | None) -> frozenset[str]:
 
 
 def _assigned(data: Data | None, match: Block, key: str, usage: str) -> frozenset[str]:
-    """The names under a key, one or a list, each of which `match` assigns."""
+    """The names under a key, one or a list. `match` must assign each of them."""
     if data is None:
         return frozenset()
     found: set[str] = set()
@@ -253,7 +253,7 @@ def _assigned(data: Data | None, match: Block, key: str, usage: str) -> frozense
 
 
 def _results(fields: Fields, match: Block) -> frozenset[str]:
-    """The results that the file lists. Raises PatternError, with the place, beside what says them already."""
+    """The results that the file lists. Raises PatternError, with the place, where a replacement already names them."""
     data = fields.get("results")
     if data is not None and (fields.get("replace") or fields.get("raises")):
         hint = "leave `results` out: a replacement names what it provides"
@@ -262,7 +262,7 @@ def _results(fields: Fields, match: Block) -> frozenset[str]:
 
 
 def read_cases(data: Data | None, key: str) -> tuple[Case, ...]:
-    """The models under `fuses` or `keeps`, which `key` names. Raises PatternError, with the place."""
+    """The models under `fuses` or `keeps`, whichever `key` is. Raises PatternError, with the place."""
     if data is None:
         return ()
     usage = "write a list of `- why: …` with `model: |` and below it an ONNX text model"

@@ -1,7 +1,7 @@
 """The recipes of `rearrange` and `repeat`: einops' notation, checked by einops' own parser.
 
-A recipe names the axes of a value, `b s (h d) -> b h s d`; the names bind to dimensions. einops is imported only when a recipe
-is read.
+A recipe names the axes of a value, `b s (h d) -> b h s d`; the names bind to dimensions. einops is imported only when a recipe is
+read.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from collections.abc import Collection
 
 UNCHANGED = "... -> ..."
-"""The recipe of a rearrangement that ends where it began, whatever it did in between."""
+"""The recipe of a rearrangement whose result equals its input, whatever the intermediate steps."""
 _AXIS = re.compile(r"[A-Za-z_]\w*")
 
 
 def recipe_axes(recipe: str) -> tuple[str, ...]:
-    """The named axes of a recipe, each once, in the order written: `b s (h d) -> …` has b, s, h, d."""
+    """The named axes of a recipe, without repetition, in the order written: `b s (h d) -> …` has b, s, h, d."""
     return tuple(dict.fromkeys(_AXIS.findall(recipe)))
 
 

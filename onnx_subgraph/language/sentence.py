@@ -1,6 +1,6 @@
-"""The sentences of `where` and `let`: Python expressions over a closed vocabulary, checked when the pattern is read.
+"""Read the sentences of `where` and `let`: Python expressions over a closed vocabulary, checked when the pattern is read.
 
-`read_sentence` and `read_definitions` give syntax trees that hold nothing but the vocabulary; `evaluate` gives their value.
+`read_sentence` and `read_definitions` give syntax trees that use only the vocabulary; `evaluate` computes their value.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = [
 
 
 CheckFact = Callable[[ast.Attribute, Code], None]
-"""Raises PatternError where `x.fact` asks for what there is not."""
+"""Raises PatternError where `x.fact` asks for an unknown fact."""
 
 
 def read_sentence(data: Data, what: str = "where", check_fact: CheckFact | None = None) -> Expression:
-    """One sentence. Raises PatternError, with the place, for a word outside the vocabulary.
+    """Read one sentence. Raises PatternError, with the place, for a word outside the vocabulary.
 
-    check_fact: what can be asked of which name; left out, it is the facts about a value.
+    check_fact: checks which facts a name has; by default the facts of a value.
     """
     code, tree = parse_expression(data, what)
     _check(tree, code, check_fact or _check_fact)
@@ -53,7 +53,7 @@ def read_sentence(data: Data, what: str = "where", check_fact: CheckFact | None 
 
 
 def read_conjuncts(data: Data, what: str, check_fact: CheckFact) -> tuple[Expression, ...]:
-    """The sentences that one sentence joins by `and`, each with its place. Raises PatternError, with the place."""
+    """Read a sentence and split it at `and`, each part with its place. Raises PatternError, with the place."""
     code, tree = parse_expression(data, what)
     _check(tree, code, check_fact)
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
@@ -61,7 +61,7 @@ def read_conjuncts(data: Data, what: str, check_fact: CheckFact) -> tuple[Expres
 
 
 def read_definitions(data: Data, what: str = "let") -> tuple[tuple[str, Expression], ...]:
-    """The lines `name = expression` of `let`, in order. Raises PatternError, with the place."""
+    """Read the lines `name = expression` of `let`, in order. Raises PatternError, with the place."""
     code, statements = parse_block(data, what)
     found: dict[str, Expression] = {}
     for statement in statements:
@@ -81,28 +81,28 @@ def read_definitions(data: Data, what: str = "let") -> tuple[tuple[str, Expressi
 
 @lru_cache(maxsize=4096)
 def asks_presence(expression: Expression) -> bool:
-    """Whether a sentence asks nothing but which optional parts are there, so that where it is false another form is meant."""
+    """Whether a sentence depends only on which optional parts are present. If false, another form of the pattern applies."""
     asked = [n.left for n in ast.walk(expression.tree) if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.Is | ast.IsNot)]
     return all(any(n is name for name in asked) for n in ast.walk(expression.tree) if isinstance(n, ast.Name))
 
 
 @lru_cache(maxsize=4096)
 def free_names(expression: Expression | ast.expr) -> tuple[str, ...]:
-    """The names in `expression` that are not words of the vocabulary, each once, in the order written."""
+    """The names in `expression` that are not words of the vocabulary, without repetition, in the order written."""
     tree = expression.tree if isinstance(expression, Expression) else expression
     names = (n for n in ast.walk(tree) if isinstance(n, ast.Name) and not is_word(n.id))
     return tuple(dict.fromkeys(n.id for n in sorted(names, key=lambda n: (n.lineno, n.col_offset))))
 
 
 def place_of(expression: Expression, name: str) -> Span | None:
-    """Where `name` first stands in the expression, for errors."""
+    """The place where `name` first occurs in the expression, for errors."""
     tree = expression.tree
     found = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name and n.lineno == tree.lineno]
     return place_in(expression, min(found, key=lambda n: n.col_offset)) if found else expression.span
 
 
 def place_in(expression: Expression, part: ast.expr) -> Span | None:
-    """Where a part of the expression stands, for errors; the whole where it is on another line."""
+    """The place of a part of the expression, for errors. For a part on another line, the place of the whole."""
     span, tree = expression.span, expression.tree
     if span is None or part.lineno != tree.lineno or part.end_lineno != tree.lineno:
         return span
@@ -135,7 +135,7 @@ def _check_fact(node: ast.Attribute, code: Code) -> None:
 
 
 def _check(node: ast.expr, code: Code, check_fact: CheckFact) -> None:
-    """Raises PatternError, with the place, for what is not in the vocabulary."""
+    """Raise PatternError, with the place, for anything outside the vocabulary."""
     problem = _problem(node, code)
     if problem is not None:
         raise PatternError(problem[0], span=code.span(node), hint=problem[1])
@@ -147,11 +147,11 @@ def _check(node: ast.expr, code: Code, check_fact: CheckFact) -> None:
 
 
 Problem = tuple[str, str | None]
-"""What is wrong, and what to write instead."""
+"""The mistake, and what to write instead."""
 
 
 def _problem(node: ast.expr, code: Code) -> Problem | None:
-    """Why a part of a sentence is not in the vocabulary, whatever is inside it; None where it is."""
+    """Why a node of the tree, apart from its children, is outside the vocabulary; None where it is allowed."""
     match node:
         case ast.Constant(value=value) if value is None or isinstance(value, (bool, int, float, str)):
             too_large = isinstance(value, (int, float)) and abs(value) > MAX_INTEGER and value != math.inf

@@ -1,8 +1,8 @@
-"""Formulas that share: patterns that stand together in the file of a canonical operator or in one of their own.
+"""Formulas in one file, of a canonical operator or of their own, that share lines and keys.
 
-Each formula is made the keys of a pattern file, which is then read as any other is. A line of its own stands in place of the
-shared one that assigns the same name; of the shared lines it has the last, and those that this one and its own lead to. What only
-other formulas have is absent in it.
+Each formula is expanded to the keys of a pattern file, which is then read like any other. A formula's own line replaces the
+shared line that assigns the same name. Of the shared lines a formula has the last one, and those that it and the own lines depend
+on. A name that only other formulas define is absent (`None`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Line:
 
 
 def formulas_of(fields: Fields) -> tuple[Fields, ...]:
-    """The formulas in an operator's file, or under `each`, each as the keys of a pattern. Raises PatternError, with the place."""
+    """The formulas in an operator's file or under `each`, each as the keys of a pattern. Raises PatternError, with the place."""
     data = fields if fields.get("each") is not None else fields.get("formulas")
     if data is None:
         return ()
@@ -49,18 +49,18 @@ def formulas_of(fields: Fields) -> tuple[Fields, ...]:
     if not items or len(found) < len(items):
         raise PatternError("`formulas` is not a list of formulas", span=data.span, hint="write `each:` and below it `- id: …`")
     others = frozenset(name for one in (common, *found) for name in _named(one))
-    return tuple(_whole(one, common, others) for one in found)
+    return tuple(_combined(one, common, others) for one in found)
 
 
 def fields_of(path: Path, identity: str) -> Fields:
-    """The keys of one pattern of a file. Raises PatternError, with the place."""
+    """The keys of one pattern in a file. Raises PatternError, with the place."""
     fields = read_file(path)
     whole = (one for one in formulas_of(fields) if isinstance(name := one.get("id"), Scalar) and name.text == identity)
     return next(whole, fields)
 
 
 def source_of(path: Path, identity: str) -> str:
-    """The text of one pattern: its file, or, of one that shares a file, its keys with the shared ones."""
+    """The text of one pattern: its file, or its own and the shared keys if it shares a file."""
     fields = fields_of(path, identity)
     if fields.span.line == 1:
         return path.read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def source_of(path: Path, identity: str) -> str:
 
 
 def _written(key: str, data: Data, indent: str = "") -> str:
-    """A key of a file, as YAML."""
+    """A key with its value, as YAML."""
     match data:
         case Scalar(style="|"):
             return f"{indent}{key}: |\n" + "\n".join(f"{indent}  {line}" for line in data.text.splitlines())
@@ -89,13 +89,13 @@ def _named(fields: Fields) -> frozenset[str]:
 
 
 def _targets(fields: Fields) -> dict[str, Data]:
-    """What stands under `replace`, by target."""
+    """The blocks under `replace`, by target."""
     data = fields.get("replace")
     return {key.text: block for key, block in data.entries} if isinstance(data, Fields) else {}
 
 
-def _whole(own: Fields, common: Fields, others: frozenset[str]) -> Fields:
-    """A formula with what it shares. others: the names that any of the formulas has."""
+def _combined(own: Fields, common: Fields, others: frozenset[str]) -> Fields:
+    """A formula combined with the shared keys. others: the names in all formulas of the file."""
     blocks = {key: _lines(own.get(key)) for key in _BLOCKS}
     match, raises = (
         _merged(blocks[key], lines := _lines(common.get(key)), lines[-1].assigned if lines else ()) for key in ("match", "raises")
@@ -137,7 +137,7 @@ def _items(data: Data | None) -> tuple[Data, ...]:
 
 
 def _examples(common: Data | None, own: Data | None, free: Collection[str], formula: Fields) -> Fields:
-    """The examples of the free values that a formula has, its own before the shared ones."""
+    """The examples of a formula's free values; its own take precedence over shared ones."""
     given = each_example(own).entries if isinstance(own, Fields) else ()
     named = {key.text for key, _ in given}
     shared = each_example(common).entries if isinstance(common, Fields) else ()
@@ -145,7 +145,7 @@ def _examples(common: Data | None, own: Data | None, free: Collection[str], form
 
 
 def _lines(data: Data | None) -> tuple[_Line, ...]:
-    """The statements of a block; one begins at each line that is not indented."""
+    """The statements of a block; a statement begins at each line that is not indented."""
     if not isinstance(data, Scalar):
         return ()
     texts = data.text.splitlines()
@@ -165,7 +165,7 @@ def _read(text: str) -> frozenset[str]:
 
 
 def _merged(own: tuple[_Line, ...], common: tuple[_Line, ...], wanted: Iterable[str]) -> tuple[_Line, ...]:
-    """Own lines, and the shared ones that lead to them or to `wanted`; each behind those that it reads."""
+    """The own lines, and the shared ones that they or `wanted` depend on; each line after those that it reads."""
     replaced = {name for line in own for name in line.assigned}
     shared = [line for line in common if line.assigned.isdisjoint(replaced)]
     needed = set(wanted).union(*(line.read for line in own))

@@ -1,7 +1,7 @@
-"""YAML text → plain data in which everything knows its place.
+"""Read YAML text as plain data with the place of every part.
 
-Only what our files need is read: mappings, lists and scalars, no anchors, aliases or tags, bounded in size and depth. A scalar
-keeps the place of each of its lines, so that an error inside a block is shown at its line and column of the file.
+Only mappings, lists and scalars are read: no anchors, aliases or tags. Size and depth are bounded. A scalar records the place of
+each of its lines, so an error inside a block is shown at its line and column of the file.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from onnx_subgraph.errors import OnnxSubgraphError, PatternError, Span
 
 try:
     from yaml import CSafeLoader as _Loader
-except ImportError:  # a PyYAML that was built without libyaml reads the same, more slowly
+except ImportError:  # PyYAML without libyaml gives the same result, more slowly
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 MAX_BYTES = 256 * 1024
-"""The largest file that is read; the largest pattern we know has 4 KB."""
+"""Maximum size of a file; the largest known pattern has 4 KB."""
 MAX_DEPTH = 16
-"""The deepest nesting of mappings and lists that is read."""
+"""Maximum nesting of mappings and lists."""
 
-_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # what libyaml counts as the end of a line
+_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # libyaml's line ends
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a file is read as, for its errors. error: their type. give, begin, one: the hints where there is no such file, where
-    it does not begin as it should, and where it holds too much.
+    """A kind of file, for its errors. error: their type.
+
+    give, begin, one: the hints for a missing file, a wrong beginning, and too much content.
     """
 
     error: type[OnnxSubgraphError]
@@ -53,8 +54,8 @@ PATTERN = Kind(
 class Scalar:
     """A piece of text. `style`: "" plain, "'" or '"' quoted, "|" literal block, ">" folded block.
 
-    places: for each line of `text` its 1-based (line, column) in the file; empty where the text is not laid out as in the
-    file (folded lines, escapes), in which case every place inside it is the whole scalar's `span`.
+    places: for each line of `text` its 1-based (line, column) in the file. Empty where the layout differs from the file's (folded
+    lines, escapes); then every place inside the text is the whole scalar's `span`.
     """
 
     text: str
@@ -81,13 +82,13 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A mapping; its keys are unique, in the order written."""
+    """A mapping with unique keys, in the order written."""
 
     entries: tuple[tuple[Scalar, Data], ...]
     span: Span
 
     def get(self, key: str) -> Data | None:
-        """What is written under `key`, or None."""
+        """The value of `key`, or None."""
         return next((data for name, data in self.entries if name.text == key), None)
 
     @property
@@ -104,12 +105,12 @@ Data = Scalar | Items | Fields
 
 
 def read_file(path: Path, kind: Kind = PATTERN) -> Fields:
-    """The mapping that the YAML file `path` holds. Raises the error of its `kind`, with the place."""
+    """Read the YAML file `path`, which must be a mapping. Raises the error of its `kind`, with the place."""
     return read_content(content_of(path, kind), str(path), kind)
 
 
 def content_of(path: Path, kind: Kind = PATTERN) -> bytes:
-    """What the file `path` holds. Raises the error of its `kind` where it can't be read, or is too large."""
+    """The contents of the file `path`. Raises the error of its `kind` where it is unreadable or too large."""
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -121,7 +122,7 @@ def content_of(path: Path, kind: Kind = PATTERN) -> bytes:
 
 
 def read_content(content: bytes, file: str, kind: Kind = PATTERN) -> Fields:
-    """The mapping that `content` holds; `file` is the name used in errors. Raises the error of its `kind`, with the place."""
+    """Parse `content`, which must be a mapping; `file` is the name for errors. Raises the error of its `kind`, with the place."""
     try:
         return read_text(content.decode("utf-8-sig"), file, kind)
     except UnicodeDecodeError as error:
@@ -132,19 +133,19 @@ def read_content(content: bytes, file: str, kind: Kind = PATTERN) -> Fields:
 
 
 def read_text(text: str, file: str, kind: Kind = PATTERN) -> Fields:
-    """The mapping that `text` holds; `file` is the name used in errors. Raises the error of its `kind`, with the place."""
+    """Parse `text`, which must be a mapping; `file` is the name for errors. Raises the error of its `kind`, with the place."""
     reader = _Reader(text, file, kind)
     try:
         data = reader.document()
     except yaml.YAMLError as error:
-        raise reader.mended(error) from None
+        raise reader.as_error(error) from None
     if not isinstance(data, Fields):
         raise kind.error("the file is not a mapping of keys", span=data.span, hint=kind.begin)
     return data
 
 
 class _Reader:
-    """Builds data from libyaml's events: its own composer recurses without a bound and loses anchors."""
+    """Builds data from libyaml's events. PyYAML's composer is not used: it recurses without limit and loses anchors."""
 
     def __init__(self, text: str, file: str, kind: Kind) -> None:
         self.file = file
@@ -155,11 +156,11 @@ class _Reader:
 
     def document(self) -> Data:
         self.events = yaml.parse(self.text, Loader=_Loader)
-        next(self.events)  # the start of the stream
+        next(self.events)  # start of the stream
         if isinstance(next(self.events), yaml.StreamEndEvent):
             raise self.kind.error("the file is empty", span=self.place(1, 1), hint=self.kind.begin)
         data = self.data(next(self.events), 0)
-        next(self.events)  # the end of the document
+        next(self.events)  # end of the document
         after = next(self.events)
         if not isinstance(after, yaml.StreamEndEvent):
             raise self.kind.error("a second document begins here", span=self.span(after), hint=self.kind.one)
@@ -210,7 +211,7 @@ class _Reader:
         return Scalar(text, style, span, places, self.lines)
 
     def block_places(self, text: str, header: int) -> tuple[tuple[int, int], ...]:
-        # A line of a literal block is a line of the file less its indentation.
+        # A line of a literal block is a line of the file without its indentation.
         rows = text.split("\n")
         in_file = self.lines[header : header + len(rows)]
         return tuple(
@@ -227,8 +228,8 @@ class _Reader:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         return Span(self.file, line, column, max(1, length), text)
 
-    def mended(self, error: yaml.YAMLError) -> OnnxSubgraphError:
-        """A YAML error in our words."""
+    def as_error(self, error: yaml.YAMLError) -> OnnxSubgraphError:
+        """A YAML error as an error of this kind."""
         if isinstance(error, yaml.MarkedYAMLError):
             mark = error.problem_mark or error.context_mark
             span = self.place(mark.line + 1, mark.column + 1) if mark else self.place(1, 1)
@@ -248,7 +249,7 @@ def _yaml_hint(span: Span, problem: str) -> str:
 
 
 def read_text_of(data: Data, what: str) -> Scalar:
-    """A scalar. Raises PatternError, with the place, for anything else."""
+    """`data` as a scalar. Raises PatternError, with the place, for anything else."""
     if not isinstance(data, Scalar):
         raise PatternError(f"`{what}` is not text", span=data.span, hint=f"write `{what}: …` in one line, in quotes if need be")
     return data

@@ -1,6 +1,6 @@
-"""Did you mean …? The nearest known word to a misspelled one.
+"""Suggest the known word nearest to a misspelled one: "did you mean …?".
 
-`hint` words it for an error; without a near word it lists what is known, when that is short.
+`hint` gives the text for an error. Without a near word it lists the known words, if they are few.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like `word`, case aside first, or None where none is near."""
+    """The known word most similar to `word`, first ignoring case; None where none is near."""
     words = sorted(set(known))
     same = [k for k in words if k.lower() == word.lower()]
     if same:
@@ -20,7 +20,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def hint(word: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
-    """`did you mean …?`, or `otherwise`, or the list of what is known when it is short, or None."""
+    """`did you mean …?`, or `otherwise`, or a short list of the known words, or None."""
     words = sorted(set(known))
     near = nearest(word, words)
     if near is not None:

@@ -1,7 +1,7 @@
-"""A block of a pattern → terms.
+"""Parse a block of a pattern into terms.
 
-Reads `match` and `replace`: assignments in Python's grammar, a CamelCase call an operator, a lower-case name a value. Nothing is
-evaluated but arithmetic on literals; which operators exist is for `check` to say. Every mistake says what to write instead.
+Reads `match` and `replace`: assignments in Python's grammar. A CamelCase call is an operator, a lower-case name a value. Only
+arithmetic on literals is evaluated; `check` checks whether operators exist. Every error says what to write instead.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from onnx_subgraph.language.term import (
 )
 
 WORDS = ("rearrange", "repeat", "split")
-"""The lower-case calls that are terms; `sqrt` of a literal is the only other one."""
+"""The lower-case calls that are terms; the only other one is `sqrt` of a literal."""
 CONSTANTS = {"pi": math.pi, "inf": math.inf}
-"""The names that stand for numbers."""
+"""The names of numbers."""
 RESERVED = frozenset({*WORDS, *CONSTANTS, "sqrt", "repeat"})
-"""The lower-case words that name nothing else."""
+"""The lower-case words that cannot be used as names."""
 
 _BINARY = {ast.Add: ("+", False), ast.Sub: ("+", True), ast.Mult: ("*", False), ast.Div: ("*", True)}
 _CALLED = {ast.MatMult: Operator("MatMul"), ast.Pow: Operator("Pow")}
@@ -49,9 +49,9 @@ _NO_FORMULAS: Formulas = {}
 
 
 def read_block(data: Data, what: str, captures: frozenset[str] = frozenset(), formulas: Formulas = _NO_FORMULAS) -> Block:
-    """The terms of a block, each formula that it uses written out.
+    """Parse the terms of a block, with formulas expanded.
 
-    `what` names it in errors; in a replacement `captures` are the operator names it may call. formulas: those that it may use.
+    `what` names it in errors. captures: the captured operator names that a replacement may call. formulas: those that it may use.
     Raises PatternError, with the place.
     """
     code, statements = parse_block(data, what, marks=True)
@@ -65,7 +65,7 @@ def read_block(data: Data, what: str, captures: frozenset[str] = frozenset(), fo
 
 
 def read_formula(data: Data, name: str, formulas: Formulas) -> tuple[tuple[Assignment, ...], tuple[Term, ...]]:
-    """The lines of a formula, and its results, which its last line gives. Raises PatternError, with the place."""
+    """The lines of a formula, and its results from the last line. Raises PatternError, with the place."""
     code, statements = parse_block(data, name, marks=True)
     reader = _Reader(code, frozenset(), formulas, _names(statements))
     for statement in statements[:-1]:
@@ -85,12 +85,12 @@ def read_formula(data: Data, name: str, formulas: Formulas) -> tuple[tuple[Assig
 
 
 def parse_term(text: str) -> Term:
-    """The term that `text` writes, outside any file. Raises PatternError."""
+    """Parse one term outside a file. Raises PatternError."""
     return parse_assignments(f"_ = {text}").assignments[0].term
 
 
 def parse_assignments(text: str) -> Block:
-    """The block that `text` writes, outside any file. Raises PatternError."""
+    """Parse a block outside a file. Raises PatternError."""
     lines = tuple(text.split("\n"))
     places = tuple((i + 1, 1) for i in range(len(lines)))
     return read_block(Scalar(text, "|", Span("<text>", 1, 1, len(lines[0]), lines[0]), places, lines), "block", frozenset({"*"}))
@@ -99,7 +99,7 @@ def parse_assignments(text: str) -> Block:
 class _Reader:
     """Reads one block.
 
-    lines: those read so far, the lines of formulas among them. taken: the names of the block, which no inner line may have.
+    lines: those read so far, including expanded lines of formulas. taken: names of the block, which expanded lines must avoid.
     """
 
     def __init__(self, code: Code, captures: frozenset[str], formulas: Formulas, taken: set[str]) -> None:
@@ -114,7 +114,7 @@ class _Reader:
         return PatternError(message, span=self.code.span(node), hint=hint)
 
     def check_marks(self) -> None:
-        """Raises PatternError at the first `?` that marks nothing."""
+        """Raise PatternError at the first `?` that does not follow a value."""
         for line, column in sorted(self.code.marks - self.marked):
             raise PatternError("`?` marks no value", span=self.code.scalar.at(line, column + 1), hint=USAGE)
 
@@ -147,7 +147,7 @@ class _Reader:
         self.lines.append(Assignment(names, term, self.code.span(statement)))
 
     def results(self, statement: ast.stmt, call: ast.Call, formula: Formula, names: tuple[str, ...]) -> None:
-        """The line `a, b = formula(x)`: its results by these names, those that are inner lines as these lines."""
+        """Read the line `a, b = formula(x)`; a result that is an inner line of the formula gets its name directly."""
         if len(names) != len(formula.results):
             raise self.error(call, f"`{formula}` has {_counted(len(formula.results))}, not {len(names)}", _definition(formula))
         terms = self.use(call, formula, names)
@@ -196,7 +196,7 @@ class _Reader:
                 raise self.error(node, f"`{self.code.words(node)}` is not a term", "write `y = Operator(x) + z`")
 
     def value(self, node: ast.Name) -> Variable:
-        """The name of a value where it is used, which may be marked as optional."""
+        """A use of a value's name, which may be marked optional."""
         variable, place = self.variable(node), self.code.mark(node)
         if place not in self.code.marks:
             return variable
@@ -223,7 +223,7 @@ class _Reader:
         return Literal(self.static(node), self.code.words(node), self.code.span(node))
 
     def static(self, node: ast.expr) -> Static:
-        """The value of a literal: a number, a string, a list of these."""
+        """The value of a literal: a number, a string, or a list of these."""
         if isinstance(node, ast.Constant):
             if isinstance(node.value, (bool, int, float, str)):
                 self.bound(node, node.value)
@@ -274,7 +274,7 @@ class _Reader:
                 node, "not an operator of the language", hints.get(type(node.op), "the operators are + - * / ** @ |")
             )
         operator, inverse = _BINARY[type(node.op)]
-        # Python reads `a + b + c` as `(a + b) + c`: one chain.
+        # Python parses `a + b + c` as `(a + b) + c`: one chain.
         first = left.items if isinstance(left, Chain) and left.operator == operator else ((left, False),)
         return Chain(operator, (*first, (right, inverse)), span)
 
@@ -292,7 +292,7 @@ class _Reader:
                 case ast.Div():
                     value = left / right
                 case ast.Pow():
-                    # Large powers are computed as floats, which overflow instead of filling the memory.
+                    # Large powers are computed as floats, which overflow instead of exhausting memory.
                     value = left**right if abs(right) <= 64 and abs(left) <= 2**64 else float(left) ** float(right)
                 case _:
                     raise self.error(node, "not an operator of the language", "the operators on numbers are + - * / **")
@@ -334,7 +334,7 @@ class _Reader:
         return self.formulas.get(node.func.id)
 
     def use(self, node: ast.Call, formula: Formula, names: tuple[str, ...]) -> tuple[Term, ...]:
-        """The results of a formula; its lines are added to those of the block."""
+        """The results of a formula. Adds its lines to the block."""
         keywords, rest = self.keywords(node)
         named = dict(keywords)
         wrong = next((k for k in node.keywords if k.arg is not None and k.arg not in formula.parameters[len(node.args) :]), None)
@@ -358,7 +358,7 @@ class _Reader:
         rest: str | None = None
         for keyword in node.keywords:
             if keyword.arg is not None:
-                if keyword.arg in found:  # Python's grammar lets this pass, its compiler does not
+                if keyword.arg in found:  # Python's parser accepts this, only its compiler does not
                     raise self.error(keyword, f"`{keyword.arg}` is given twice", "give each keyword once")
                 found[keyword.arg] = self.term(keyword.value)
                 continue
@@ -370,7 +370,7 @@ class _Reader:
         return tuple(found.items()), rest
 
     def head(self, func: ast.expr) -> tuple[tuple[Operator, ...], str | None]:
-        """What is called: `Erf`, `com.microsoft.Gelu`, `(Relu | Tanh)`, `act[Relu | Tanh]`, or a captured `act`."""
+        """The callee: `Erf`, `com.microsoft.Gelu`, `(Relu | Tanh)`, `act[Relu | Tanh]`, or a captured `act`."""
         match func:
             case ast.BinOp(op=ast.BitOr()):
                 return self.operators(func), None

@@ -1,4 +1,4 @@
-"""The targets of a pattern: of its replacements or of the operator that it raises to, and what `targets` leaves of them."""
+"""Read the targets of a pattern: those of its replacements or of its canonical operator, restricted by `targets`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from onnx_subgraph.operators.names import OWN_DOMAIN
 
 
 def read_targets(fields: Fields, operators: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    """The targets that the file has, in the order of `TARGETS`, read without its blocks.
+    """The targets of a file, in the order of `TARGETS`, read without its blocks.
 
-    operators: the canonical ones, with the targets of each.
+    operators: canonical operator → its targets.
     """
     data = fields.get("replace")
     written = {key.text for key, _ in data.entries} if isinstance(data, Fields) else set()
@@ -22,7 +22,7 @@ def read_targets(fields: Fields, operators: Mapping[str, Collection[str]]) -> tu
         return WRITTEN
     function = data.get("function") if isinstance(data, Fields) and fields.get("grow") is not None else None
     if isinstance(function, Scalar) and "." in function.text.partition("(")[0]:
-        return TARGETS  # an operator of the author's is one wherever it is
+        return TARGETS  # an operator in the author's domain is the same for every target
     raised = fields.get("raises")
     if isinstance(raised, Scalar):
         written.update(*(lowered for name, lowered in operators.items() if f"{OWN_DOMAIN}.{name}(" in raised.text))
@@ -31,7 +31,7 @@ def read_targets(fields: Fields, operators: Mapping[str, Collection[str]]) -> tu
 
 
 def wanted_targets(fields: Fields) -> tuple[str, ...]:
-    """The targets that `targets` leaves, of those that the operator of a formula has. Raises PatternError, with the place."""
+    """The targets allowed by `targets`; all without it. Raises PatternError, with the place."""
     data = fields.get("targets")
     if data is None:
         return TARGETS

@@ -1,7 +1,7 @@
-"""Terms: what a pattern looks for, and what a replacement is built from.
+"""Terms: what a pattern searches for, and what a replacement is built from.
 
-A term is an immutable tree. `str(term)` prints the syntax back, and parsing what was printed gives the same term. Terms say
-what was written; which graphs are *equal* to a term is the business of `onnx_subgraph.matching`.
+A term is an immutable tree. `str(term)` prints it in the pattern language, and parsing this text gives the same term. A term
+represents what was written; `onnx_subgraph.matching` decides which graphs are *equal* to it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A named value. The first use binds it, every later use is the same value; `_` is any value, also none.
+    """A named value. The first use binds it, and later uses must be the same value. `_` is any value, or an absent one.
 
-    A name on the left of an assignment of the same block stands for that assignment's result. optional: whether it may be
-    absent here, `b?`: an input that is left out, an addend or a factor that is not there.
+    If the same block assigns the name, it stands for the result of the assignment. optional: whether it may be absent, as `b?`:
+    an omitted input, or a missing addend or factor.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant written in the pattern. `text` is how it was written (`sqrt(2)`), `value` what it means (1.414…)."""
+    """A constant written in the pattern. `text` is its source (`sqrt(2)`), `value` its value (1.414…)."""
 
     value: Static
     text: str = field(default="", compare=False)
@@ -67,7 +67,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """`None` as an argument: an optional input that is left out."""
+    """`None` as an argument: an omitted optional input."""
 
     span: Span | None = _span()
 
@@ -82,8 +82,8 @@ class Apply:
     operators: one, or the alternatives of `(A | B)(…)`, in order.
     arguments: the positional ones, values. `@`, `**` and unary `-` are read as MatMul, Pow and Neg.
     keywords: attributes, or (in `match`) constant inputs, or (in `replace`) any formal input, by formal name.
-    rest: the name that `**rest` captures or hands on, or None.
-    capture: the name in `name[A | B](…)` that remembers which operator it was, or that calls it in `replace`, or None.
+    rest: the name that `**rest` captures or passes on, or None.
+    capture: the name in `name[A | B](…)`, or None. In `match` it records the matched operator, in `replace` it calls it.
     """
 
     operators: tuple[Operator, ...]
@@ -111,9 +111,9 @@ class Apply:
 class Chain:
     """A sum (`operator="+"`) or a product (`"*"`) of two or more items, in the order written, one level deep.
 
-    Each item is `(term, inverse)`: an inverse item is subtracted (in a sum) or divided by (in a product). The first item
-    is never inverse, and never a chain of the same operator (`(a + b) + c` is `a + b + c`). `a - (b + c)` is a
-    sum of `a` and, inverse, the sum of `b` and `c`: nothing else is flattened here.
+    Each item is `(term, inverse)`: an inverse item is subtracted (in a sum) or divided by (in a product). The first item is never
+    inverse, and never a chain of the same operator (`(a + b) + c` is `a + b + c`). Nothing else is flattened: `a - (b + c)` is a
+    sum of `a` and, inverse, the sum of `b` and `c`.
     """
 
     operator: str
@@ -130,7 +130,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """`p | q`: any of two or more alternatives, tried in order."""
+    """`p | q`: two or more alternatives, tried in order."""
 
     alternatives: tuple[Term, ...]
     span: Span | None = _span()
@@ -141,12 +141,12 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class Rearrange:
-    """A word of layout: `rearrange(x, "b s (h d) -> b h s d")`, `repeat(…)`, `split(x, axis=-1, parts=2)`.
+    """A layout operation: `rearrange(x, "b s (h d) -> b h s d")`, `repeat(…)`, `split(x, axis=-1, parts=2)`.
 
     word: "rearrange", "repeat" or "split".
     source: the term that is rearranged.
     recipe: einops' notation for rearrange and repeat, "" for split.
-    sizes: what is known of the named axes (`h=8`), or the arguments of split (`axis`, `parts` or `sizes`).
+    sizes: known sizes of named axes (`h=8`), or the arguments of split (`axis`, `parts` or `sizes`).
     """
 
     word: str
@@ -166,7 +166,7 @@ Term = Variable | Literal | Omitted | Apply | Chain | Either | Rearrange
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One line of a block: `names = term`. A name `_` is a result that nobody may need."""
+    """One line of a block: `names = term`. The name `_` marks a result that nothing may read."""
 
     names: tuple[str, ...]
     term: Term
@@ -180,8 +180,8 @@ class Assignment:
 class Block:
     """The lines of a `match` or `replace`, in the order written; a name is assigned once, before it is used.
 
-    without: the names that must be absent in a match for this replacement to stand for it. lowering: the file that has it for a
-    canonical operator, and comes before that operator's own; "" where it is not from such a file.
+    without: names that must be absent in the match for this replacement. lowering: the lowering file that it comes from, which
+    takes precedence over the operator's own lowerings; "" where there is none.
     """
 
     assignments: tuple[Assignment, ...]
@@ -192,7 +192,7 @@ class Block:
         return iter(self.assignments)
 
     def definition(self, name: str) -> tuple[Term, int] | None:
-        """The term that `name` stands for and which of its results it is; None where `name` is free."""
+        """The term that `name` stands for and the index of the result; None where `name` is free."""
         for assignment in self.assignments:
             if name in assignment.names:
                 return assignment.term, assignment.names.index(name)
@@ -200,7 +200,7 @@ class Block:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All assigned names but `_`, in order."""
+        """All assigned names except `_`, in order."""
         return tuple(n for a in self.assignments for n in a.names if n != "_")
 
     def __str__(self) -> str:
@@ -223,7 +223,7 @@ def children(term: Term) -> tuple[Term, ...]:
 
 
 def mapped(term: Term, change: Callable[[Term], Term]) -> Term:
-    """A new term, in whose place of each term directly inside `term` stands what `change` makes of it."""
+    """A copy of `term` with `change` applied to each term directly inside it."""
 
     def pairs(given: tuple[tuple[str, Term], ...]) -> tuple[tuple[str, Term], ...]:
         return tuple((key, change(value)) for key, value in given)
@@ -251,7 +251,7 @@ def walk(term: Term) -> Iterator[Term]:
 
 
 def _nested(term: Term, operator: str) -> str:
-    """`term` as an item of a chain of `operator`, in parentheses where it would read otherwise."""
+    """`term` as an item of a chain of `operator`, in parentheses where they are needed."""
     match term:
         case Either():
             loose = True
@@ -271,7 +271,7 @@ def _static(value: Static) -> str:
 
 
 def operators_of(block: Block) -> set[str]:
-    """The operators that `block` mentions, as a report names them: `com.microsoft.Gelu`."""
+    """The operators in `block`, as a report names them: `com.microsoft.Gelu`."""
     return {
         str(operator)
         for assignment in block

@@ -1,6 +1,6 @@
 """The closed vocabulary of `where` and `let`: the facts, element types, functions and operators that a sentence may use.
 
-What is not here is not in the language: `sentence` refuses it when a pattern is read, `evaluation` knows no other meaning.
+`sentence` refuses everything else when a pattern is read, and `evaluation` implements nothing else.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Callable
 from typing import Any
 
 FACTS = ("dtype", "shape", "rank", "is_constant", "is_scalar", "is_output", "is_doubled", "is_paired", "value")
-"""What can be asked of a value: `x.rank`."""
+"""The facts of a value, as in `x.rank`."""
 DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "bool", "string"),
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64)),
 )
-"""The element types, which stand for themselves: `x.dtype in [float32, float16]`."""
+"""The element types, used by name: `x.dtype in [float32, float16]`."""
 CONSTANTS = {"pi": math.pi, "inf": math.inf}
 RELATIVE_TOLERANCE = 2e-5
-"""Floats compare equal within this, as constants do in a term: an epsilon stored as float32 is not the 1e-5 that was meant."""
+"""Relative tolerance for equal floats, as for constants in a term: an epsilon stored as float32 differs slightly from 1e-5."""
 MAX_INTEGER = 2**256
-"""The largest whole number that is read or computed."""
+"""The largest integer that is read or computed."""
 
 ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -47,5 +47,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def is_word(name: str) -> bool:
-    """Whether `name` has a meaning of its own, so that it can't name anything else."""
+    """Whether `name` has a meaning in the language, so that it cannot name anything else."""
     return name in DTYPES or name in CONSTANTS or name in FUNCTIONS

@@ -1,1 +1,1 @@
-"""Term × graph → match: equalities, layout, the matcher, near misses."""
+"""Find matches of patterns in a graph, modulo a set of equalities, and explain near misses."""

@@ -1,8 +1,8 @@
-"""Where matching starts: the rarest operator that a pattern cannot do without, and the way from there up to its root.
+"""Choose where matching starts: at the rarest operator that every match of a pattern contains, and climb to the root from there.
 
-A pattern offers anchors, one set for each operator that every one of its alternatives needs; for a given graph the set with
-the fewest nodes is taken. So the cost of a pattern follows how often its rarest operator occurs, and a pattern whose operators
-are absent costs nothing.
+Every operator that all alternatives of a pattern need gives a set of anchors. For each graph, the set with the fewest nodes is
+used. So the cost of a pattern depends on how often its rarest operator occurs, and a pattern whose operators are absent costs
+almost nothing.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _CHAINS = {
 class Level:
     """One step up from an anchor: through one operator (`steps` = 1), or through up to `steps` operators of a chain.
 
-    term: what stands there in the pattern. optional: the chain may have no node at all, as a product of one factor and a
-    scale of 1.
+    term: the part of the pattern above. optional: the chain may have no node in the graph, as a product of one factor and a scale
+    of 1.
     """
 
     term: Operation | Product | Sum | Layout
@@ -57,7 +57,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Start at any node of `operators` that matches `term`, and climb through `path`."""
+    """Start at each node of `operators` that matches `term`, and climb along `path`."""
 
     term: Normal
     operators: frozenset[Identity]
@@ -66,7 +66,10 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The anchors chosen for one graph, how many nodes they start from, and how much structure the weakest one has."""
+    """The anchors for one graph.
+
+    cost: the number of nodes to start from. structure: the number of operators in the weakest anchor.
+    """
 
     cost: int
     anchors: tuple[Anchor, ...]
@@ -74,22 +77,22 @@ class Start:
 
 
 NOWHERE = Start(sys.maxsize, (), 0)
-"""No anchor: a part of a pattern that any value may be."""
+"""No anchor: a part of a pattern that matches any value."""
 
 
 ABSENT = 1 << 32
-"""Anchor cost of an operator that is absent from the graph, where another one is wanted; larger than any real count."""
+"""Anchor cost of an operator that is absent from the graph; larger than any real count."""
 MOST_NEEDS = 64
-"""How many sets of operators are worth making of a choice's alternatives."""
+"""Maximum number of operator sets derived from the alternatives of a choice."""
 
 Count = Callable[[frozenset[Identity]], int]
-"""How many nodes of the graph are one of these operators."""
+"""Returns the number of nodes with one of these operators."""
 Consumers = Callable[[ir.Value], Iterable[ir.Node]]
-"""The nodes that read a value."""
+"""Returns the nodes that read a value."""
 
 
 def choose(root: Normal, counts: Count) -> Start:
-    """The cheapest set of anchors of a pattern for a graph with these operator counts, worked out once for equal counts."""
+    """The cheapest anchors of a pattern for a graph with these operator counts; cached by the counts."""
     operators = _operators_of(root)
     return _chosen(root, operators, tuple(map(counts, operators)))
 
@@ -103,14 +106,14 @@ def _chosen(root: Normal, operators: tuple[frozenset[Identity], ...], numbers: t
 
 @lru_cache(maxsize=1 << 10)
 def _operators_of(root: Normal) -> tuple[frozenset[Identity], ...]:
-    """The sets of operators that the parts of a pattern may be."""
+    """The sets of operators that the parts of a pattern may have."""
     return tuple(dict.fromkeys(level.operators for term in walk(root) if (level := _level(term)) is not None))
 
 
 @lru_cache(maxsize=1 << 10)
 def needs(root: Normal) -> tuple[frozenset[Identity], ...]:
-    """Sets of operators of each of which every match holds one: a graph that has none of one set costs nothing to `choose`."""
-    known: dict[int, tuple[frozenset[Identity], ...]] = {}  # formulas share their parts
+    """Sets of operators such that every match contains one of each set. If a graph lacks all of one set, it has no match."""
+    known: dict[int, tuple[frozenset[Identity], ...]] = {}  # formulas share parts
     for term in reversed(list(walk(root))):
         if isinstance(term, Choice):
             each = [known[id(alternative)] for alternative in term.alternatives]
@@ -124,7 +127,7 @@ def needs(root: Normal) -> tuple[frozenset[Identity], ...]:
 
 
 def lacking(root: Normal, counts: Count) -> frozenset[Identity]:
-    """The operators one of which every match holds, where the graph has none of them; empty where it may hold a match."""
+    """A set of operators of which every match contains one and the graph none; empty if there is no such set."""
     known: dict[int, frozenset[Identity]] = {}
     for term in reversed(list(walk(root))):
         below = [known[id(child)] for child in children(term)]
@@ -139,7 +142,7 @@ def lacking(root: Normal, counts: Count) -> frozenset[Identity]:
 
 @lru_cache(maxsize=1 << 14)
 def paths_to(root: Normal, name: str) -> tuple[tuple[Level, ...], ...]:
-    """The ways up from a value named `name` to the root."""
+    """The paths from a value named `name` up to the root."""
 
     def ways(term: Normal, path: tuple[Level, ...]) -> Iterator[tuple[Level, ...]]:
         if isinstance(term, Name) and term.name == name:
@@ -153,7 +156,7 @@ def paths_to(root: Normal, name: str) -> tuple[tuple[Level, ...], ...]:
 
 @dataclass(slots=True)
 class _Best:
-    """The cheapest start of a term, wherever the term stands. below: the terms inside that it starts from; none: from itself."""
+    """The cheapest start for a term, whatever is above it. below: the inner terms to start from; empty: the term itself."""
 
     cost: int
     structure: int
@@ -164,7 +167,7 @@ _NO_START = _Best(NOWHERE.cost, NOWHERE.structure)
 
 
 def _best(term: Normal, counts: Count, known: dict[int, _Best]) -> _Best:
-    """The cheapest start of a term. known: of terms that were asked about before, by their `id`: formulas share their parts."""
+    """The cheapest start for a term. known: results by the `id` of the term, because formulas share parts."""
     best = known.get(id(term))
     if best is None:
         best = known[id(term)] = _alternatives(term, counts, known) if isinstance(term, Choice) else _part(term, counts, known)
@@ -174,7 +177,7 @@ def _best(term: Normal, counts: Count, known: dict[int, _Best]) -> _Best:
 def _alternatives(choice: Choice, counts: Count, known: dict[int, _Best]) -> _Best:
     each = [(a, _best(a, counts, known)) for a in choice.alternatives]
     possible = [(a, s) for a, s in each if s.cost < ABSENT or s.cost >= NOWHERE.cost]
-    each = possible or each  # what the graph can't have is no place to look at; what any value may be is
+    each = possible or each  # Ignore alternatives that the graph cannot contain, but not those that match any value.
     return _Best(sum(s.cost for _, s in each), min(s.structure for _, s in each), tuple(a for a, _ in each))
 
 
@@ -184,7 +187,7 @@ def _part(term: Normal, counts: Count, known: dict[int, _Best]) -> _Best:
         level = _level(term)
         assert level is not None
         cost = counts(level.operators)
-        # Any link of a chain may be its end, so a chain is a weaker anchor than an operator of the same number.
+        # Any node of a chain may be its end. So a chain is a weaker anchor than an operator with the same count.
         best = _Best(cost if isinstance(term, Operation) else cost * 2 + 1, _structure(term))
     for child in children(term):
         if not _is_free(child):
@@ -195,7 +198,7 @@ def _part(term: Normal, counts: Count, known: dict[int, _Best]) -> _Best:
 
 
 def _anchors(term: Normal, path: tuple[Level, ...], known: Mapping[int, _Best]) -> Iterator[Anchor]:
-    """The anchors of the cheapest start of a term that stands at the end of a path."""
+    """The anchors of the cheapest start for the term at the end of a path."""
     best, level = known[id(term)], _level(term)
     if best.below:
         path = path if level is None else (*path, level)
@@ -207,7 +210,7 @@ def _anchors(term: Normal, path: tuple[Level, ...], known: Mapping[int, _Best]) 
 
 @lru_cache(maxsize=1 << 14)
 def _structure(term: Normal) -> int:
-    """How many operators a term holds."""
+    """The number of operators in a term."""
     return isinstance(term, Operation | Product | Sum) + sum(_structure(child) for child in children(term))
 
 
@@ -229,14 +232,14 @@ def _level(term: Normal) -> Level | None:
 
 
 def _is_free(term: Normal) -> bool:
-    """Whether a match may hold nothing of it: any value is one, or it may be absent."""
+    """Whether a match may have no node for the term: it matches any value, or it may be absent."""
     return isinstance(term, Constant | Nothing) or (
         isinstance(term, Name) and (term.definition is None or term.optional is not None)
     )
 
 
 def climb(values: Iterable[ir.Value], path: tuple[Level, ...], consumers: Consumers) -> dict[ir.Value, None]:
-    """The values that can be the root when `values` stand at the end of `path`, nearest first."""
+    """The values that can be the root if `values` are at the end of `path`, nearest first."""
     *_, (_, reached) = climbed(values, path, consumers)
     return reached
 
@@ -244,7 +247,7 @@ def climb(values: Iterable[ir.Value], path: tuple[Level, ...], consumers: Consum
 def climbed(
     values: Iterable[ir.Value], path: tuple[Level, ...], consumers: Consumers
 ) -> Iterator[tuple[Level | None, dict[ir.Value, None]]]:
-    """The values that can be each part of a pattern from the end of `path` (None) upwards, as far as there are any."""
+    """For each part of the pattern from the end of `path` (None) upwards: the values that can be it, while there are any."""
     level, current = None, dict.fromkeys(values)
     yield level, current
     for level in reversed(path):
@@ -255,7 +258,7 @@ def climbed(
 
 
 def _step(values: dict[ir.Value, None], level: Level, consumers: Consumers) -> dict[ir.Value, None]:
-    """The values that one level above `values` can be."""
+    """The values that can be one level above `values`."""
     reached: dict[ir.Value, None] = dict(values) if level.optional else {}
     frontier = list(values)
     for _ in range(level.steps):

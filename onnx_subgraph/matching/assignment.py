@@ -1,4 +1,7 @@
-"""Which item of a chain of the graph is which term of the pattern's: every assignment, and of equivalent ones the first."""
+"""Assign the items of a chain in the graph to the terms of a chain in the pattern.
+
+Tries only the first of equivalent assignments.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ Target = ir.Value | Virtual
 Terms = tuple[tuple[Normal, float], ...]
 """The items of a sum or product in normal form, with their signs or exponents."""
 Items = tuple[tuple[Target, float], ...]
-"""The items of a sum or product of the graph, with their signs or exponents."""
+"""The items of a sum or product in the graph, with their signs or exponents."""
 
 
 class Matching(Protocol):
-    """What matches the terms of a pattern."""
+    """The part of the matcher that assignments need."""
 
     normal: NormalPattern
     recorder: Recorder
 
     def may(self, term: Normal, value: Target) -> bool:
-        """Whether it is worth holding `value` against `term`."""
+        """Whether `value` can possibly match `term`; cheaper than matching."""
         ...
 
     def match(self, term: Normal, value: Target, state: State) -> Iterable[State]:
@@ -42,7 +45,7 @@ class Matching(Protocol):
 
 
 def assigned(matcher: Matching, terms: Terms, items: Items, state: State, product: bool) -> Iterator[State]:
-    """Every assignment of the items to the terms; of twins, the first takes the first item."""
+    """Every assignment of the items to the terms. Of interchangeable terms (`twins`), the first gets the first item."""
     yield from _assigned(matcher, terms, items, tuple(range(len(items))), {}, state, product)
 
 
@@ -55,7 +58,7 @@ def _assigned(
     state: State,
     product: bool,
 ) -> Iterator[State]:
-    """free: the positions of the items that are left. latest: class of twins → the position that the last of them took."""
+    """free: the positions of unassigned items. latest: class of twins → the position assigned to the last of them."""
     if not terms:
         yield state
         return
@@ -91,9 +94,9 @@ def _assigned(
 
 
 def can_be_assigned(terms: Sequence[T], items: Sequence[V], may: Callable[[T, V], bool]) -> bool:
-    """Whether every term can have an item of its own; `may` says which items a term can have.
+    """Whether each term can be assigned a different item; `may` says which items a term accepts.
 
-    A maximum matching by augmenting paths, in time that grows with the cube of the number of terms.
+    Finds a maximum matching by augmenting paths, in time cubic in the number of terms.
     """
     holder: dict[int, T] = {}
 
@@ -110,7 +113,7 @@ def can_be_assigned(terms: Sequence[T], items: Sequence[V], may: Callable[[T, V]
 
 
 def specificity(term: Normal, state: State | None = None) -> int:
-    """Smaller is tried first: structure, then names already bound, then free names."""
+    """The order of trying; smaller is first: structure, then bound names, then free names."""
     if isinstance(term, Name):
         return 2 if term.definition is not None or (state is not None and term.name in state.bindings) else 4
     return _SPECIFICITY[type(term)]
@@ -121,10 +124,10 @@ _SPECIFICITY = {Operation: 0, Layout: 0, Product: 1, Sum: 1, Constant: 1, Nothin
 
 @lru_cache(maxsize=1 << 14)
 def most_specific_first(terms: tuple[Normal, ...]) -> tuple[int, ...]:
-    """The positions of arguments in the order in which they are tried."""
+    """The positions of arguments in the order of trying."""
     return tuple(sorted(range(len(terms)), key=lambda i: specificity(terms[i])))
 
 
 def _operand_like(power: float) -> str:
-    """A factor that is wanted and not there."""
+    """A description of a missing factor."""
     return "another factor" if power == 1 else f"a power of {power:g}"

@@ -1,7 +1,7 @@
-"""What is static about a node: its attributes, its constant inputs, and what it leaves at its defaults.
+"""Match the static part of a node: attributes, constant inputs, and defaults.
 
-A keyword of a pattern is an attribute or a constant input of that formal name, whichever the node's opset has. What a pattern
-does not mention must be absent or at its schema default. Axes count from the front or the back, and are the same axes.
+A keyword of a pattern is an attribute or a constant input with this formal name, depending on the node's opset. What a pattern
+does not mention must be absent or have the schema's default. Axes are compared whether they count from the front or the back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RENAMED = {("Pad", "value"): "constant_value", ("Pad", "constant_value"): "valu
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why the static part of a node is not what the pattern says. change: what would make it so, where that is plain."""
+    """Why the static part of a node does not match. change: a change that would make it match, if there is a simple one."""
 
     expected: str
     found: str
@@ -42,7 +42,7 @@ Inputs = tuple["ir.Value | Virtual | None", ...]
 def match_static(
     view: View, term: syntax.Apply, node: ir.Node, identity: tuple[str, str], inputs: Inputs, state: State
 ) -> tuple[State, Inputs] | Mismatch:
-    """The state with all keywords bound and the inputs left for positional arguments, or why not."""
+    """The state with all keywords bound and the inputs left for positional arguments, or the mismatch."""
     statics = _Statics.of(view, node, identity, inputs)
     if isinstance(statics, Mismatch):
         return statics
@@ -69,7 +69,7 @@ def match_static(
 
 
 class _Statics(NamedTuple):
-    """What is static about a node, as the operator that it stands for. given: its attributes."""
+    """The static part of a node, as the operator that it is matched as. given: its attributes."""
 
     view: View
     node: ir.Node
@@ -80,8 +80,8 @@ class _Statics(NamedTuple):
 
     @classmethod
     def of(cls, view: View, node: ir.Node, operator: tuple[str, str], inputs: Inputs) -> _Statics | Mismatch:
-        """Those of a node. A softmax before opset 13 is one only over the last axis."""
-        if operator[1] != node.op_type:  # a Gemm as the MatMul inside it
+        """The static part of a node. A Softmax before opset 13 only matches if it is over the last axis."""
+        if operator[1] != node.op_type:  # a Gemm matched as the MatMul inside it
             return cls(view, node, operator, inputs, None, {})
         given = dict(node.attributes.data)
         if operator in (("", "Softmax"), ("", "LogSoftmax")) and view.opsets.get("", 1) < 13:
@@ -92,20 +92,20 @@ class _Statics(NamedTuple):
 
     @property
     def formals(self) -> list[str]:
-        """The names of the inputs."""
+        """The names of the formal inputs."""
         return [] if self.schema is None else [formal.name for formal in self.schema.inputs]
 
     def name_of(self, key: str) -> str:
-        """The name that a keyword of a pattern has at this opset."""
+        """The name of a pattern's keyword at this opset."""
         is_known = key in self.given or key in self.formals or (self.schema is not None and key in self.schema.attributes)
         return key if is_known else _RENAMED.get((self.operator[1], key), key)
 
     def is_input(self, name: str) -> bool:
-        """Whether a static argument is an input, and no attribute."""
+        """Whether a static argument is an input, not an attribute."""
         return name not in self.given and (self.schema is None or name not in self.schema.attributes) and name in self.formals
 
     def value(self, name: str, span: Span | None) -> Any:
-        """What an attribute or a constant input says, None where it is absent; why not, where it is no constant."""
+        """The value of an attribute or constant input; None where it is absent; a Mismatch where it is not constant."""
         if name in self.given:
             return read_attribute(self.given[name])
         if self.is_input(name):
@@ -134,7 +134,7 @@ class _Statics(NamedTuple):
         return spec.default
 
     def unmentioned(self, names: Sequence[str]) -> dict[str, ir.Attr]:
-        """The attributes that say something and that a pattern does not mention."""
+        """The attributes that the pattern does not mention and that the schema has."""
         if not self.given:
             return {}
         settled = self.schema is not None and self.view.is_settled(self.node)
@@ -142,7 +142,7 @@ class _Statics(NamedTuple):
         return {name: attribute for name, attribute in self.given.items() if name not in names and name in known}
 
     def not_at_default(self, name: str) -> Mismatch | None:
-        """None where an attribute says what its absence says."""
+        """None where the attribute has its default value, else the mismatch."""
         attribute, default = self.given[name], self._default(name)
         if _is_default(name, read_attribute(attribute), default, axes_rank(self.node)):
             return None
@@ -152,7 +152,7 @@ class _Statics(NamedTuple):
         return Mismatch(expected, f"{name}={_show(attribute)}", change=f"leave {name} out")
 
     def positional(self, names: Sequence[str], wanted: int) -> Inputs:
-        """The inputs that are left for positional arguments, the last ones without those that say what their absence says."""
+        """The inputs left for positional arguments. Trailing optional inputs with their default value are dropped."""
         if not names and len(self.inputs) <= wanted:
             return self.inputs
         formals = self.formals
@@ -164,7 +164,7 @@ class _Statics(NamedTuple):
         return tuple(value for _, value in left)
 
     def _is_neutral(self, position: int, value: ir.Value | Virtual | None) -> bool:
-        """Whether an optional input says what its absence says."""
+        """Whether an optional input is absent or has its default value."""
         if type(value) is not ir.Value or self.operator[1] != "Slice" or self.formals[position : position + 1] != ["steps"]:
             return value is None
         steps = self.view.constants.array(value)
@@ -200,7 +200,7 @@ def _match_keyword(name: str, wanted: syntax.Term, actual: Any, state: State) ->
 
 
 def _held(name: str, wanted: Any, actual: Any, expected: str, change: str, span: Span | None) -> Mismatch | None:
-    """None where a static value is what is wanted, else why not."""
+    """None where a static value is the wanted one, else the mismatch."""
     held = same(name, wanted, actual)
     if held is None:
         return Mismatch(expected, f"{name}={words(actual)} of a value whose rank is not known", span, DECLARE)
@@ -208,7 +208,7 @@ def _held(name: str, wanted: Any, actual: Any, expected: str, change: str, span:
 
 
 def _read_constant(view: View, value: ir.Value, *, single: bool) -> Any:
-    """A constant input as a static value, or the value itself where it is not a scalar or a short list."""
+    """A constant input as a static value; the value itself if it is not a scalar or a short list."""
     array = view.constants.array(value)
     if array is None or array.ndim > 1 or array.size > 64:
         return value
@@ -217,7 +217,7 @@ def _read_constant(view: View, value: ir.Value, *, single: bool) -> Any:
 
 @cache
 def _is_single(identity: tuple[str, str], name: str) -> bool:
-    """Whether an input holds one number, also where it is stored as a list of one: it was an attribute of one number before."""
+    """Whether an input is one number, even if stored as a list of one: an earlier opset has it as a single-number attribute."""
     domain, operator = identity
     names = (name, _RENAMED.get((operator, name), name))
     kinds = (s.attributes[n].type for s in history(operator, domain) for n in names if n in s.attributes)
@@ -232,7 +232,7 @@ def _is_last_axis(attribute: ir.Attr | None, inputs: Inputs, *, default: int) ->
 
 
 def equals_literal(view: View, literal: syntax.Static, value: ir.Value) -> bool:
-    """Whether a constant of the graph is the literal; a list is a constant of rank 1."""
+    """Whether a value of the graph is a constant equal to the literal. A list is a constant of rank 1."""
     if not view.constants.is_constant(value):
         return False
     if not isinstance(literal, tuple):

@@ -1,4 +1,4 @@
-"""Candidates: where a pattern may match, and, when somebody asks why one failed, how far it gets and where it ends."""
+"""Candidates: where a pattern may match, and for a failed one how far it got and why it failed."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from onnx_subgraph.matching.view import View
 from onnx_subgraph.matching.whole import first_match, roots_of
 
 ENOUGH = 2
-"""A candidate that matched this many nodes got past its anchor, and leaves a near miss."""
+"""A candidate that matched this many nodes got past its anchor and is a near miss."""
 
 
 class Candidate(NamedTuple):
-    """A node that may be an anchor of a pattern, and the values that may then be its root."""
+    """A possible anchor node, and the values that can then be the root of the pattern."""
 
     node: ir.Node
     roots: tuple[ir.Value, ...]
 
 
 def anchored(view: View, anchor: Anchor) -> Iterator[ir.Node]:
-    """The nodes of the anchor's operators."""
+    """The nodes with the anchor's operators."""
     for identity in sorted(anchor.operators):
         yield from view.by_operator.get(identity, ())
 
 
 def candidates(matcher: Matcher, anchor: Anchor) -> tuple[Candidate, ...]:
-    """The candidates that begin at an anchor; patterns of the same structure have the same ones."""
+    """The candidates at an anchor. Patterns with the same structure share them."""
     root, wanted = matcher.asked.structure(matcher.normal.primary), matcher.asked.structure(anchor.term)
     path = tuple((level.operators, level.steps, level.optional) for level in anchor.path)
     key = ("candidates", root, wanted, anchor.operators, path, matcher.look)
@@ -54,9 +54,9 @@ def _candidates(matcher: Matcher, anchor: Anchor, root: Structure, wanted: Struc
 
 
 class RawMiss(NamedTuple):
-    """A candidate that failed past its anchor, before anybody asks why.
+    """A failed candidate, before its reason is known.
 
-    thorough: whether it is to be explored also where its operators alone speak against it, and upwards from its anchor.
+    thorough: explore it even if its operators rule out a match, and also upwards from its anchor.
     """
 
     view: View
@@ -67,7 +67,7 @@ class RawMiss(NamedTuple):
 
 
 def explored(miss: RawMiss, explorers: dict[tuple[int, int], Explorer]) -> Failure | None:
-    """How far a failed candidate gets when nothing is passed over; None where it is not far."""
+    """The furthest failure of a candidate, without the prefilter; None where it did not get far."""
     key = (id(miss.view), id(miss.normal))
     explorer = explorers.get(key)
     if explorer is None:
@@ -81,14 +81,14 @@ def explored(miss: RawMiss, explorers: dict[tuple[int, int], Explorer]) -> Failu
             explorer.steps = 0
             _climb_and_fail(explorer, miss.anchor, values)
     except GivenUpError:
-        pass  # how far it got until then is the reason
+        pass  # the furthest failure so far is the reason
     failure = explorer.furthest.take()
     telling = ENOUGH if isinstance(miss.anchor.term, Product | Sum) or not miss.thorough else 1
     return failure if failure is not None and failure.matched >= telling else None
 
 
 def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Value]) -> None:
-    """Match what is larger and larger around an anchor; the first part of the pattern that does not is where it fails."""
+    """Match larger and larger parts of the pattern around an anchor. The first part that does not match is the reason."""
     rank, matched = 0, set[ir.Node]()
     record = explorer.furthest
     for level, reached in climbed(values, anchor.path, explorer.look.consumers):
@@ -110,7 +110,7 @@ def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Valu
 
 
 def _unread(rank: int, level: Level, values: Sequence[ir.Value], look: LookThrough) -> Failure | None:
-    """What the pattern wants to read a part that is there, does not."""
+    """The failure of a part that matched, but is not read by the operator that the pattern requires."""
     if not values:
         return None
     nested = (u.node for u in values[0].uses() if u.node.graph is not look.view.graph)
@@ -121,7 +121,7 @@ def _unread(rank: int, level: Level, values: Sequence[ir.Value], look: LookThrou
 
 
 def _deepest(explored: Iterable[tuple[RawMiss, Failure]]) -> list[tuple[RawMiss, Failure]]:
-    """Of the alternatives of a pattern that start at one node, those that came furthest."""
+    """For each pattern and node, the failures of those alternatives that got furthest."""
     found = list(explored)
     deepest: dict[tuple[int, ir.Node], int] = {}
     for miss, failure in found:
@@ -131,7 +131,7 @@ def _deepest(explored: Iterable[tuple[RawMiss, Failure]]) -> list[tuple[RawMiss,
 
 
 def once(explored: Iterable[tuple[RawMiss, Failure]]) -> Iterator[tuple[RawMiss, Failure]]:
-    """Each place once: where all of a pattern matched from two anchors and a condition failed, the larger match tells."""
+    """Report each place once. If a whole pattern matched from two anchors and a condition failed, keep the larger match."""
     found = _deepest(explored)
     wholes = [(m.normal, failure.nodes) for m, failure in found if failure.nodes]
     for miss, failure in found:

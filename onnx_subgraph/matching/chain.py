@@ -1,9 +1,9 @@
-"""Sums and products of the graph, in every grouping: which values can be seen as the items of one chain.
+"""Sums and products of the graph in every grouping: the ways to write a value as the items of one chain.
 
-A *factoring* of a value is one way to write it as constant ∘ items: the value itself, or with some of its items expanded, and
-so on. A pattern's chain matches a value when one of its factorings can be assigned item by item. Smallest come first, bounded
-by the number of items that the pattern asks for, so their number does not depend on the size of the graph. Where a chain has more
-than `MOST_FACTORINGS` ways to be seen, the others are not tried, and whoever asks is told (`Prefilter.cut_for`).
+A *factoring* of a value writes it as constant ∘ items: the value itself, or with some items expanded, and so on. A pattern's
+chain matches a value if one of its factorings can be assigned item by item. The number of items is bounded by the pattern, so the
+number of factorings does not depend on the size of the graph; small ones come first. After `MOST_FACTORINGS` the others are not
+tried, and this is recorded (`Prefilter.cut_for`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from onnx_subgraph.matching.view import View, Virtual
 
 Heads = frozenset[tuple[str, str]]
 MOST_FACTORINGS = 64
-"""A bound on the factorings tried for one chain, far above what a chain of few items has."""
+"""Maximum number of factorings tried for one chain, far above the number for a chain of few items."""
 
 
 class Factoring(NamedTuple):
-    """constant ∘ items, through `nodes`. items: (value, exponent or sign), equal ones merged, constants left out.
+    """constant ∘ items, computed by `nodes`. items: (value, exponent or sign), equal ones merged, without constants.
 
-    scalars: the constants that are in `constant`, as items. tolerance: the relative error that `constant` may carry.
+    scalars: the constants combined in `constant`, as items. tolerance: the relative error that `constant` may have.
     """
 
     items: tuple[Item, ...]
@@ -38,16 +38,16 @@ class Factoring(NamedTuple):
 
     @property
     def powers(self) -> tuple[float, ...]:
-        """The exponents of the items, sorted; a product has the same ones or is another product."""
+        """The exponents of the items, sorted. Equal products have equal exponents."""
         return tuple(sorted(power for _, power in self.items))
 
 
 _Way = tuple[tuple[Item, ...], tuple[Item, ...], float, tuple[tuple[ir.Value, float], ...], tuple[ir.Node, ...], float]
-"""A factoring under construction: the items that may still be expanded, those that stay, and the rest as of a `Factoring`."""
+"""A partial factoring: the items that may still be expanded, the final ones, and the other fields of a `Factoring`."""
 
 
 class Factorings:
-    """The factorings of the values of one view, as one kind of pattern sees them; each is worked out once."""
+    """The factorings of the values of one view, for patterns with the same look-through; cached."""
 
     def __init__(self, look: LookThrough) -> None:
         self.view = look.view
@@ -65,17 +65,17 @@ class Factorings:
         return tuple(islice(_factorings(self, value, limit, least, product=product), MOST_FACTORINGS))
 
     def step(self, item: ir.Value | Virtual, *, product: bool) -> tuple[Expansion | None, tuple[ir.Node, ...]]:
-        """One step of the chain that `item` is, and the transparent nodes before it."""
+        """One expansion step of `item`, and the transparent nodes before it."""
         if isinstance(item, Virtual):
             return None, ()
         source, passed, _ = self.look.through(item)
         return self.expansions.of(source, product=product), passed
 
     def heads(self, value: ir.Value, product: bool) -> Heads | None:
-        """The operators that compute what can be an item of `value`; None where they may be any."""
+        """The operators that can compute an item of `value`; None where any operator can."""
         known = self._heads
         pending = [] if (value, product) in known else [value]
-        while pending:  # items first; not by recursion, because chains are longer than the stack is deep
+        while pending:  # Items first. Not recursive: chains can be longer than Python's recursion limit.
             current = pending[-1]
             source, _, node = self.look.through(current)
             step = self.expansions.of(source, product=product)
@@ -91,7 +91,7 @@ class Factorings:
         return known[value, product]
 
     def reach(self, item: ir.Value | Virtual, limit: int, *, product: bool) -> int:
-        """How many items and constants `item` can be expanded to; `limit` where there are more."""
+        """How many items and constants `item` can be expanded to, at most `limit`."""
         return 1 if isinstance(item, Virtual) else self._reach_of(item, limit, product)
 
     def _reach(self, item: ir.Value, limit: int, product: bool) -> int:
@@ -104,7 +104,7 @@ class Factorings:
 
 
 def _can_reach(factorings: Factorings, pending: tuple[Item, ...], missing: int, *, product: bool) -> bool:
-    """Whether what is not looked at yet can be expanded to as many items and constants as are missing."""
+    """Whether the pending items can be expanded to as many items and constants as are missing."""
     if missing <= len(pending):
         return True
     for item, _ in pending:
@@ -115,7 +115,7 @@ def _can_reach(factorings: Factorings, pending: tuple[Item, ...], missing: int, 
 
 
 def _factorings(factorings: Factorings, value: ir.Value, limit: int, least: int, *, product: bool) -> Iterator[Factoring]:
-    """Each item is first left as it is, then expanded."""
+    """Depth-first: for each item, first the factorings that keep it, then those that expand it."""
     whole: _Way = (((value, 1.0),), (), 1.0 if product else 0.0, (), (), 0.0)
     ways = [whole] if limit else []
     while ways:
@@ -127,7 +127,7 @@ def _factorings(factorings: Factorings, value: ir.Value, limit: int, least: int,
             continue
         (item, power), rest = pending[0], pending[1:]
         step, passed = factorings.step(item, product=product)
-        # Most have too many items: not worth putting together.
+        # Most expansions have too many items; skip them early.
         if step is not None and len(step.items) + len(rest) + len(done) <= limit and _may_expand(step, power, product=product):
             inner = tuple([(v, power * e) for v, e in step.items])
             other = constant * step.constant**power if product else constant + power * step.constant
@@ -137,14 +137,14 @@ def _factorings(factorings: Factorings, value: ir.Value, limit: int, least: int,
 
 
 def _may_expand(step: Expansion, power: float, *, product: bool) -> bool:
-    """(a * b) ** p is a ** p * b ** p for whole p; (a ** 2) ** 0.5 is not a."""
+    """Whether (a * b) ** p may become a ** p * b ** p: for integer p. But (a ** 2) ** 0.5 is not a."""
     if not product or float(power).is_integer():
         return True
     return len(step.items) == 1 and step.constant == 1.0 and step.items[0][1] in (-1.0, 0.5, -0.5)
 
 
 def _merge(view: View, items: tuple[Item, ...]) -> tuple[Item, ...]:
-    """Equal values as one, with the sum of their exponents."""
+    """Merge equal values, adding their exponents."""
     merged: list[Item] = []
     for value, power in items:
         for position, (other, so_far) in enumerate(merged):

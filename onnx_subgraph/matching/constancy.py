@@ -1,4 +1,4 @@
-"""What the sentences of a pattern say outright of being constant: the matcher asks before it binds, not after all is matched."""
+"""Derive from a pattern's sentences which names must or must not be constant, so that the matcher checks it before binding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx_subgraph.language.pattern import Pattern
 
 
 def constancy(pattern: Pattern, statics: Collection[str]) -> dict[str, bool]:
-    """Name → whether it must be constant (`a.is_constant`) or must not (`not x.is_constant`). statics: what must be anyway."""
+    """Name → whether it must be constant (`a.is_constant`) or must not (`not x.is_constant`). statics: names that must be."""
     found = dict.fromkeys(statics, True)
     pending = [sentence.tree for sentence in pattern.where]
     while pending:
@@ -19,7 +19,7 @@ def constancy(pattern: Pattern, statics: Collection[str]) -> dict[str, bool]:
             case ast.Attribute(value=ast.Name(id=name), attr="is_constant"):
                 found[name] = True
             case ast.BoolOp(op=ast.Or(), values=[ast.Compare(ops=[ast.Is()]) as absent, other]):
-                # `k is None or k.is_constant`: where it is there, it is constant.
+                # `k is None or k.is_constant`: if `k` is present, it is constant.
                 name = getattr(absent.left, "id", "")
                 parts = other.values if isinstance(other, ast.BoolOp) and isinstance(other.op, ast.And) else [other]
                 pending += [p for p in parts if isinstance(p, ast.Attribute) and getattr(p.value, "id", None) == name]

@@ -1,8 +1,8 @@
-"""The equalities that hold in every pattern, each in one row; matcher, prefilter, anchors and the page of the language read them.
+"""The equalities that hold in every pattern, one row each; matcher, prefilter, anchors and docs/language.md read this table.
 
-An operator that is a product or a sum of its operands is a `Step`; an operator that graphs also write as a formula of others, or
-as another operator, is a `Synonym`. To add one is to add its row to `PRODUCTS`, `SUMS` or `SYNONYMS`: how a graph is read, where
-matching starts, the table in docs/language.md and the test that holds both sides equal follow from it.
+An operator that is a product or sum of its operands is a `Step`. An operator that graphs also write as a formula of others, or as
+another operator, is a `Synonym`. To add one, add a row to `PRODUCTS`, `SUMS` or `SYNONYMS`. The matcher, the choice of anchors,
+the table in docs/language.md and the test that both sides are equal use the new row without further changes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Identity = tuple[str, str]
-"""A domain and an operator of it."""
+"""Domain and operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """An operator as constant * Π operand ** power, or in a sum as Σ power * operand.
 
-    powers: of each operand, in order. variadic: whether it takes any number of operands, all with the first power.
-    floats: whether it holds for floating-point values alone.
+    powers: of each operand, in order. variadic: whether it accepts any number of operands, all with the first power.
+    floats: whether it holds only for floating-point values.
     """
 
     operator: str
@@ -32,7 +32,7 @@ class Step:
     floats: bool = False
 
     def powers_of(self, count: int) -> tuple[float, ...] | None:
-        """The powers of so many operands; None where it does not take as many."""
+        """The powers for this number of operands; None where the operator does not accept it."""
         if self.variadic:
             return self.powers[:1] * count
         return self.powers if len(self.powers) == count else None
@@ -49,33 +49,33 @@ PRODUCTS = _by_operator(
     Step("Reciprocal", (-1.0,)),
     Step("Sqrt", (0.5,)),
 )
-"""Operators that are a product of powers of their operands. `Pow` by a constant is one as well."""
+"""Operators that are a product of powers of their operands. `Pow` with a constant exponent is one, too."""
 SUMS = _by_operator(
     Step("Add", (1.0, 1.0)),
     Step("Sub", (1.0, -1.0)),
     Step("Neg", (-1.0,)),
     Step("Sum", (1.0,), variadic=True),
 )
-"""Operators that are a sum of their operands and negatives of them."""
+"""Operators that are a sum of their operands, some negated."""
 POWER = "Pow"
-"""The operator whose second operand, where it is a constant, is the power of the first."""
+"""The operator whose second operand, if constant, is the exponent of the first."""
 LINEAR = frozenset({"MatMul", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-"""Operators that a scalar factor of an operand moves through."""
+"""Operators through which a scalar factor of an operand can be moved."""
 ASSOCIATIVE = frozenset({"Max", "Min", "And", "Or"})
-"""Operators besides + and * whose operands can be grouped in any way."""
+"""Operators other than + and * whose operands can be grouped in any way."""
 COMMUTATIVE = frozenset(
     {"Add", "Max", "Min", "And", "Or", "Xor", "Equal", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
 )
-"""Operators whose operands can stand in any order."""
+"""Operators whose operands can be in any order."""
 SWAPPING = frozenset({("com.microsoft", "SkipLayerNormalization"), ("com.microsoft", "SkipSimplifiedLayerNormalization")})
-"""Operators whose first two operands can change places."""
+"""Operators whose first two operands can be swapped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A call, and other ways to write what it computes, in the language of patterns. What it is called with stands for anything.
+    """A call, and other formulas for what it computes, in the pattern language. Its arguments stand for any term.
 
-    where: a sentence about numbers among that, which must hold for the other ways.
+    where: a sentence about numbers among the arguments, which must be true for the formulas to hold.
     """
 
     call: str
@@ -97,13 +97,13 @@ SYNONYMS = (
     Synonym("com.microsoft.FastGelu(a)", ('Gelu(a, approximate="tanh")',)),
     Synonym("com.microsoft.QuickGelu(a, alpha=b)", ("a * Sigmoid(b * a)", "Swish(a, alpha=b)")),
 )
-"""Operators, as patterns call them, and what else graphs have in their place. The first row that fits a call holds."""
+"""Operators as patterns call them, and what graphs contain instead. The first row that fits a call applies."""
 
-# An affine map is a product of matrices, and a sum with one.
+# An affine map is a MatMul, and a sum with a MatMul.
 
 GEMM, MATMUL = "Gemm", "MatMul"
 PLAIN = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
-"""The attributes of a Gemm that is `a @ b + c`."""
+"""The attributes of a Gemm that computes `a @ b + c`."""
 
 PRODUCT_OPERATORS = frozenset(("", operator) for operator in (*PRODUCTS, POWER))
 """The operators whose result can be a product."""
@@ -112,7 +112,7 @@ SUM_OPERATORS = frozenset(("", operator) for operator in (*SUMS, GEMM))
 
 
 def standing_for(operators: Collection[Identity]) -> frozenset[Identity]:
-    """These operators, and those whose nodes can stand for one of them."""
+    """These operators, and those whose nodes can be matched as one of them."""
     return frozenset(operators) | (frozenset({("", GEMM)}) if ("", MATMUL) in operators else frozenset())
 
 
@@ -122,7 +122,7 @@ def is_associative(operators: Iterable[Identity]) -> bool:
 
 
 def orders(identity: Identity, operands: Sequence[T]) -> Iterable[tuple[T, ...]]:
-    """The orders in which an operator can take these operands, the one given first."""
+    """The orders of operands that an operator allows, the given one first."""
     domain, operator = identity
     if operator in COMMUTATIVE and not domain:
         return permutations(operands)
@@ -132,10 +132,10 @@ def orders(identity: Identity, operands: Sequence[T]) -> Iterable[tuple[T, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """Two graphs that compute the same, as text in onnx's notation from inputs `a`, `b`, `c` to `z`, and how patterns write both.
+    """Two equal graphs, as text in onnx's notation from inputs `a`, `b`, `c` to `z`, and how patterns write both.
 
-    called: the operator as it is called. formula: what patterns say. where: what must hold, in words. The text of a synonym's
-    graphs is left out, since patterns can write both.
+    called: the call of the operator. formula: the equal formula in a pattern. where: the condition, in words. left, right: the
+    graphs; "" for a synonym, since patterns can write both sides.
     """
 
     called: str
@@ -147,7 +147,7 @@ class Equality:
 
 
 def equalities() -> tuple[Equality, ...]:
-    """Every row that is about operators, for the page of the language and its test."""
+    """Every row about operators, for docs/language.md and its test."""
     steps = [_equality(step, is_product=True) for step in PRODUCTS.values()]
     steps += [_equality(step, is_product=False) for step in SUMS.values() if step.operator not in PRODUCTS]
     cubed = "s = Mul(a, a) z = Mul(s, a)"

@@ -1,4 +1,4 @@
-"""Sums and products of one graph, a step at a time: the node behind a value as constant ∘ items, whatever its operator."""
+"""Expand sums and products of one graph step by step: the node behind a value as constant ∘ items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Item = tuple[ir.Value | Virtual, float]
 
 
 class Expansion(NamedTuple):
-    """One step of a sum or product: constant ∘ items, computed by `nodes`. scalars are the constants in `constant`, as items."""
+    """One step of a sum or product: constant ∘ items, computed by `nodes`.
+
+    scalars: the constants combined in `constant`, as items.
+    """
 
     nodes: tuple[ir.Node, ...]
     items: tuple[Item, ...]
@@ -30,19 +33,19 @@ class Expansion(NamedTuple):
 
 
 class Expansions:
-    """One step of the product, and of the sum, that each value of a view is; None for a value that is none."""
+    """For each value of a view, one step of the product and of the sum that it is; None where it is neither."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self.product = remembered(self._product)
         self.sum = remembered(self._sum)
         self._linear: dict[ir.Value, Expansion] = {}
-        for node in view.nodes:  # in their order: each asks for the product that its operands are, through earlier ones
+        for node in view.nodes:  # in topological order: the operands' expansions must exist
             if node.op_type in LINEAR and not node.domain and (scaled := self._pull_scalars(node)) is not None:
                 self._linear[node.outputs[0]] = scaled
 
     def of(self, value: ir.Value, *, product: bool) -> Expansion | None:
-        """One step of the product, or else of the sum, that a value is."""
+        """One step of the product or sum that a value is."""
         return self.product(value) if product else self.sum(value)
 
     def _product(self, value: ir.Value) -> Expansion | None:
@@ -73,12 +76,12 @@ class Expansions:
         return None if step is None else self._step(step, node, multiply=False)
 
     def _step(self, step: Step, node: ir.Node, *, multiply: bool) -> Expansion | None:
-        """A node as the product or sum that its operator is."""
+        """A node as the product or sum that its operator computes."""
         operands = tuple(value for value in node.inputs if value is not None)
         powers = step.powers_of(len(operands))
         if powers is None or len(operands) != len(node.inputs):
             return None
-        if step.floats and not FLOATS & {v.dtype for v in (*operands, *node.outputs)}:  # all are of one type
+        if step.floats and not FLOATS & {v.dtype for v in (*operands, *node.outputs)}:  # all have the same type
             return None
         items = tuple(zip(operands, powers, strict=True))
         if len(items) == 1:
@@ -118,7 +121,7 @@ class Expansions:
         return Expansion(tuple(nodes), ((Virtual(node.op_type, tuple(inputs), node), 1.0),), constant, tuple(scalars), tolerance)
 
     def _scalings(self, value: ir.Value) -> Iterator[tuple[tuple[ir.Node, ...], Expansion]]:
-        """The steps that only scale, from `value` inwards, each with the transparent nodes before it."""
+        """The steps from `value` inwards that only scale, each with the transparent nodes before it."""
         operand: ir.Value | Virtual = value
         while type(operand) is ir.Value:
             source, passed = self._view.through(operand)
@@ -130,11 +133,11 @@ class Expansions:
 
 
 def _rank_safe(number: Scalar, others: Sequence[ir.Value]) -> bool:
-    """A constant may not raise the rank of the values that it meets."""
+    """Whether a constant leaves the rank of the result unchanged, given the other operands."""
     return number.rank == 0 or any(v.shape is not None and number.rank <= v.shape.rank() for v in others)
 
 
 def _exact(power: float) -> float:
-    """An exponent stored in a narrow type, as the simple number that it means: 0.5, 2, 3."""
+    """An exponent stored in a narrow type, as the exact number that it approximates: 0.5, 2, 3."""
     simple = round(power * 2) / 2
     return simple if abs(simple - power) < 1e-3 else power

@@ -1,4 +1,4 @@
-"""A matcher that looks for the reason of a failure: nothing is passed over, and what is all but right is followed to its end."""
+"""A matcher that finds the reason of a failure. It skips the prefilter and continues after small mismatches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onnx_subgraph.matching.view import View, Virtual
 
 
 class Explorer(Matcher):
-    """Matches as a `Matcher`, and records the failure that came furthest."""
+    """Matches like `Matcher`, and records the furthest failure."""
 
     def __init__(self, view: View, normal: NormalPattern) -> None:
         self.furthest = Furthest()
@@ -29,17 +29,17 @@ class Explorer(Matcher):
         self._names = remembered(mentions)
 
     def may(self, term: Normal, value: Target) -> bool:
-        """Everything is tried."""
+        """True: tries everything."""
         return True
 
     def open(self, term: Choice, value: Target) -> Sequence[int]:
-        """All are."""
+        """All alternatives."""
         return range(len(term.alternatives))
 
     def tried(self, term: Structured, value: Target, state: State) -> Iterator[State]:
-        """`structured`, whatever the operators say.
+        """`structured`, without the prefilter.
 
-        Bindings only constrain: what fails for names that are all still free fails always, and is not tried a second time.
+        Bindings only add constraints. So if a term fails while all its names are free, it always fails, and is not tried again.
         """
         if isinstance(value, Virtual):
             yield from self.structured(term, value, state)
@@ -63,7 +63,7 @@ class Explorer(Matcher):
             self.furthest.again(failure, 0)
 
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
-        """All factorings with as many items, whatever the items are."""
+        """All factorings with the right number of items, whatever the items are."""
         wanted = self.asked.structure(term)
         assert isinstance(wanted, Items)
         factorings = variants(self.factorings, wanted, value)
@@ -73,7 +73,7 @@ class Explorer(Matcher):
     def with_another_constant(
         self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
     ) -> None:
-        """A wrong constant is the reason only where everything else is right."""
+        """Report a wrong constant, but only if everything else matches."""
         if term.scalar is not None:
             return
         items, said = _items(term), (f"the constant {constant:.6g}", f"{factoring.constant:.6g}", "")
@@ -83,9 +83,11 @@ class Explorer(Matcher):
             break
 
     def _other_items(self, term: Product | Sum, value: ir.Value, constant: float, state: State, *, known: bool) -> None:
-        """The chain of `value` has other items than `term`: one in the place of a constant, another exponent, more or fewer.
+        """Report that the chain of `value` has other items than `term`.
 
-        known: whether it can be seen with as many items as well.
+        It has an item in place of a constant, another exponent, or more or fewer items.
+
+        known: whether a factoring with the right number of items exists.
         """
         items, is_product = _items(term), isinstance(term, Product)
         limit = len(items) + 2
@@ -110,7 +112,7 @@ class Explorer(Matcher):
         wanted = words(term)
         if is_product and len(largest.items) == len(items):
             wanted += f" with the exponents {', '.join(f'{power:g}' for _, power in items)}"
-        # The longest of several chains that all fail at once is the one that the pattern is about.
+        # If several chains fail at once, the pattern is probably about the longest.
         place = state.further(LONGER * len(largest.nodes))
         self.recorder.fail(Kind.ITEM, place, term.span, value, term, (wanted, spelled(largest, product=is_product), ""))
 
@@ -124,7 +126,7 @@ class Explorer(Matcher):
         self.recorder.fail(Kind.CONSTANT, state, term.span, item, said=(expected, describe(self.view, item), ""))
 
     def raised_rank(self, nodes: Collection[ir.Node]) -> Failure | None:
-        """The value from outside that gives matched nodes a higher rank than what it meets: a mask with an axis too many."""
+        """The failure of an outside value of higher rank than the inner value beside it: a mask with an extra axis."""
         for node in sorted(nodes, key=self.view.position.__getitem__):
             ranks = {v: v.shape.rank() for v in node.inputs if v is not None and v.shape is not None}
             inner = [rank for v, rank in ranks.items() if v.producer() in nodes]
@@ -142,7 +144,7 @@ def _items(term: Product | Sum) -> tuple[tuple[Normal, float], ...]:
 
 
 def _without_one(factoring: Factoring) -> Iterator[tuple[Target, tuple[tuple[Target, float], ...]]]:
-    """An item that may stand in the place of a constant, of one element or a constant of a high rank; and the others."""
+    """Items that may be in the place of a constant, because they have one element; each with the other items."""
     for position, (item, _) in enumerate(factoring.items):
         if isinstance(item, ir.Value) and item.shape is not None and all(d == 1 for d in item.shape):
             yield item, factoring.items[:position] + factoring.items[position + 1 :]

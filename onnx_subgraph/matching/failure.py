@@ -1,6 +1,6 @@
-"""Failures as values, and the recorder that is told of them; they are put into words only when somebody reads them.
+"""Failures as values, and the recorder that receives them. The text of a failure is made only when it is read.
 
-How far a candidate got is its rank, a whole number: `NODE` for each node that matched, and less than that for what says more.
+The rank of a failure says how far the candidate got: `NODE` for each matched node, and a fraction of it for smaller differences.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from onnx_subgraph.matching.state import NODE, State
 from onnx_subgraph.matching.view import Virtual
 
 SLIGHTLY = NODE // 4
-"""How much lower a failure ranks where the operator of a node is right, and what is said of it is wrong."""
+"""Subtracted from the rank if the operator of a node is right, but its attributes or inputs are wrong."""
 LONGER = NODE // 100
-"""How much higher the failure of a chain ranks for each of its nodes."""
+"""Added to the rank of a chain's failure for each of its nodes."""
 
 
 class Kind(Enum):
-    """What is not as the pattern says."""
+    """What does not match."""
 
-    TERM = auto()  # another operator, number or chain stands there
+    TERM = auto()  # another operator, number or chain
     NUMBER = auto()  # the number of a sum or product
-    CONSTANT = auto()  # a computed value in place of a constant, or a constant in place of one
-    VALUE = auto()  # no value of the graph stands there
-    SAME = auto()  # another value, node or operator than the one that a name stands for
+    CONSTANT = auto()  # a computed value instead of a constant, or a constant instead of a computed value
+    VALUE = auto()  # not a value of the graph
+    SAME = auto()  # a different value, node or operator than the one already bound to the name
     RESULT = auto()  # another result of the node
-    INPUTS = auto()  # more or fewer inputs, or one that is left out
+    INPUTS = auto()  # more or fewer inputs, or an omitted input
     STATIC = auto()  # an attribute or a constant input
-    RANK = auto()  # of how many axes a value is
+    RANK = auto()  # the rank of a value
     ITEM = auto()  # an item of a sum or product
     LAYOUT = auto()  # another rearrangement
-    SENTENCE = auto()  # a sentence is false or unknown
-    READER = auto()  # nothing wanted reads a value that is there
-    READ_ELSEWHERE = auto()  # an inner value outlives the match
+    SENTENCE = auto()  # a false or unknown sentence
+    READER = auto()  # a matched value is not read as the pattern requires
+    READ_ELSEWHERE = auto()  # an inner value is read outside the match
 
 
 Said = tuple[str, str, str]
-"""What was expected, what was found, and the smallest change; "" for what stands there, and for what is expected in its place."""
+"""The expected and the found, as text, and the smallest change. "" for what can be derived, and where no change is known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Failure:
-    """Where a candidate failed, in raw form.
+    """Where a candidate failed, before it is put into words.
 
-    term: what was expected, where that is a term of the pattern. said: it in words otherwise. numbers: the number that was
-    expected, and the one that was found, None for that of the value. nodes: all that had matched, where only a condition failed.
+    term: the expected term of the pattern, if any. said: texts otherwise. numbers: the expected number and the found one; None
+    for the number of `value`. nodes: all matched nodes, if only a condition failed.
     """
 
     kind: Kind
@@ -65,19 +65,19 @@ class Failure:
 
     @property
     def matched(self) -> int:
-        """How many nodes had matched."""
+        """The number of matched nodes."""
         return (self.rank + SLIGHTLY) // NODE
 
     def at(self, rank: int) -> Failure:
-        """The same failure at another rank."""
+        """The same failure with another rank."""
         return replace(self, rank=rank)
 
 
 class Recorder:
-    """Is told of everything that fails, and forgets it: most matching is done without a question."""
+    """Receives every failure and ignores it. Used when no reasons are requested."""
 
     furthest: float = math.inf
-    """The rank that a failure must be above to be kept."""
+    """Only failures with a higher rank are kept."""
 
     def fail(
         self,
@@ -91,19 +91,19 @@ class Recorder:
         numbers: tuple[float, float | None] | None = None,
         nodes: Callable[[], Collection[ir.Node]] | None = None,
     ) -> None:
-        """`value` is not what the pattern says, this far into a match."""
+        """Report that `value` does not match, at this state of the match."""
         if state.rank > self.furthest:
             said = said() if callable(said) else said
             self.keep(Failure(kind, state.rank, span, value, term, said, numbers, nodes() if nodes is not None else ()))
 
     def keep(self, failure: Failure) -> None:
-        """Remember a failure that got further than any before."""
+        """Keep a failure that got further than any before."""
 
     def visit(self, nodes: Iterable[ir.Node], span: Span | None) -> None:
-        """These nodes are what stands there in the pattern."""
+        """Record that these nodes matched the part of the pattern at `span`."""
 
     def span_of(self, node: ir.Node | None) -> Span | None:
-        """Where the pattern says what a node is, as far as it was told."""
+        """The place in the pattern that a node matched, as far as recorded."""
         return None
 
 
@@ -111,7 +111,7 @@ SILENT = Recorder()
 
 
 class Furthest(Recorder):
-    """Keeps the failure of the highest rank, and where the pattern says what a node is."""
+    """Keeps the failure with the highest rank, and the places in the pattern that nodes matched."""
 
     def __init__(self) -> None:
         self.furthest = -math.inf
@@ -119,28 +119,28 @@ class Furthest(Recorder):
         self.spans: dict[ir.Node | None, Span | None] = {}
 
     def keep(self, failure: Failure) -> None:
-        """Remember a failure in place of the one before."""
+        """Replace the kept failure."""
         self.failure, self.furthest = failure, failure.rank
 
     def visit(self, nodes: Iterable[ir.Node], span: Span | None) -> None:
-        """Remember where the pattern says what these nodes are."""
+        """Record the place in the pattern that these nodes matched."""
         self.spans.update(dict.fromkeys(nodes, span))
 
     def span_of(self, node: ir.Node | None) -> Span | None:
-        """Where the pattern says what a node is."""
+        """The place in the pattern that a node matched."""
         return self.spans.get(node)
 
     def take(self) -> Failure | None:
-        """The failure that came furthest; it is forgotten."""
+        """Return the kept failure and forget it."""
         failure = self.failure
         self.put_back(None)
         return failure
 
     def put_back(self, failure: Failure | None) -> None:
-        """Remember what was taken, and nothing else."""
+        """Keep exactly this failure, or none."""
         self.failure, self.furthest = failure, -math.inf if failure is None else failure.rank
 
     def again(self, failure: Failure, above: int) -> None:
-        """Remember a failure that was met before, its rank counted from `above`."""
+        """Keep an earlier failure again, with `above` added to its rank."""
         if failure.rank + above > self.furthest:
             self.keep(failure.at(failure.rank + above))

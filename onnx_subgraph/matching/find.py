@@ -1,7 +1,7 @@
-"""find(): every match of every pattern in a model, and for every candidate that failed how far it got.
+"""find(): every match of every pattern in a model, and the reasons of candidates that failed.
 
-All graphs are searched: the main one, the bodies of If, Loop and Scan, and model-local functions. Each pattern starts from its
-anchors, climbs to the values that could be its root, and matches from there down. Nothing is changed.
+Searches all graphs: the main graph, the bodies of If, Loop and Scan, and model-local functions. Each pattern starts at its
+anchors, climbs to the values that could be its root, and matches downwards from there. The model is not changed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from onnx_subgraph.model.local_functions import is_own
 from onnx_subgraph.model.nested import graph_of, within
 
 MOST_GIVEN_UP = 4
-"""How many roots of one graph a pattern may give up before it is not searched for there any further."""
+"""After this many abandoned roots in one graph, the search for the pattern in the graph ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What one pattern came to in one graph."""
+    """The results for one pattern in one graph."""
 
     matches: tuple[Match, ...]
     parts: tuple[Match, ...]
@@ -50,11 +50,10 @@ NOTHING = _Searched((), (), (), ())
 
 
 class Found:
-    """What `find` found: `matches` in the order of patterns and of the graph, `near_misses`, and where the search was bounded.
+    """The result of `find`: `matches` in the order of patterns and of the graph, `near_misses`, and where the search was bounded.
 
-    parts: matches that are a part of another one of their pattern, for where that one can't be replaced.
-
-    Why a candidate failed is worked out when `near_misses` is first read; the graph must still be as it was then.
+    parts: matches inside another match of the same pattern, used if the larger one cannot be replaced. The reasons of failed
+    candidates are computed when `near_misses` is first read; the graph must not have changed by then.
     """
 
     def __init__(
@@ -69,11 +68,11 @@ class Found:
         self.parts = parts
         self.given_up = given_up
         self._misses = misses
-        self._refused = refused  # the regions that were not kept
+        self._refused = refused  # regions that were not kept
 
     @cached_property
     def near_misses(self) -> tuple[NearMiss, ...]:
-        """The furthest failure of each candidate that got past its anchor and is part of no match of its pattern."""
+        """The furthest failure of each candidate that got past its anchor and is not inside a match of its pattern."""
         explorers: dict[tuple[int, int], Explorer] = {}
         with uncollected():
             found = ((miss, failure) for miss in self._misses if (failure := explored(miss, explorers)) is not None)
@@ -90,10 +89,10 @@ def find(
     thorough: bool = False,
     asked: bool = False,
 ) -> Found:
-    """All matches and near misses of `patterns` in `model`, whose values have inferred shapes (`infer_shapes`).
+    """All matches and near misses of `patterns` in `model`, whose shapes must be inferred (`infer_shapes`).
 
-    thorough: look for near misses also where the operators alone speak against a match. asked: whether somebody asks about these
-    patterns, and wants to hear of places that lack even the operator that tells one from all others.
+    thorough: also report near misses that the operators alone rule out. asked: the user asks about these patterns; also report
+    places without the rarest operator of a pattern.
     """
     constants = constants or Constants(model)
     normals = [normalise(p) for p in patterns if p.is_formula]
@@ -122,7 +121,7 @@ def find(
 
 
 def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.Function, dict[str, int]]]:
-    """Every graph of the model that is searched, who owns it, and the opsets that hold in it."""
+    """Every graph that is searched, with its owner and opsets."""
     owners: list[ir.Graph | ir.Function] = [model.graph, *(f for f in model.functions.values() if not is_own(f))]
     for owner in owners:
         outer = graph_of(owner)
@@ -132,9 +131,9 @@ def searched_graphs(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Graph | ir.F
 
 
 def _search(view: View, normal: NormalPattern, *, thorough: bool, asked: bool) -> _Searched:
-    """One pattern in one graph: its matches, what nearly matches, and where the search was bounded."""
+    """Search one graph for one pattern: matches, failed candidates, and where the search was bounded."""
     counts = view.count
-    if not asked and not all(map(counts, needs(normal.primary))):  # most patterns, in most functions
+    if not asked and not all(map(counts, needs(normal.primary))):  # the common case
         return NOTHING
     start = choose(normal.primary, counts)
     if not start.cost:
@@ -161,7 +160,7 @@ def _search(view: View, normal: NormalPattern, *, thorough: bool, asked: bool) -
 
 
 class _Attempts:
-    """The roots at which one pattern was tried, each once."""
+    """The roots at which one pattern was tried; each is tried once."""
 
     def __init__(self, matcher: Matcher) -> None:
         self.matches: list[Match] = []
@@ -170,7 +169,7 @@ class _Attempts:
         self._matched: dict[ir.Value, bool] = {}
 
     def match(self, roots: Iterable[ir.Value]) -> bool:
-        """Whether the pattern matches at one of these values; all are tried."""
+        """Try all these values as roots. Returns whether the pattern matches at one of them."""
         for root in roots:
             if root not in self._matched and len(self.given_up) < MOST_GIVEN_UP:
                 self._matched[root] = self._try(root)
@@ -198,12 +197,12 @@ def _given_up(normal: NormalPattern, value: ir.Value, reason: str) -> GivenUp:
 
 
 def _present(normal: NormalPattern, counts: Count) -> Start:
-    """The rarest anchors of a pattern that the graph has."""
+    """The cheapest anchors of a pattern among operators that the graph has."""
     return choose(normal.primary, lambda operators: counts(operators) or ABSENT)
 
 
 def _unlikely(view: View, normal: NormalPattern, start: Start, known: set[ir.Node]) -> Iterator[RawMiss]:
-    """Candidates that begin at an anchor of the pattern, whatever stands around it."""
+    """Candidates at the anchors of a pattern, without the prefilter."""
     for anchor in start.anchors:
         for node in anchored(view, anchor):
             if node not in known:
@@ -211,7 +210,7 @@ def _unlikely(view: View, normal: NormalPattern, start: Start, known: set[ir.Nod
 
 
 def _by_size(matches: list[Match]) -> tuple[list[Match], list[Match]]:
-    """The matches of one pattern, and those that are a part of another one of it: `n * scale` inside `n * scale + bias`."""
+    """Split the matches of one pattern into maximal ones and those inside another: `n * scale` inside `n * scale + bias`."""
     at: dict[ir.Node, list[set[ir.Node]]] = defaultdict(list)
     for match in matches:
         nodes = set(match.nodes)

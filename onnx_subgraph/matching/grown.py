@@ -12,7 +12,7 @@ from onnx_subgraph.regions.ground import Ground
 from onnx_subgraph.regions.growing import Grown, Refusal, regions_of
 
 LEAST = 2
-"""A single node that is not kept is no news."""
+"""A region with fewer nodes that is not kept is not reported."""
 
 
 def grown(view: View, pattern: Pattern) -> tuple[list[Match], list[NearMiss]]:

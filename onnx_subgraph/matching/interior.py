@@ -1,8 +1,7 @@
-"""Whether the inside of a match is its own: no value in it is read by anything that outlives it.
+"""Check that the inside of a match is private: no inner value is read by a node that stays.
 
-Exporters read the shape of an inner value to feed a Reshape that is itself matched; such arithmetic dies with the match and
-does not stand in its way. The rewriter checks the same again, with what it knows of shapes; here it decides between
-alternatives.
+Exporters read the shape of an inner value for a Reshape that is itself matched. Such arithmetic disappears with the match, so it
+does not prevent it. The rewriter checks this again with shapes; here the check decides between alternatives.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import onnx_ir as ir
 
 from onnx_subgraph.operators.names import KNOWN_DOMAINS
 
-HANDING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
-"""Operators that cost little and only hand on what they read: at the edge of a match they stay where somebody else reads them."""
+PASSING_ON = frozenset({"Identity", "Dropout", "Cast", "Constant", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
+"""Cheap operators that only pass on what they read. At the edge of a match such nodes are kept if others read them."""
 DEEPEST = 64
-"""A bound on the arithmetic that is followed to see whether it dies with the match."""
+"""Maximum depth of the arithmetic that is followed to see whether it disappears with the match."""
 
 
 def live_reader(
@@ -25,10 +24,10 @@ def live_reader(
     read: Collection[ir.Value] = (),
     gone: Collection[ir.Node] = (),
 ) -> tuple[ir.Value, ir.Node | None] | None:
-    """An inner value and who reads it after the match is gone (None: it is a graph output), or None where all is well.
+    """An inner value and the node that reads it once the match is gone (None: a graph output); None where there is none.
 
-    read: the bound values, which a replacement may read; what computes them stays, also where it leads to the match alone.
-    gone: nodes outside the match that go with it.
+    read: the bound values, which a replacement may read. The nodes that compute them stay, even if only the match uses them.
+    gone: nodes outside the match that are removed with it.
     """
     if is_closed(nodes, provided):
         return None
@@ -42,7 +41,7 @@ def live_reader(
 
 
 def is_closed(nodes: Collection[ir.Node], provided: Collection[ir.Value]) -> bool:
-    """Whether nothing but the nodes themselves reads an inner value, as of most matches."""
+    """Whether only the matched nodes themselves read inner values; true for most matches."""
     inside = set(nodes)
     inner = (value for node in nodes for value in node.outputs if value not in provided)
     return all(not value.is_graph_output() and all(user in inside for user, _ in value.uses()) for value in inner)
@@ -51,7 +50,7 @@ def is_closed(nodes: Collection[ir.Node], provided: Collection[ir.Value]) -> boo
 def own_nodes(
     nodes: Sequence[ir.Node], provided: Collection[ir.Value], shared: Collection[ir.Value], read: Collection[ir.Value] = ()
 ) -> tuple[ir.Node, ...]:
-    """The matched nodes, in topological order, without those that stay because somebody else reads them and they may."""
+    """The matched nodes in topological order, without those that stay because nodes outside read them and `staying` allows it."""
     if is_closed(nodes, provided):
         return tuple(nodes)
     verdicts = _verdicts(nodes, read)
@@ -65,16 +64,17 @@ def staying(
     shared: Collection[ir.Value],
     is_needed: Callable[[ir.Value], bool],
 ) -> set[ir.Node]:
-    """Those of the matched nodes, given in topological order, that stay: others need their results, and they may have them.
+    """The matched nodes that stay, because nodes outside need their results. `nodes` must be in topological order.
 
-    What computes a shared value may stay, and at the edge of a match what only hands on a value from outside.
+    Only two kinds of nodes may stay: those that compute a shared value, and those at the edge of a match that only pass a value
+    on.
     """
     computing = _behind(shared, nodes)
     removed: set[ir.Value] = set()
     may_stay: set[ir.Node] = set()
     for node in nodes:
-        hands_on = node.op_type in HANDING_ON and not node.domain and not any(v in removed for v in node.inputs)
-        if (hands_on or node in computing) and not any(v in provided for v in node.outputs):
+        passes_on = node.op_type in PASSING_ON and not node.domain and not any(v in removed for v in node.inputs)
+        if (passes_on or node in computing) and not any(v in provided for v in node.outputs):
             may_stay.add(node)
         else:
             removed.update(node.outputs)
@@ -86,7 +86,7 @@ def staying(
 
 
 def _behind(values: Collection[ir.Value], nodes: Collection[ir.Node]) -> set[ir.Node]:
-    """Those of `nodes` that compute `values`."""
+    """The nodes of `nodes` that compute `values`."""
     matched, found = set(nodes), set[ir.Node]()
     queue = [v.producer() for v in values]
     while queue:
@@ -104,16 +104,19 @@ def _verdicts(nodes: Collection[ir.Node], read: Collection[ir.Value]) -> dict[ir
 
 
 def _readers(value: ir.Value, verdicts: dict[ir.Node, bool]) -> Iterator[ir.Node | None]:
-    """Who needs `value` itself, and not its shape alone, when the match is gone; None is the graph, as its output."""
+    """The nodes that need the elements of `value`, not only its shape, after the match is gone; None for a graph output."""
     if value.is_graph_output():
         yield None
     for usage in value.uses():
-        if usage.node.op_type not in ("Shape", "Size") and not _dies(usage.node, verdicts, DEEPEST):
+        if usage.node.op_type not in ("Shape", "Size") and not _disappears(usage.node, verdicts, DEEPEST):
             yield usage.node
 
 
-def _dies(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:
-    """Whether `node` leads to nothing but nodes that die; one that nobody reads may do more than that, where nobody knows it."""
+def _disappears(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:
+    """Whether all results of `node` are read only by nodes that disappear.
+
+    A node without readers counts only if it is known to have no side effects.
+    """
     known = verdicts.get(node)
     if known is not None:
         return known
@@ -121,11 +124,12 @@ def _dies(node: ir.Node, verdicts: dict[ir.Node, bool], depth: int) -> bool:
         return False
     verdicts[node] = False
     verdicts[node] = all(
-        not value.is_graph_output() and all(_dies(u.node, verdicts, depth - 1) for u in value.uses()) for value in node.outputs
+        not value.is_graph_output() and all(_disappears(u.node, verdicts, depth - 1) for u in value.uses())
+        for value in node.outputs
     ) and (node.domain in KNOWN_DOMAINS or any(value.uses() for value in node.outputs))
     return verdicts[node]
 
 
 def provided_values(roots: Mapping[str, ir.Value], names: Collection[str]) -> frozenset[ir.Value]:
-    """The values that a replacement provides: those of the results named."""
+    """The values of the named results, which a replacement provides."""
     return frozenset(value for name, value in roots.items() if name in names)

@@ -1,4 +1,4 @@
-"""The words of layout held against the graph: the sources of which a value is the rearrangement, the repetition or a part."""
+"""Match layout operations: find the sources of which a value is the rearrangement, repetition or part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnx_subgraph.matching.state import State
 from onnx_subgraph.matching.view import View, Virtual
 
 PRODUCERS = {"rearrange": OPERATORS, "repeat": REPEATING, "split": frozenset({"Split", "Slice"})}
-"""Word → the operators that its result can come from."""
+"""Layout operation → the operators that its result can come from."""
 
 
 def chains(view: View, value: ir.Value, operators: frozenset[str] = OPERATORS) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
@@ -32,7 +32,7 @@ def chains(view: View, value: ir.Value, operators: frozenset[str] = OPERATORS) -
         if node is None or node.domain or node.op_type not in operators or node.inputs[0] is None:
             return
         if node.op_type == "Concat" and not all(v is not None and view.same(v, node.inputs[0]) for v in node.inputs):
-            return  # a value joined to itself is repeated; others are not
+            return  # only a Concat of a value with itself is a repetition
         source, passed = view.through(node.inputs[0])
         nodes = (*reversed(passed), node, *nodes)
         yield source, nodes
@@ -40,7 +40,7 @@ def chains(view: View, value: ir.Value, operators: frozenset[str] = OPERATORS) -
 
 
 def source_ranks(view: View, value: ir.Value, word: str) -> list[int | None]:
-    """The ranks of what `value` can be laid out from by chains of the operators of `word`, shortest first."""
+    """The ranks of the sources of `value`, over all chains of the operators of `word`, shortest first."""
     found: list[int | None] = view.shared(
         ("ranks", value, word),
         lambda: [None if source.shape is None else source.shape.rank() for source, _ in chains(view, value, PRODUCERS[word])],
@@ -49,7 +49,7 @@ def source_ranks(view: View, value: ir.Value, word: str) -> list[int | None]:
 
 
 def unscaled(view: View, value: Virtual) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
-    """(source, nodes) of a chain of layout operators whose scale was moved out of it: the source is what was scaled."""
+    """(source, nodes) for a chain of layout operators whose scale was moved out; the source is the scaled value."""
     nodes: tuple[ir.Node, ...] = ()
     current: ir.Value | Virtual = value
     while isinstance(current, Virtual) and current.operator in OPERATORS:
@@ -78,7 +78,7 @@ def match(view: View, term: Layout, value: ir.Value | Virtual, state: State) -> 
 def _rearranged(
     view: View, term: syntax.Rearrange, value: ir.Value | Virtual, given: Mapping[str, Any]
 ) -> Iterator[Outcome | Mismatch]:
-    """As `match`, for a rearrangement or a repetition. given: the sizes of named axes that are known."""
+    """As `match`, for a rearrangement or repetition. given: the known sizes of named axes."""
     if term.recipe == UNCHANGED:
         yield from _match_unchanged(view, value)
         return
@@ -111,7 +111,7 @@ def _rearranged(
 
 
 def _match_unchanged(view: View, value: ir.Value | Virtual) -> Iterator[Outcome | Mismatch]:
-    """What `value` was rearranged from and back into the same again, farthest first."""
+    """The sources that were rearranged to `value` without a net change, farthest first."""
     if isinstance(value, Virtual):
         return
     current, passed = view.through(value)

@@ -1,4 +1,4 @@
-"""Nodes that a pattern looks through only where it says so: a Cast between floats, a guard against NaN."""
+"""Look-through: nodes that only some patterns skip, namely a Cast between floats and a guard against NaN."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_subgraph.matching.view import FLOATS, View
 
 
 class Source(NamedTuple):
-    """What is behind a value: the value, the nodes on the way to it, and the node of the graph that computes it."""
+    """The source behind a value: the value, the skipped nodes, and the node of the graph that computes it."""
 
     value: ir.Value
     passed: tuple[ir.Node, ...]
@@ -20,7 +20,7 @@ class Source(NamedTuple):
 
 
 class LookThrough:
-    """What one kind of pattern sees in a view. casts: through a Cast between floats. guards: through a guard against NaN."""
+    """The look-through of one kind of pattern in a view. casts: skip a Cast between floats. guards: skip a guard against NaN."""
 
     def __init__(self, view: View, *, casts: bool, guards: bool) -> None:
         self.view = view
@@ -32,12 +32,12 @@ class LookThrough:
 
     @classmethod
     def of(cls, view: View, *, casts: bool, guards: bool) -> LookThrough:
-        """The one of a view that all patterns of a kind share."""
+        """The look-through that all patterns of a kind share in a view."""
         made: LookThrough = view.shared(("look-through", casts, guards), lambda: cls(view, casts=casts, guards=guards))
         return made
 
     def _through(self, value: ir.Value) -> Source:
-        """What is behind `value`, transparent nodes passed as well."""
+        """The source behind `value`; also skips transparent nodes."""
         source, passed = self.view.through(value)
         node = self.view.producer(source)
         while node is not None and (self.casts or self.guards):
@@ -50,12 +50,12 @@ class LookThrough:
         return Source(source, passed, node)
 
     def _identity(self, value: ir.Value) -> Identity | None:
-        """The operator behind `value`; None where nothing computes it."""
+        """The operator behind `value`; None where no node computes it."""
         node = self.through(value).producer
         return None if node is None else self.view.identity[node]
 
     def _opened(self, node: ir.Node) -> tuple[ir.Value | None, tuple[ir.Node, ...]]:
-        """What a Cast or a guard hands on, and its nodes; None where the node is neither."""
+        """The input of a Cast or guard, and its nodes; None where the node is neither."""
         if node.domain:
             return None, ()
         if self.casts and node.op_type == "Cast" and is_float_cast(node):
@@ -63,14 +63,14 @@ class LookThrough:
         return guarded(self.view, node) if self.guards and node.op_type == "Where" else (None, ())
 
     def _consumers(self, value: ir.Value) -> tuple[ir.Node, ...]:
-        """The nodes that read a value, those behind the casts and guards included."""
+        """The nodes that read a value, including those behind casts and guards."""
         readers = self.view.consumers(value)
         opened = (n for n in readers if n.op_type in ("Cast", "Where") and n in self.through(n.outputs[0]).passed)
         return (*readers, *(reader for node in opened for reader in self.consumers(node.outputs[0])))
 
 
 def guarded(view: View, where: ir.Node) -> tuple[ir.Value | None, tuple[ir.Node, ...]]:
-    """The p of Where(IsNaN(p), 0, p), and the nodes of the guard; None where it is another Where."""
+    """The p of Where(IsNaN(p), 0, p), and the nodes of the guard; None for any other Where."""
     condition, zero, value = where.inputs
     if condition is None or zero is None or value is None:
         return None, ()
@@ -82,6 +82,6 @@ def guarded(view: View, where: ir.Node) -> tuple[ir.Value | None, tuple[ir.Node,
 
 
 def is_float_cast(node: ir.Node) -> bool:
-    """Whether a Cast goes from one float type to another."""
+    """Whether a Cast converts one float type to another."""
     value = node.inputs[0]
     return value is not None and value.dtype in FLOATS and node.outputs[0].dtype in FLOATS

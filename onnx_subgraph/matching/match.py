@@ -1,6 +1,6 @@
-"""What matching yields: a `Match`, or the `NearMiss` that says how far a candidate got.
+"""The results of matching: a `Match`, or a `NearMiss` that says how far a candidate got.
 
-Both are values: nothing in them is changed after they are made, and making them changes nothing in the graph.
+Both are immutable, and creating them does not change the graph.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from onnx_subgraph.language.term import Static
 from onnx_subgraph.matching.failure import Kind
 
 Binding = ir.Value | np.ndarray | ir.Attr | Static | None
-"""What a name of a pattern stands for in a match:
+"""The value bound to a name of a pattern:
 
-* `ir.Value`: a value of the graph (constants among them, when they exist as one value);
-* `numpy.ndarray`: a constant that no single value of the graph holds (the product of two scales), or a `let` constant;
+* `ir.Value`: a value of the graph, or a constant that exists as one value;
+* `numpy.ndarray`: a constant that is not a single value of the graph (the product of two scales), or a `let` constant;
 * `ir.Attr`: an attribute captured by keyword; `int`, `float`, `str`, `bool`, tuples: a named axis, a `let` number, a captured
   operator name (`"com.microsoft.Gelu"` or `"Relu"`);
 * `dict[str, ir.Attr]` for `**rest` (see `Match.rest`);
@@ -32,16 +32,15 @@ Binding = ir.Value | np.ndarray | ir.Attr | Static | None
 class Match:
     """One place in a graph where a pattern matches.
 
-    bindings: what every name of the pattern stands for; a name that no chosen alternative bound is absent from it or None.
+    bindings: name → what it is bound to. A name that no chosen alternative binds is missing or None.
     rest: the attributes that each `**name` captured.
-    roots: name → value for every name on the left of the `match` block that was matched.
-    nodes: the matched nodes in topological order, transparent ones (Identity, Dropout) on the way included.
-    chosen: for every Either or optional name (by position in the pattern, `id` of the term) the index of what matched.
-    doubles: values that other nodes compute a second time, from inner values of the match → the result that they are equal to.
-    part: whether it is a part of another match of its pattern, which it may take the place of where that can't be replaced.
-    selector: for a region that somebody chose in Python, who did (`onnx_subgraph.regions.selector.Selector`).
-
-    A region binds `x0`, `x1`, … to what it reads, and `y0`, `y1`, …, which are its roots, to what it provides.
+    roots: name → value for every matched name on the left of the `match` block.
+    nodes: the matched nodes in topological order, including skipped transparent ones (Identity, Dropout).
+    chosen: for every Either or optional name (by the `id` of its term), the index of the matched alternative.
+    doubles: values that other nodes compute from inner values of the match → the equal result of the match.
+    part: whether it is inside another match of its pattern; it is used if the larger one cannot be replaced.
+    selector: for a region, the Python selector that chose it (`onnx_subgraph.regions.selector.Selector`).
+    A region binds `x0`, `x1`, … to its inputs and `y0`, `y1`, … to its outputs; the latter are its roots.
     """
 
     pattern: Pattern
@@ -58,13 +57,13 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class NearMiss:
-    """The furthest that a candidate got before it failed.
+    """The furthest failure of a candidate.
 
-    span: the place in the pattern file that failed. node: the name of the node in the model where it failed.
-    expected, found: in words. matched: how many nodes had matched. anchor: the name of the node it started from.
-    change: the smallest change of the model that would let the pattern get further, in words. unknown: whether it failed because
-    a type or a shape is not known. kind: what is not as the pattern says. numbers: the number that was expected and the one that
-    was found, where only that is wrong. operators: those one of which was expected. there: the operator where it failed.
+    span: the place in the pattern file that failed. node: the name of the model's node where it failed.
+    expected, found: as text. matched: the number of matched nodes. anchor: the name of the node it started from.
+    change: the smallest change of the model that would let the pattern get further, as text. unknown: whether it failed because a
+    type or shape is unknown. kind: what does not match. numbers: the expected and the found number, if only the number is wrong.
+    operators: the expected operators, any of which would match. there: the operator where it failed.
     """
 
     pattern: str
@@ -84,9 +83,9 @@ class NearMiss:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """A place where the search for a pattern was bounded: it may match there, and nobody knows.
+    """A place where the search for a pattern was abandoned. Whether the pattern matches there is unknown.
 
-    node: the name of the node where it would have ended. reason: which bound it was, in words.
+    node: the name of the node that was being matched. reason: which bound was reached, as text.
     """
 
     pattern: str

@@ -1,8 +1,8 @@
-"""match(term, value, state): every way in which a value of a graph is equal to a term.
+"""match(term, value, state): every way in which a value of a graph equals a term.
 
-The one noun is the term, the one verb is match; each kind of term has a method of a screen or less. A matcher yields states
-and tells a recorder what fails; it changes nothing. Sums and products are compared by their factorings (`chain`), layout by its
-normal form (`layout`), attributes and constants by their meaning (`attributes`).
+Each kind of term has its own short method. A matcher yields states and reports failures to a recorder; it changes nothing. Sums
+and products are compared by their factorings (`chain`), layout by its normal form (`layout`), attributes and constants by their
+meaning (`attributes`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Target = ir.Value | Virtual
 Structured = Operation | Product | Sum | Choice | Layout
 _FREE = object()
 MOST_STEPS = 10_000
-"""How often a term is held against a value for one root before the search there is given up; few need a hundred."""
+"""Maximum number of calls of `match` for one root; then the search there is abandoned. Few roots need a hundred."""
 
 
 class GivenUpError(Exception):
@@ -64,10 +64,10 @@ class GivenUpError(Exception):
 
 
 class Matcher:
-    """Matches the terms of one pattern against the values of one view; what fails is told to `recorder`.
+    """Matches the terms of one pattern with the values of one view; reports failures to `recorder`.
 
-    What is passed over for its structure, and what is tried though its constant is wrong, is in methods of their own, so that
-    whoever asks for a reason can look further (`onnx_subgraph.matching.explorer`).
+    The prefilter and the handling of wrong constants are separate methods, so that `onnx_subgraph.matching.explorer` can override
+    them to find reasons.
     """
 
     def __init__(self, view: View, normal: NormalPattern, recorder: Recorder = SILENT) -> None:
@@ -97,30 +97,30 @@ class Matcher:
         }
         self._fixed: dict[tuple[int, ir.Node], attributes.Inputs | attributes.Mismatch] = {}
 
-    # What may be passed over
+    # Prefilter
 
     def plausible(self, term: Normal, value: Target) -> bool:
-        """Whether the operators behind `value` leave a chance that it equals `term`."""
+        """Whether the operators behind `value` allow it to equal `term`."""
         return isinstance(value, Virtual) or self.asked.question(term)(value)
 
-    may = plausible  # whether it is worth to hold `value` against `term`
+    may = plausible  # whether to try `value` with `term`
 
     def tried(self, term: Structured, value: Target, state: State) -> Iterable[State]:
-        """`structured`, where there is a chance."""
+        """`structured`, if the prefilter allows a match."""
         return self.structured(term, value, state) if self.plausible(term, value) else ()
 
     def open(self, term: Choice, value: Target) -> Sequence[int]:
-        """Which alternatives `value` is held against."""
+        """The indices of the alternatives to try with `value`."""
         return range(len(term.alternatives)) if isinstance(value, Virtual) else self.asked.alternatives(term)(value)
 
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
-        """The factorings of `value` that are held against the items of `term`, whose constant shall be `constant`."""
+        """The factorings of `value` to try with the items of `term`. constant: the constant that `term` requires."""
         return self.asked.assignable(term)(value)
 
     def with_another_constant(
         self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
     ) -> None:
-        """A factoring has another constant than `term`."""
+        """Called for a factoring whose constant is not the one that `term` requires."""
 
     # Terms
 
@@ -132,7 +132,7 @@ class Matcher:
         return self._matching[type(term)](term, value, state)
 
     def structured(self, term: Structured, value: Target, state: State) -> Iterator[State]:
-        """`match`, of a term that has parts."""
+        """`match` for a term with parts."""
         return self._structured[type(term)](term, value, state)
 
     def _choice(self, term: Choice, value: Target, state: State) -> Iterator[State]:
@@ -142,7 +142,7 @@ class Matcher:
                 yield found.choose(id(term.term), index)
 
     def _without(self, variable: syntax.Variable, state: State) -> State | None:
-        """The state in which an optional name is absent; None where it is present elsewhere."""
+        """The state with an optional name absent; None where it is bound to a value."""
         if state.bindings.get(variable.name) is not None:
             return None
         return state.bind(variable.name, None).choose(id(variable), 1)
@@ -181,7 +181,7 @@ class Matcher:
 
     def _defined(self, term: Name, definition: Normal, value: Target, state: State) -> Iterator[State]:
         for found in self.match(definition, value, state):
-            # A part of a node is no value of the graph: it matches, and nothing can be called by its name.
+            # A part of a node is not a value of the graph: it matches, but no name can be bound to it.
             yield found.bind(term.name, value) if type(value) is ir.Value else found
 
     def _is_same(self, bound: object, value: Target) -> bool:
@@ -215,7 +215,7 @@ class Matcher:
         yield from self._operands(term, identity, positional, value, after)
 
     def _identified(self, term: Operation, node: ir.Node, identity: tuple[str, str], value: Target, state: State) -> State | None:
-        """The state in which it is known which node and operator `term` is; None where they are others already."""
+        """The state with the node and operator of `term` bound; None where other ones are bound already."""
         if type(value) is ir.Value:
             index = self.look.through(value).value.index()
             if index != term.index:
@@ -242,7 +242,7 @@ class Matcher:
     def _operands(
         self, term: Operation, identity: tuple[str, str], operands: attributes.Inputs, value: Target, state: State
     ) -> Iterator[State]:
-        """The states in which the operands are the arguments, in every grouping and order that the operator allows."""
+        """The states in which the operands equal the arguments, in every grouping and order that the operator allows."""
         domain, operator = identity
         counted = False
         for grouped, inner in self._groupings(identity, operands, counts(term.arguments)):
@@ -261,7 +261,7 @@ class Matcher:
     def _groupings(
         self, identity: tuple[str, str], operands: attributes.Inputs, wanted: range, start: int = 0
     ) -> Iterator[tuple[attributes.Inputs, tuple[ir.Node, ...]]]:
-        """The operands as `wanted` of them: Max(Max(a, b), c) has three. With the nodes between."""
+        """The operands grouped into a number in `wanted`, with the inner nodes: Max(Max(a, b), c) has three."""
         if len(operands) in wanted:
             yield operands, ()
         if len(operands) >= wanted[-1] or not is_associative((identity,)):
@@ -279,7 +279,7 @@ class Matcher:
     def _static(
         self, term: Operation, node: ir.Node, identity: tuple[str, str], inputs: attributes.Inputs, state: State
     ) -> tuple[State, attributes.Inputs] | attributes.Mismatch:
-        """`attributes.match_static`, asked once for each node where the pattern captures nothing static."""
+        """`attributes.match_static`; cached by node if the pattern captures nothing static."""
         if not term.is_fixed or identity[1] != node.op_type or inputs != tuple(node.inputs):
             return attributes.match_static(self.view, term.term, node, identity, inputs, state)
         key = (id(term), node)
@@ -290,7 +290,7 @@ class Matcher:
         return known if isinstance(known, attributes.Mismatch) else (state, known)
 
     def _raises_rank(self, terms: Sequence[Normal], values: Sequence[Target | None]) -> bool:
-        """Whether a number, written or captured, stands for a constant that gives the result a rank of its own."""
+        """Whether a literal or captured number matches a constant whose rank would raise the rank of the result."""
         for position, (term, value) in enumerate(zip(terms, values, strict=True)):
             if not (isinstance(term, Constant) or (isinstance(term, Name) and term.name in self.normal.statics)):
                 continue
@@ -305,7 +305,7 @@ class Matcher:
     def _applied(
         self, value: Target, wanted: Collection[tuple[str, str]]
     ) -> tuple[ir.Node | None, tuple[str, str], tuple[ir.Value | Virtual | None, ...], tuple[ir.Node, ...]]:
-        """The node behind `value`, which operator it stands for, its inputs, and the nodes looked through."""
+        """The node behind `value`, the operator that it is matched as, its inputs, and the skipped nodes."""
         if isinstance(value, Virtual):
             return value.node, ("", value.operator), value.inputs, ()
         _, passed, node = self.look.through(value)
@@ -314,7 +314,7 @@ class Matcher:
         return node, self.view.meaning(node, wanted), tuple(node.inputs), passed
 
     def _arguments(self, terms: Sequence[Normal], values: Sequence[Target | None], state: State) -> Iterator[State]:
-        """All arguments at once, structured ones first, so that a wrong one is noticed early."""
+        """Match all arguments, structured ones first, to find a mismatch early."""
         values = (*values, *(None,) * (len(terms) - len(values)))
         order = most_specific_first(terms)
 
@@ -344,7 +344,7 @@ class Matcher:
     # Chains
 
     def _chain(self, term: Product | Sum, value: Target, state: State, factor: float = 1.0) -> Iterator[State]:
-        """`value` = factor * term. For a sum, factor is 1."""
+        """The states in which `value` = factor * term. For a sum, factor is 1."""
         items = term.factors if isinstance(term, Product) else term.addends
         if isinstance(value, Virtual):
             start = self._without(term.optional, state) if term.optional is not None else state if term.scalar is None else None
@@ -364,7 +364,7 @@ class Matcher:
     def _constant(
         self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
     ) -> State | None:
-        """The state in which the constant of `value`, seen as this factoring, is the pattern's; or None."""
+        """The state in which the constant of this factoring of `value` is the pattern's; None where it differs."""
         product = isinstance(term, Product)
         if term.optional is not None and not factoring.scalars and close(factoring.constant, constant, factoring.tolerance):
             return self._without(term.optional, state)
@@ -389,7 +389,7 @@ class Matcher:
     def _layout(self, term: Layout, value: Target, state: State) -> Iterator[State]:
         for outcome in layout.match(self.view, term, value, state):
             if isinstance(outcome, Mismatch):
-                # A chain counts as one node, however long; the longest one is the reason.
+                # A chain counts as one node, whatever its length; the longest one is the reason.
                 partly = state.further(NODE - SLIGHTLY + LONGER * outcome.reached if outcome.reached else 0)
                 said = (outcome.expected, outcome.found, outcome.change)
                 self.recorder.fail(Kind.RANK if outcome.of_rank else Kind.LAYOUT, partly, term.span, value, said=said)
@@ -401,5 +401,5 @@ class Matcher:
 
 
 def _once(term: Product | Sum | Name | Operation) -> Product:
-    """A term as a product of it alone."""
+    """A term as a product with one factor."""
     return term if isinstance(term, Product) else Product(1.0, ((term, 1.0),), None, term.span)

@@ -1,8 +1,8 @@
-"""The normal form of terms: what is left when spelling is taken away.
+"""The normal form of terms, independent of how a formula is written.
 
-Sums and products become multisets with a constant, division an exponent of -1, subtraction a sign, Sqrt an exponent of
-one half, Neg a coefficient. `normalise` makes these forms from a pattern; the matcher compares them with the graph, expanded the
-same way (`onnx_subgraph.matching.chain`), so no pattern has to list spellings.
+Sums and products become multisets with a constant. Division becomes an exponent of -1, subtraction a sign, Sqrt an exponent of
+one half, Neg a coefficient. `normalise` converts a pattern to this form. The matcher compares it with the graph, which is
+expanded in the same way (`onnx_subgraph.matching.chain`). So patterns need not list the ways to write a formula.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ BROADCASTING = COMMUTATIVE | {
     *("Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Where", "BitShift"),
     *("Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
 }
-"""Operators whose result has the rank of the input with most axes, a constant among them."""
+"""Operators whose result has the highest rank of their inputs, including constants."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Name:
-    """A free variable, or, with a definition, the result `index` of the assignment numbered `assignment`.
+    """A free variable; or, with a definition, result `index` of the assignment with number `assignment`.
 
-    optional: as an argument of an operator that may be left out, the variable `b?`; else None.
+    optional: the variable `b?`, for an operator's argument that may be absent; else None.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A literal where a value stands."""
+    """A literal as a value."""
 
     value: syntax.Static
     span: Span | None
@@ -51,7 +51,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nothing:
-    """An input that is left out."""
+    """An omitted input."""
 
     span: Span | None
 
@@ -60,8 +60,8 @@ class Nothing:
 class Operation:
     """An operator with its arguments in normal form; keywords and `rest` are as written.
 
-    index: which of its results. assignment: the line that names several results, -1 for one. is_fixed: whether its keywords
-    are all written out, so that they say the same wherever it is tried. axes: the names among the arguments that stand for axes.
+    index: of the result. assignment: the number of the line that names several results, -1 for one. is_fixed: whether all its
+    keywords are literals, so that they do not depend on bindings. axes: the names of arguments that are axes.
     """
 
     term: syntax.Apply
@@ -78,7 +78,7 @@ class Operation:
 class Product:
     """coefficient * scalar * Π factor ** exponent.
 
-    scalar: the name that takes whatever constant is left over, or None. optional: the variable `scalar?`, where it may be absent.
+    scalar: the name bound to the remaining constant, or None. optional: the variable `scalar?`, if it may be absent.
     """
 
     coefficient: float
@@ -90,7 +90,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sum:
-    """constant + scalar + Σ sign * addend. scalar, optional: as of a product."""
+    """constant + scalar + Σ sign * addend. scalar, optional: as in a product."""
 
     constant: float
     addends: tuple[tuple[Normal, float], ...]
@@ -101,10 +101,9 @@ class Sum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Alternatives, tried in order. term: what they come from, for `Match.chosen`.
+    """Alternatives, tried in order. term: the term that they come from, for `Match.chosen`.
 
-    Of an optional item of a chain, a variable, they are the chain with it and the chain without it; of a call, the call and what
-    else it can be written as.
+    For an optional item of a chain they are the chain with and without it. For a call, the call and its synonyms.
     """
 
     alternatives: tuple[Normal, ...]
@@ -119,7 +118,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """A word of layout: rearrange, repeat, or the part `index` of a split numbered `assignment`."""
+    """A layout operation: rearrange, repeat, or part `index` of a split with number `assignment`."""
 
     term: syntax.Rearrange
     source: Normal
@@ -136,13 +135,13 @@ class NormalPattern:
     """A pattern in normal form.
 
     primary: the result that matching starts from. others: the results that it does not reach, in order.
-    statics: the names that must stand for constants, because a replacement uses them as attributes.
-    provided: the results that a replacement of some target stands for; all other matched values are inner ones.
-    first: the sentences that no `let` has a part in; they are cheaper and come before it. last: the others.
+    statics: names that must be constants, because their value is used.
+    provided: the results that replacements provide; all other matched values are inner ones.
+    first: the sentences without `let` names; they are cheaper, so they are evaluated first. last: the other sentences.
     twins: the classes of interchangeable items of sums and products, see `onnx_subgraph.matching.twins`.
-    structures: of every term, by its `id`: what the prefilter looks for (`onnx_subgraph.matching.structure`).
-    written: what must hold where a call, by its `id`, is not there as the call but as what else it can be written as.
-    constant: name → whether it must be constant, where a sentence says so outright (`a.is_constant`, `not x.is_constant`).
+    structures: `id` of a term → its structure for the prefilter (`onnx_subgraph.matching.structure`).
+    written: `id` of a call → the condition that must hold if a synonym of the call matched.
+    constant: name → whether it must be constant, if a sentence says so (`a.is_constant`, `not x.is_constant`).
     """
 
     pattern: Pattern
@@ -176,7 +175,7 @@ def children(normal: Normal) -> tuple[Normal, ...]:
 
 
 def walk(normal: Normal) -> Iterator[Normal]:
-    """`normal` and everything inside it, parents first; what several parts share comes once."""
+    """`normal` and everything inside it, parents first; shared parts are visited once."""
     found: dict[int, Normal] = {}
 
     def visit(term: Normal) -> None:
@@ -190,7 +189,7 @@ def walk(normal: Normal) -> Iterator[Normal]:
 
 
 def is_empty(term: Normal) -> bool:
-    """Whether a chain may have no node of its own: a product of one factor and no constant is that factor."""
+    """Whether a chain may have no node of its own: a product of one factor without a constant is that factor."""
     match term:
         case Product(factors=((_, 1.0),), coefficient=1.0) | Sum(addends=((_, 1.0),), constant=0.0):
             return term.scalar is None or term.optional is not None
@@ -199,7 +198,7 @@ def is_empty(term: Normal) -> bool:
 
 
 def counts(arguments: Sequence[Normal]) -> range:
-    """How many arguments a node may have: the last ones may be left out where they are optional, or none."""
+    """The allowed numbers of arguments: trailing ones may be missing if they are optional or omitted."""
     least = len(arguments)
     while least and (isinstance(last := arguments[least - 1], Nothing) or (isinstance(last, Name) and last.optional is not None)):
         least -= 1
@@ -207,7 +206,7 @@ def counts(arguments: Sequence[Normal]) -> range:
 
 
 def mentions(term: Normal) -> frozenset[object]:
-    """The names of everything in `term` that is bound when it matches: values, statics, axes, the node of several results."""
+    """Everything that is bound when `term` matches: values, statics, axes, and the node of several results."""
     found: set[object] = set()
     for part in walk(term):
         match part:
@@ -227,7 +226,7 @@ def mentions(term: Normal) -> frozenset[object]:
 
 
 def structure_of(term: Normal, constant: Mapping[str, bool], known: Mapping[int, Structure]) -> Structure:
-    """The structure of a term. constant: name → whether it must be constant. known: by the `id` of terms."""
+    """The structure of a term. constant: name → whether it must be constant. known: `id` of a term → structure."""
     found = known.get(id(term))
     if found is not None:
         return found
@@ -245,7 +244,7 @@ def structure_of(term: Normal, constant: Mapping[str, bool], known: Mapping[int,
         case Nothing():
             return one(Absent)
         case Operation(operators=operators, arguments=arguments):
-            # A keyword may take an input from between the positional ones; the first is always the first.
+            # A keyword may be an input between the positional ones. Only the first position is certain.
             return one(Applied, operators, inside(arguments), 1 if term.term.keywords else len(arguments))
         case Product(factors=items, scalar=scalar, coefficient=number) | Sum(addends=items, scalar=scalar, constant=number):
             is_product = isinstance(term, Product)
@@ -263,10 +262,10 @@ def structure_of(term: Normal, constant: Mapping[str, bool], known: Mapping[int,
 
 
 def structures(roots: Iterable[Normal], constant: Mapping[str, bool]) -> Mapping[int, Structure]:
-    """The structure of every term in `roots`, by the `id` of the term."""
+    """`id` of a term → structure, for every term in `roots`."""
     known: dict[int, Structure] = {}
     for root in roots:
-        for term in reversed(list(walk(root))):  # what is inside comes first
+        for term in reversed(list(walk(root))):  # inner terms first
             if id(term) not in known:
                 known[id(term)] = structure_of(term, constant, known)
     return known

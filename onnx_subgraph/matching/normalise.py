@@ -1,7 +1,7 @@
-"""From a pattern to its normal form: chains flattened, alternatives distributed, names that are used for clarity dissolved.
+"""Convert a pattern to its normal form: flatten chains, distribute alternatives, and inline names.
 
-A name gives way to what it stands for where the graph may have grouped it with its neighbours; a name that a replacement
-provides or a sentence speaks of stays a name.
+A name is inlined if the graph may have grouped its term with the neighbours. A name that a replacement provides or a sentence
+uses is kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from onnx_subgraph.matching.twins import twins
 
 @lru_cache(maxsize=1024)
 def normalise(pattern: Pattern) -> NormalPattern:
-    """The normal form of a checked pattern, made once for each pattern object."""
+    """The normal form of a checked pattern; cached."""
     return _Normaliser(pattern).run()
 
 
@@ -51,7 +51,7 @@ Join = Callable[[Items, "Span | None"], Normal]
 
 
 class _Normaliser:
-    """Works through the block of one pattern; holds the names already made, so that a name is one object."""
+    """Converts the block of one pattern. Caches names, so that each name is one object."""
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
@@ -59,12 +59,12 @@ class _Normaliser:
         self.names: dict[str, Name] = {}
         uses = Counter(t.name for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable))
         self.roots = pattern.results
-        self.spoken = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)} | pattern.shares
-        self.dissolved = {n for n in pattern.match.names if n not in self.roots and n not in self.spoken}
-        # A name that is optional in one of several places is present or absent in all of them: it stays a name.
-        self.dissolved -= {v.name for v in _optional_variables(pattern) if uses[v.name] > 1}
-        self.inlined = {n for n in self.dissolved if uses[n] == 1}
-        self.plain: dict[int, syntax.Term] = {}  # terms that are written as they are, by their `id`
+        self.mentioned = {w for e in (*pattern.where, *(e for _, e in pattern.let)) for w in _words(e.text)} | pattern.shares
+        self.expandable = {n for n in pattern.match.names if n not in self.roots and n not in self.mentioned}
+        # A name that is optional in several places must be present in all or absent in all. So it is not inlined.
+        self.expandable -= {v.name for v in _optional_variables(pattern) if uses[v.name] > 1}
+        self.inlined = {n for n in self.expandable if uses[n] == 1}
+        self.plain: dict[int, syntax.Term] = {}  # `id` → terms that are not replaced by synonyms
         self.written: dict[int, Expression] = {}
 
     def run(self) -> NormalPattern:
@@ -94,7 +94,7 @@ class _Normaliser:
             constant,
             tuple(s for s in self.pattern.where if derived.isdisjoint(_words(s.text))),
             tuple(s for s in self.pattern.where if not derived.isdisjoint(_words(s.text))),
-            twins(results, self.spoken | self.statics),
+            twins(results, self.mentioned | self.statics),
             structures(results, constant),
             self.written,
         )
@@ -134,14 +134,14 @@ class _Normaliser:
                 return Operation(term, identities, arguments, span, index, assignment, is_fixed, axes)
 
     def argument(self, term: syntax.Term) -> Normal:
-        """An argument of an operator, which may be optional; then it keeps its name."""
+        """An argument of an operator. An optional one keeps its name."""
         if not isinstance(term, syntax.Variable) or not term.optional:
             return self.normal(term)
         made = self.names.get(term.name)
         return replace(made, optional=term) if made is not None else Name(term.name, term.span, optional=term)
 
     def grouped(self, term: syntax.Apply) -> tuple[syntax.Term, ...]:
-        """The arguments, those of nested calls of the same associative operator among them: Max(Max(a, b), c) as Max(a, b, c)."""
+        """The arguments, with nested calls of the same associative operator flattened: Max(Max(a, b), c) gives a, b, c."""
         if len(term.operators) != 1 or not is_associative((o.domain, o.name) for o in term.operators):
             return term.arguments
         found: list[syntax.Term] = []
@@ -162,9 +162,9 @@ class _Normaliser:
         return self.distributed(list(self.factors(term, 1.0)), span, self.factors, self.multiplied)
 
     def distributed(self, items: Items, span: Span | None, expand: Expand, join: Join) -> Normal:
-        """(a * b | c) * d as a * b * d | c * d, because the graph may have grouped d with b; and the same for sums.
+        """Distribute (a * b | c) * d to a * b * d | c * d, because the graph may have grouped d with b. The same for sums.
 
-        An optional item makes two chains of one; where it is the number that is left over, one serves both.
+        An optional item gives two chains, with and without it. For the name bound to the remaining constant, one chain is enough.
         """
         scalar = self.scalar_of(items)
         for position, (item, power) in enumerate(items):
@@ -183,18 +183,18 @@ class _Normaliser:
         return join(items, span)
 
     def scalar_of(self, items: Items) -> syntax.Variable | None:
-        """The item of a chain that takes whatever constant is left over: the first name that stands for a number."""
+        """The item bound to the remaining constant of a chain: the first name that must be a constant."""
         return next((t for t, power in items if power == 1 and isinstance(t, syntax.Variable) and t.name in self.statics), None)
 
     def alternatives(self, item: syntax.Term) -> tuple[syntax.Term, Sequence[syntax.Term]]:
-        """The alternatives that an item of a chain is, or is a name for, and the term that has them."""
-        if isinstance(item, syntax.Variable) and item.name in self.dissolved:
+        """The alternatives of a chain's item (or of the term that it names), and the term that has them."""
+        if isinstance(item, syntax.Variable) and item.name in self.expandable:
             found = self.pattern.match.definition(item.name)
             item = found[0] if found is not None else item
         return item, item.alternatives if isinstance(item, syntax.Either) else self.ways(item)
 
     def ways(self, term: syntax.Term) -> Sequence[syntax.Term]:
-        """A term, then what else it can be written as; nothing where that is nothing."""
+        """A term and its synonyms; empty where it has none."""
         found = None if id(term) in self.plain else written(term)
         if found is None:
             return ()
@@ -229,7 +229,7 @@ class _Normaliser:
                     yield from self.factors(item, -exponent if inverse else exponent)
             case syntax.Apply() if self.is_product(term):
                 yield from self.called(term, exponent)
-            case syntax.Variable(name=name, optional=False) if name in self.dissolved:
+            case syntax.Variable(name=name, optional=False) if name in self.expandable:
                 found = self.pattern.match.definition(name)
                 if found is not None and (isinstance(found[0], syntax.Chain) or self.is_product(found[0])):
                     yield from self.factors(found[0], exponent)
@@ -277,7 +277,7 @@ class _Normaliser:
                     yield from self.addends(item, -sign if inverse else sign)
             case syntax.Apply(operators=(syntax.Operator(name="Neg", domain=""),), arguments=(argument,)):
                 yield from self.addends(argument, -sign)
-            case syntax.Variable(name=name, optional=False) if name in self.dissolved:
+            case syntax.Variable(name=name, optional=False) if name in self.expandable:
                 found = self.pattern.match.definition(name)
                 if found is not None and isinstance(found[0], syntax.Chain) and found[0].operator == "+":
                     yield from self.addends(found[0], sign)
@@ -301,7 +301,7 @@ def _optional_variables(pattern: Pattern) -> Iterator[syntax.Variable]:
 
 
 def _axis_arguments(term: syntax.Apply) -> dict[str, syntax.Term]:
-    """The positional arguments that number axes, by the name of the formal input."""
+    """Formal input → positional argument, for the arguments that are axes."""
     schema = operators.schema(term.operators[0].name, term.operators[0].domain) if len(term.operators) == 1 else None
     if schema is None or any(schema.input(name) is not None for name, _ in term.keywords):
         return {}
@@ -310,7 +310,7 @@ def _axis_arguments(term: syntax.Apply) -> dict[str, syntax.Term]:
 
 
 def _named_axes(term: syntax.Apply, axes: Mapping[str, syntax.Term]) -> syntax.Apply:
-    """The call with these arguments as keywords, which compare as axes do: `CumSum(x, 1)` is `CumSum(x, axis=1)`."""
+    """The call with axis arguments as keywords, so that they are compared as axes: `CumSum(x, 1)` becomes `CumSum(x, axis=1)`."""
     if not axes:
         return term
     kept = tuple(a for a in term.arguments if not any(a is axis for axis in axes.values()))

@@ -1,9 +1,9 @@
-"""Value numbering: which values of a graph are the same computation of the same values, however it is spelled.
+"""Value numbering: find values of a graph that are the same computation of the same values, however it is written.
 
-Two nodes are equal where operator, static arguments and operands are. A static argument at its default is none; an axis counts
-from the back where the rank is known; an attribute is an input of the same name; constants are equal by what they hold; the
-operands of a sum or product have no order. Operators that draw numbers, that nobody knows, or that have bodies are equal to
-nothing: they may give two answers to one question.
+Two nodes are equal if their operators, static arguments and operands are. A static argument with its default value counts as
+absent. An axis counts from the back where the rank is known. An attribute equals an input of the same name. Constants are
+compared by their elements. The operands of a sum or product are unordered. Random and unknown operators, and those with nested
+graphs, equal nothing, because they may give different results for the same inputs.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from onnx_subgraph.operators.names import KNOWN_DOMAINS
 from onnx_subgraph.operators.randomness import RANDOM
 
 EXCHANGEABLE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
-"""Operators whose two operands may change places, to the last bit of the result."""
+"""Operators whose two operands can be swapped without changing any bit of the result."""
 _COMPUTED, _STORED = 16, 4096
-"""The most elements of a constant that is compared by what it holds: of a computed one, and of a stored one."""
+"""Maximum number of elements of a constant that is compared by its elements: of a computed one, and of a stored one."""
 
 
 class Numbering:
-    """The numbers of the values of one graph: equal numbers for values that are congruent.
+    """The numbers of the values of one graph; congruent values have equal numbers.
 
-    schema: of a node, None for an unknown operator. through: the value behind what hands its input on unchanged. repeats: whether
-    a node gives the same answer each time, where its operator does not say otherwise. beside: the numbering of another graph,
-    with whose values those of this one are compared.
+    schema: the schema of a node, None for an unknown operator. through: the value behind operators that pass their input on.
+    repeats: whether a node gives the same result each time, where its operator does not decide this. beside: the numbering of
+    another graph, to compare the values of both.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Numbering:
         self._common: dict[ir.Node, Hashable | None] = {}
 
     def add(self, node: ir.Node) -> Hashable | None:
-        """Number the results of a node, and give what it has in common with its equals; None where it has none."""
+        """Number the results of a node. Returns the key that equal nodes share; None where the node equals no other."""
         if node in self._common:
             return self._common[node]
         graph, common, through = node.graph, self._common, self._through
         pending = [node]
-        while pending:  # operands first; not by recursion, because chains are longer than the stack is deep
+        while pending:  # Operands first. Not recursive: chains can be longer than Python's recursion limit.
             current = pending[-1]
             inputs = [through(v).producer() for v in current.inputs if v is not None]
             unknown = [n for n in inputs if n is not None and n not in common and n.graph is graph]
@@ -69,11 +69,11 @@ class Numbering:
         return self._common[node]
 
     def assume(self, value: ir.Value, number: int) -> None:
-        """Let a value have the number of one of another graph, for which it stands."""
+        """Give a value the number of a value in another graph, which it represents."""
         self._numbers[value] = number
 
     def leave(self, node: ir.Node) -> None:
-        """Let the results of a node be equal to themselves alone, whatever computes them."""
+        """Make the results of a node unequal to all other values."""
         self._common.setdefault(node, None)
 
     def of(self, value: ir.Value) -> int:
@@ -116,7 +116,10 @@ class Numbering:
         return (node.domain, plain_operator(node), node.overload, given, tuple(inputs), results)
 
     def _operand(self, value: ir.Value, node: ir.Node) -> int:
-        """The number of an operand; a single number is one, whatever its rank, where it does not raise that of the result."""
+        """The number of an operand.
+
+        A one-element constant has one number for every rank that does not raise the rank of the result.
+        """
         held = content(value, self._constants, 1) if is_elementwise(node.op_type, node.domain) else None
         if held is None or not held[1] or any(d != 1 for d in held[1]):
             return self.of(value)
@@ -126,7 +129,7 @@ class Numbering:
         return self._keys.setdefault((held[0], (), held[2]), len(self._keys))
 
     def _statics(self, node: ir.Node, schema: Schema) -> Mapping[str, Hashable] | None:
-        """The static arguments by name, those at their default as None; None where one can't be compared."""
+        """The static arguments by name, None for a default value; None where one cannot be compared."""
         found: dict[str, Hashable] = {}
         if node.op_type == "CastLike" and not node.domain:
             dtype = node.outputs[0].dtype
@@ -153,31 +156,31 @@ class Numbering:
 
 
 def plain_operator(node: ir.Node) -> str:
-    """The operator of a node, by the simpler one where that is the same: a sum of two is Add, CastLike of a known type Cast."""
+    """The operator of a node, or an equivalent simpler one: Add for a Sum of two, Cast for CastLike to a known type."""
     return plain_name(node.op_type, node.domain, len(node.inputs))
 
 
 def plain_name(operator: str, domain: str, operands: int) -> str:
-    """As `plain_operator`, of an operator of a domain with so many operands."""
+    """As `plain_operator`, for an operator with this number of operands."""
     if operator == "CastLike" and not domain:
         return "Cast"
     return "Add" if operator == "Sum" and operands == 2 and not domain else operator
 
 
 def formal(schema: Schema, position: int) -> str:
-    """The name of the formal input at a position; "" where there is none, and of each of a variadic one."""
+    """The name of the formal input at a position; "" where there is none, and for a variadic input."""
     return schema.inputs[position].name if position < len(schema.inputs) and not schema.inputs[position].variadic else ""
 
 
 @lru_cache(maxsize=1024)
 def _axis_inputs(schema: Schema) -> tuple[tuple[int, str], ...]:
-    """The positions and names of the inputs that hold axes."""
+    """The positions and names of the inputs that are axes."""
     names = (formal(schema, position) for position in range(len(schema.inputs)))
     return tuple((position, name) for position, name in enumerate(names) if is_axis(name))
 
 
 def axes_rank(node: ir.Node) -> int | None:
-    """The rank that axes of `node` count in; None where it is not known."""
+    """The rank of the value whose axes `node` numbers; None where it is unknown."""
     value = node.outputs[0] if counts_in_result(node.op_type) else (node.inputs[0] if node.inputs else None)
     return None if value is None or value.shape is None else value.shape.rank()
 
@@ -190,11 +193,11 @@ def _axes(held: tuple[str, tuple[int, ...], bytes]) -> Hashable:
 
 
 def _hashable(attribute: ir.Attr) -> Hashable | None:
-    """What an attribute says; None where it is a reference, a graph, or a tensor of many elements."""
+    """The value of an attribute; None for a reference, a graph, or a tensor of many elements."""
     if attribute.is_ref():
         return None
     if attribute.type == ir.AttributeType.TENSOR:
-        tensor: ir.TensorProtocol = attribute.value  # `as_tensor` checks the protocol, which takes long
+        tensor: ir.TensorProtocol = attribute.value  # `as_tensor` is slower: it checks the protocol
         if tensor.size > _COMPUTED or tensor.dtype == ir.DataType.STRING:
             return None
         return (tensor.dtype.name, tuple(tensor.shape.numpy()), tensor.tobytes())
@@ -205,19 +208,22 @@ def _hashable(attribute: ir.Attr) -> Hashable | None:
 
 
 def content(value: ir.Value, constants: Constants, most: int = _STORED) -> tuple[str, tuple[int, ...], bytes] | None:
-    """A key for what a small constant holds; None for any other value. most: how many elements a stored one may have."""
+    """A key for the elements of a small constant; None for any other value.
+
+    most: maximum number of elements of a stored constant.
+    """
     producer = value.producer()
     stored = producer is None or producer.op_type == "Constant"
     if not _is_small(value, most if stored else min(most, _COMPUTED)) or not constants.is_constant(value):
         return None
     array = constants.array(value)
-    if array is None or array.dtype.hasobject:  # the bytes of strings are where they lie
+    if array is None or array.dtype.hasobject:  # the bytes of an object array are addresses
         return None
-    return (array.dtype.name, array.shape, array.tobytes())  # the name tells narrow floats apart, which are all of one kind
+    return (array.dtype.name, array.shape, array.tobytes())  # the name distinguishes narrow floats, which share one numpy kind
 
 
 def is_short(value: ir.Value) -> bool:
-    """Whether a constant has so few elements that it may be a list of axes."""
+    """Whether a constant is short enough to be a list of axes."""
     return _is_small(value, _COMPUTED)
 
 

@@ -1,4 +1,4 @@
-"""Which nodes of the user's file a node of the graph stands for: a replacement remembers what it replaced, in its metadata."""
+"""Which nodes of the user's file a node of the graph comes from: a replacement records the replaced nodes in its metadata."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import json
 import onnx_ir as ir
 
 REPLACES = "onnx_subgraph.replaces"
-"""The metadata of a fused node that lists, in JSON, the names of the nodes that it stands for."""
+"""Metadata key of a fused node: the names of the nodes that it replaced, as a JSON list."""
 
 _EQUAL = "onnx_subgraph.equal"
-"""In what is noted at a node while a model is rewritten."""
+"""Key in `Node.meta`, used only while a model is rewritten."""
 
 
 def label(node: ir.Node) -> str:
-    """What a node is called: its name, else its first result's."""
+    """The name of a node, else of its first named output, else its operator."""
     return node.name or next((o.name for o in node.outputs if o.name), node.op_type)
 
 
 def is_made(node: ir.Node | None) -> bool:
-    """Whether a replacement made the node, so that it is in no file of the user's."""
+    """Whether a replacement made the node; then it is not in the user's file."""
     return node is not None and REPLACES in node.metadata_props
 
 
 def stood_for(node: ir.Node) -> list[str]:
-    """The names that a node stands for: its own, or those that it replaced, in topological order."""
+    """The names of the user's nodes that a node comes from: its own, or those that it replaced, in topological order."""
     if REPLACES in node.metadata_props:
         try:
             return [str(n) for n in json.loads(node.metadata_props[REPLACES])]
-        except ValueError:  # somebody else's text under our key
+        except ValueError:  # foreign text under our key
             return [label(node)]
     return [] if node.op_type == "Constant" else [label(node)]
 
 
 def note_equal(kept: ir.Node, gone: ir.Node) -> None:
-    """Note at a node that an equal one was merged into it, so that it stands where both were."""
+    """Record that a node equal to `kept` was merged into it, so that both origins are known."""
     kept.meta[_EQUAL] = [*equals(kept), *stood_for(gone), *equals(gone)]
 
 
 def equals(node: ir.Node) -> list[str]:
-    """The names that the nodes stood for that were merged into this one."""
+    """The names of the user's nodes that were merged into this one."""
     return list(node.meta.get(_EQUAL, ()))

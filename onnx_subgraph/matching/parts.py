@@ -1,4 +1,4 @@
-"""The parts of a split: which results of a Split, or of Slices, are the parts of an axis that a pattern asks for."""
+"""Match the parts of a split: results of a Split or of Slices that are the parts of an axis as a pattern requires."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnx_subgraph.matching.view import View
 
 
 def match_split(view: View, term: Layout, value: ir.Value, state: State) -> Iterator[Outcome | Mismatch]:
-    """Part `term.index` of an equal or given split: a Split's result, or a Slice or Gather of one part."""
+    """Match part `term.index` of a split into equal or given sizes: a result of a Split, or a Slice of this part."""
     arguments = {k: v.value for k, v in term.term.sizes if isinstance(v, syntax.Literal)}
     current, passed = view.through(value)
     node = view.producer(current)
@@ -66,7 +66,7 @@ def match_split(view: View, term: Layout, value: ir.Value, state: State) -> Iter
 
 
 def _cut_axis(view: View, node: ir.Node) -> int | None:
-    """The axis that a Split or a Slice of one axis cuts, as it is written there; None where it is not known."""
+    """The axis that a Split, or a Slice of one axis, cuts, as written in the node; None where it is unknown."""
     if node.op_type == "Split":
         return node.attributes.get_int("axis", 0)
     if len(node.inputs) < 4 or node.inputs[3] is None:
@@ -84,7 +84,7 @@ def _part_sizes(arguments: Mapping[str, Any], whole: int) -> tuple[int, ...] | N
 
 
 def _covers(view: View, node: ir.Node, result: ir.Value, axis: int, begin: int, end: int, whole: int) -> bool:
-    """Whether `node` cuts exactly [begin, end) of `axis`, and nothing of another axis."""
+    """Whether `node` cuts exactly [begin, end) of `axis`, and no other axis."""
     shape, source = sizes(result), node.inputs[0]
     assert source is not None
     if node.op_type == "Split":

@@ -1,8 +1,8 @@
-"""Whether the structure behind a value leaves a chance that it equals a term: operators only, no bindings, each answer once.
+"""Prefilter: whether the operators behind a value allow it to equal a term, without bindings; cached.
 
-Most candidates fail for their structure. Asking that alone, without names and constants, is a yes or no that never changes while
-the graph stands, so it is remembered for each structure and value: patterns that ask for the same operators share it, and the
-matcher proper sees few values in vain.
+Most candidates fail because of their structure. The check without names and constants is a yes or no that stays valid while the
+graph does not change. So it is cached by structure and value, and patterns with the same operators share it. The matcher itself
+then tries few values in vain.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ from onnx_subgraph.matching.view import View, Virtual
 T = TypeVar("T")
 Target = ir.Value | Virtual
 Question = Callable[[ir.Value], T]
-"""Asked once for each value."""
+"""A cached predicate or function of a value."""
 
 MOST_OPERANDS = 64
-"""A bound on the operands of nested associative operators that are looked at."""
+"""Maximum number of operands of nested associative operators that are visited."""
 
 
 class Prefilter:
-    """Structures held against the values of one view, as one kind of pattern sees them.
+    """The values of one view that may have given structures, for patterns with the same look-through.
 
-    question: of a structure, whether a value may have it. alternatives: of alternatives, which of them a value may have.
-    chains: of a sum or product, the factorings of a value that have its structure, constants as items where nothing is said of
-    constants. assignable: of these, those in which every item that is wanted can have an item of its own.
+    question: structure → predicate: whether a value may have it. alternatives: structure → function: the indices of alternatives
+    that a value may have. chains: sum or product → function: the factorings of a value with this structure; constants count as
+    items if the structure has no constant. assignable: as chains, only those in which each wanted item can be assigned a
+    different item.
     """
 
     def __init__(self, factorings: Factorings) -> None:
@@ -63,7 +64,7 @@ class Prefilter:
         self._cut: dict[Structure, list[ir.Value]] = {}
 
     def cut_for(self, structures: Iterable[Structure]) -> Iterable[ir.Value]:
-        """The values of which not every factoring was looked at, in vain, for one of these structures."""
+        """The values for which factorings were cut off and none fitted, for one of these structures."""
         return dict.fromkeys(v for s in dict.fromkeys(structures) for v in self._cut.get(s, ())) if self._cut else ()
 
     def _question(self, structure: Structure) -> Question[bool]:
@@ -71,7 +72,7 @@ class Prefilter:
         return ask if operators is None else lambda value: identity(value) in operators and ask(value)
 
     def _asked(self, structure: Structure) -> Question[bool]:
-        """As `_question`, of values that the right operators compute."""
+        """As `_question`, for values that one of the right operators computes."""
         match structure:
             case Applied():
                 return remembered(self._applied(structure))
@@ -126,7 +127,7 @@ class Prefilter:
         def ask(value: ir.Value) -> bool:
             node = self.look.through(value).producer
             identity = None if node is None else self.view.identity[node]
-            if node is None or identity not in operators:  # it may stand for one of them, if it is not their sum with something
+            if node is None or identity not in operators:  # a Gemm without addend can be a MatMul
                 return node is not None and identity in standing and len(node.inputs) == 2
             if node.op_type in COMMUTATIVE:
                 operands = self._operands(node) if node.op_type in ASSOCIATIVE else node.inputs
@@ -138,7 +139,7 @@ class Prefilter:
         return ask
 
     def _operands(self, node: ir.Node) -> list[ir.Value]:
-        """The operands of an associative operator, those of its operands that are the same operator among them."""
+        """The operands of an associative operator, including those of nested calls of the same operator."""
         found: list[ir.Value] = []
         pending = [node]
         while pending and len(found) < MOST_OPERANDS:
@@ -157,7 +158,7 @@ class Prefilter:
             return all(any(may(one, item) for item in factoring.items) for one in wanted.items)
 
         def ask(value: ir.Value) -> tuple[Factoring, ...]:
-            # Each item of certain operators must be an item of `value`, which is told before any factoring is grown.
+            # Each required operator must compute an item of `value`. This is checked before factorings are computed.
             heads = self.factorings.heads(value, wanted.is_product) if required else None
             if heads is not None and any(map(heads.isdisjoint, required)):
                 return ()
@@ -176,7 +177,7 @@ class Prefilter:
         return remembered(lambda value: tuple(f for f in chains(value) if can_be_assigned(items, f.items, may)))
 
     def _may(self, wanted: Items) -> Callable[[tuple[Structure, float], tuple[Target, float]], bool]:
-        """Whether an item of a factoring may be one of those wanted; an addend may be the negative of what is wanted."""
+        """Whether an item of a factoring may be a wanted one. An addend may be the negative of a wanted item."""
         questions = {structure: self.question(structure) for structure, _ in wanted.items}
 
         def may(one: tuple[Structure, float], item: tuple[Target, float]) -> bool:
@@ -188,7 +189,7 @@ class Prefilter:
 
 
 class Asked:
-    """A prefilter, asked by the terms of one pattern: each is looked up once. structure: what stands for a term."""
+    """A prefilter for the terms of one pattern; each is looked up once. structure: term → structure."""
 
     def __init__(self, prefilter: Prefilter, normal: NormalPattern) -> None:
         self._prefilter = prefilter
@@ -217,13 +218,13 @@ class Asked:
 
 @cache
 def heads(structure: Structure) -> Heads | None:
-    """The operators one of which computes what has this structure; None where it may be any, or none."""
+    """The operators that can compute a value with this structure; None where any operator, or none, can."""
     match structure:
         case Applied(operators=operators):
             return standing_for(operators)
         case Items(is_product=is_product, is_empty=is_empty, items=items):
             own = _PRODUCTS if is_product else SUM_OPERATORS
-            alone = heads(items[0][0]) if is_empty else own  # a chain of no node of its own is its item
+            alone = heads(items[0][0]) if is_empty else own  # a chain without a node of its own is its item
             return None if alone is None else alone | own
         case Alternatives(alternatives=alternatives):
             each = [heads(alternative) for alternative in alternatives]
@@ -236,14 +237,14 @@ def heads(structure: Structure) -> Heads | None:
 
 @cache
 def required_heads(wanted: Items) -> tuple[Heads, ...]:
-    """The `heads` of those items that can't be just any value; an addend may also be the negative of what is wanted."""
+    """The `heads` of the items that cannot be any value. An addend may also be the negative of a wanted item."""
     each = dict.fromkeys(heads(item) for item, _ in wanted.items)
     return tuple(found if wanted.is_product else found | _PRODUCTS for found in each if found is not None)
 
 
 @cache
 def headed_by(structure: Alternatives, identity: Identity | None) -> tuple[int, ...]:
-    """Which of the alternatives may be what an operator computes; None is what none does."""
+    """The indices of the alternatives that an operator can compute; None for a value that no operator computes."""
     each = map(heads, structure.alternatives)
     return tuple(index for index, operators in enumerate(each) if operators is None or identity in operators)
 
@@ -252,9 +253,9 @@ _PRODUCTS = PRODUCT_OPERATORS | {("", operator) for operator in LINEAR}
 
 
 def variants(factorings: Factorings, wanted: Items, value: ir.Value) -> list[Factoring]:
-    """The factorings with as many items as are wanted, and for a product with the same exponents.
+    """The factorings with the wanted number of items, and for a product with the wanted exponents.
 
-    Where nothing is said of constants, a factoring's constants are ordinary items; a constant that has a name must be there.
+    If the structure has no constant, a factoring's constants are ordinary items. If it has a named constant, there must be one.
     """
     view, source, is_product = factorings.view, factorings.look.through(value).value, wanted.is_product
     if not wanted.is_empty and factorings.expansions.of(source, product=is_product) is None:
@@ -273,7 +274,7 @@ def variants(factorings: Factorings, wanted: Items, value: ir.Value) -> list[Fac
             continue
         if not is_product or factoring.powers == wanted.powers:
             seen.append(factoring)
-    if wanted.has_scalar:  # a scale takes all the scalars that there are, those inside the operands first
+    if wanted.has_scalar:  # A scale binds all scalars. So factorings that include those inside the operands come first.
         seen.sort(key=lambda factoring: -len(factoring.nodes))
     return seen
 

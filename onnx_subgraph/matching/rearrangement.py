@@ -1,8 +1,8 @@
-"""Layout in normal form: a chain of Reshape, Transpose, Flatten, Squeeze and Unsqueeze as one rearrangement of atoms.
+"""The normal form of layout: a chain of Reshape, Transpose, Flatten, Squeeze and Unsqueeze as one permutation of atoms.
 
-Each axis of the source is split into atoms by what the chain does to the *shapes* (never by how an exporter computes a shape
-operand); the chain is then a permutation of the atoms. Atoms that stay neighbours are merged and ones of size 1 dropped, so
-two chains are the same rearrangement exactly when their normal forms are equal, whatever detour they take.
+Each axis of the source is split into atoms, as the *shapes* along the chain require; how an exporter computes a shape operand
+does not matter. The chain is then a permutation of the atoms. Adjacent atoms that stay together are merged, and atoms of size 1
+are dropped. So two chains are the same rearrangement exactly if their normal forms are equal, whatever the intermediate steps.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ OPERATORS = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"
 _REPETITIONS = frozenset({"Expand", "Tile", "Concat"})
 REPEATING = OPERATORS | _REPETITIONS
 LONGEST = 12
-"""A bound on the length of a chain; exporters write two or three."""
+"""Maximum length of a chain; exporters write two or three nodes."""
 Outcome = tuple["ir.Value | Virtual", Mapping[str, Any], tuple[ir.Node, ...]]
-"""What a word of layout was made of, the axes that are then bound, and the nodes between."""
+"""The source of a layout operation, the axes that are then bound, and the nodes in between."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,11 +42,11 @@ class _Atom:
 
 
 NormalForm = tuple[tuple[Size, ...], tuple[int, ...]]
-"""The sizes of the atoms in source order, and the order in which the result has them."""
+"""The sizes of the atoms in source order, and their order in the result."""
 
 
 def normal_form(start: tuple[Size, ...], nodes: Iterable[ir.Node]) -> NormalForm | None:
-    """The normal form of the chain `nodes` that starts at a value of these sizes; None where a shape can't be factored."""
+    """The normal form of the chain `nodes`, from a value with the sizes `start`; None where a shape cannot be factored."""
     steps = steps_of(nodes)
     return None if steps is None else _followed(start, steps)
 
@@ -60,9 +60,11 @@ def fitted(
     result: tuple[Size, ...],
     given: tuple[tuple[str, Size], ...],
 ) -> Mapping[str, Size] | Mismatch:
-    """The sizes of the axes that a recipe names, where it is what these steps do; the layers of a model do the same steps.
+    """The sizes of a recipe's named axes, if it describes these steps.
 
-    word, written: the word and its recipe. steps: from axes of the sizes `start` to `result`. given: what is known already.
+    Cached, because the layers of a model repeat the same steps.
+
+    word, written: the layout operation and its recipe. steps: from axes of the sizes `start` to `result`. given: known sizes.
     """
     recipe = parse_recipe(written)
     named = solve([*zip(recipe.left, start, strict=True), *zip(recipe.right, result, strict=True)], dict(given))
@@ -78,16 +80,16 @@ def fitted(
 
 @dataclass(frozen=True, slots=True)
 class Permutation:
-    """A Transpose, as a step of a chain; the other steps are the shapes that their axes are regrouped to."""
+    """A Transpose as a step of a chain. Other steps are the shapes to which axes are regrouped."""
 
     axes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """An Expand, a Tile, or a Concat of a value with itself: an axis that grows to its size in `sizes` is repeated.
+    """An Expand, a Tile, or a Concat of a value with itself: it repeats each axis that is smaller than its size in `sizes`.
 
-    expands: only axes of size 1 are.
+    expands: only axes of size 1 can be repeated.
     """
 
     sizes: tuple[Size, ...]
@@ -98,7 +100,7 @@ Step = Permutation | Repetition | tuple[Size, ...]
 
 
 def steps_of(nodes: Iterable[ir.Node]) -> tuple[Step, ...] | None:
-    """What each node of a chain does; None where a shape is not known."""
+    """The step of each node of a chain; None where a shape is unknown."""
     steps: list[Step] = []
     for node in nodes:
         result = sizes(node.outputs[0])
@@ -114,12 +116,12 @@ def steps_of(nodes: Iterable[ir.Node]) -> tuple[Step, ...] | None:
 
 
 Axes = tuple[tuple[int, ...], ...]
-"""The atoms that make up each axis, by number."""
+"""The numbers of the atoms that make up each axis."""
 
 
 @lru_cache(maxsize=1 << 12)
 def regrouped(start: tuple[Size, ...], steps: tuple[Step, ...]) -> tuple[Axes, Axes, tuple[Size, ...]] | None:
-    """The axes of the source and of the result as the same atoms, and the size of each; None where a shape can't be factored.
+    """The axes of the source and of the result as atoms, and the size of each atom; None where a shape cannot be factored.
 
     An axis of size 1 has no atoms.
     """
@@ -138,7 +140,7 @@ def regrouped(start: tuple[Size, ...], steps: tuple[Step, ...]) -> tuple[Axes, A
 
 @lru_cache(maxsize=1 << 12)
 def _followed(start: tuple[Size, ...], steps: tuple[Step, ...]) -> NormalForm | None:
-    """The normal form of a chain; the layers of a model lay out the same shapes again."""
+    """The normal form of a chain. Cached, because the layers of a model repeat the same shapes."""
     atoms = [_Atom(size) for size in start]
     axes = _after(atoms, steps)
     if axes is None:
@@ -149,7 +151,7 @@ def _followed(start: tuple[Size, ...], steps: tuple[Step, ...]) -> NormalForm | 
 
 
 def _after(atoms: list[_Atom], steps: tuple[Step, ...]) -> list[list[_Atom]] | None:
-    """The axes that the steps make of one axis for each atom; atoms are split on the way."""
+    """The axes after the steps, starting with one axis per atom. Splits atoms where needed."""
     axes: list[list[_Atom]] = [[a] for a in atoms]
     for step in steps:
         if isinstance(step, Permutation):
@@ -171,7 +173,7 @@ def _after(atoms: list[_Atom], steps: tuple[Step, ...]) -> list[list[_Atom]] | N
 
 @dataclass(frozen=True, slots=True)
 class Rearrangement:
-    """What makes a value of `sizes` from `source`: its axes split into `atoms`, these in another `order`, and merged."""
+    """How to make a value of `sizes` from `source`: split its axes into `atoms`, permute them to `order`, and merge them."""
 
     source: ir.Value
     atoms: tuple[Size, ...]
@@ -192,9 +194,9 @@ def rearrangements(
     known: Mapping[str, int | ir.SymbolicDim],
     stand_ins: Mapping[ir.Value, ir.Value] = MappingProxyType({}),
 ) -> Iterator[Rearrangement]:
-    """What `recipe` makes of `value`, from `value` itself and from everything that `value` was rearranged from, nearest first.
+    """The ways to compute `recipe` of `value`, from `value` itself and from each value it was rearranged from; nearest first.
 
-    stand_ins: value → the value of the graph that it stands for.
+    stand_ins: value → the value of the graph that it represents.
     """
     value = stand_ins.get(value, value)
     here = sizes(value)
@@ -226,7 +228,7 @@ def rearrangements(
 
 
 def _repeated(axes: list[list[_Atom]], step: Repetition) -> list[list[_Atom]] | None:
-    """The axes with a new atom in front of each one that is repeated, outermost."""
+    """The axes with a new atom as the outermost part of each repeated one."""
     padded: list[list[_Atom]] = [[] for _ in range(len(step.sizes) - len(axes))] + axes
     result: list[list[_Atom]] = []
     for axis, size in zip(padded, step.sizes, strict=True):
@@ -239,7 +241,7 @@ def _repeated(axes: list[list[_Atom]], step: Repetition) -> list[list[_Atom]] | 
 
 
 def _regroup(flat: list[_Atom], targets: tuple[Size, ...]) -> list[list[_Atom]] | None:
-    """`flat` cut into groups whose sizes multiply to `targets`, atoms split where a cut falls inside one."""
+    """Cut `flat` into groups whose sizes multiply to `targets`. An atom is split where a cut is inside it."""
     pending = [a for a in flat if a.size != ONE][::-1]
     groups: list[list[_Atom]] = []
     for target in targets:
@@ -268,7 +270,7 @@ def _regroup(flat: list[_Atom], targets: tuple[Size, ...]) -> list[list[_Atom]] 
 def _canonical(before: list[_Atom], after: list[_Atom]) -> NormalForm:
     before = [a for a in before if a.size != ONE]
     after = [a for a in after if a.size != ONE]
-    # What is repeated counts as further atoms of the source, behind its own, in the order of the result.
+    # Repeated atoms are appended to the atoms of the source, in the order of the result.
     own = {id(a) for a in before}
     before = [*before, _Atom(ONE), *(a for a in after if id(a) not in own)]
     position = {id(a): i for i, a in enumerate(before)}

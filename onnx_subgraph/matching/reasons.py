@@ -1,4 +1,4 @@
-"""Reasons: where a candidate failed, raw while matching goes on, in words when somebody reads it."""
+"""Put the failure of a candidate into words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Target = ir.Value | Virtual
 
 
 def words(term: Normal) -> str:
-    """What a term asks for: an operator, or a sum or product as the pattern writes it."""
+    """A description of a term: an operator, or a sum or product as the pattern writes it."""
     match term:
         case Operation(operators=operators):
             return " or ".join(sorted(map(qualified, operators)))
@@ -70,7 +70,7 @@ def named(value: object) -> str:
 
 
 def applied(view: View, value: ir.Value) -> str:
-    """The node behind a value as a pattern would write it, constants by their number: `Pow(h, 2.01)`."""
+    """The node behind a value in the notation of patterns, with numbers for constants: `Pow(h, 2.01)`."""
     node = view.producer(value)
     if node is None or view.constants.is_constant(value):
         return ""
@@ -80,7 +80,7 @@ def applied(view: View, value: ir.Value) -> str:
 
 
 def another_value(name: str, bound: object, value: Target) -> Said:
-    """A name stands for something else already."""
+    """A name is already bound to something else."""
     here = named(value)
     if bound is None:
         return f"no value for {name}, which is absent elsewhere", here, ""
@@ -89,7 +89,7 @@ def another_value(name: str, bound: object, value: Target) -> Said:
 
 
 def no_value(name: str, value: Virtual) -> Said:
-    """A name shall stand for what no node of the graph computes by itself."""
+    """A name would be bound to a value that no node of the graph computes by itself."""
     inside = f"the {value.operator} inside {value.node.op_type}"
     return f"a value for {name}", inside, f"write the {value.node.op_type} as the operators that it stands for"
 
@@ -101,13 +101,13 @@ def another_result(term: Operation, index: int | None) -> Said:
 
 
 def another_node(term: Operation) -> Said:
-    """The results of one node are wanted, and two give them."""
+    """Results of one node are required, but two nodes compute them."""
     operator = words(term)
     return f"a result of the same {operator}", "another node's result", f"let one {operator} give all the results"
 
 
 def another_operator(capture: str, known: str, name: str) -> Said:
-    """A name stands for another operator already."""
+    """A name is already bound to another operator."""
     return f"{known} again, which {capture} stands for", name, f"let both be the same operator, {known} or {name}"
 
 
@@ -118,13 +118,13 @@ def other_inputs(term: Operation, number: int) -> Said:
 
 
 def constant_of_rank(rank: int, found: str = "") -> Said:
-    """A constant gives the result a rank of its own."""
+    """The rank of a constant would raise the rank of the result."""
     expected = "a constant of no higher rank than the value it meets"
     return expected, found or f"a constant of rank {rank}", "store the constant as a scalar, of rank 0"
 
 
 def false_sentence(sentence: Expression, names: Names, bindings: Mapping[str, object]) -> tuple[str, str]:
-    """Why a sentence is false, with what its names stand for in the graph, and what would have to be."""
+    """Why a sentence is false, with the values of its names in the graph; and what would make it true."""
     part = falsity.deciding_part(sentence, names)
     head = "it is false" if part is sentence.tree else f"`{ast.unparse(part)}` is false"
     stand_for = (f"{n} is `{v.name}`" for n in free_names(part) if isinstance(v := bindings.get(n), ir.Value))
@@ -132,14 +132,14 @@ def false_sentence(sentence: Expression, names: Names, bindings: Mapping[str, ob
 
 
 def unknown_sentence(sentence: Expression, unknown: UnknownFact) -> tuple[str, str]:
-    """Why a sentence can't be said to be true, and what to do about it."""
+    """Why a sentence is unknown, and what to do about it."""
     if isinstance(unknown, NotConstant):
         return str(unknown), f"let it be a constant, so that `{sentence}` can be worked out"
     return str(unknown), DECLARE if isinstance(unknown, UnknownSize) else f"let `{sentence}` have a value"
 
 
 def read_elsewhere(view: View, value: ir.Value, reader: ir.Node | None) -> Said:
-    """An inner value that is needed outside the match: by `reader`, or as an output of the graph."""
+    """An inner value is needed outside the match: by `reader`, or as an output of the graph (None)."""
     expected = "an inner value that only the match reads"
     if reader is None:
         return expected, f"value `{value.name}` is an output of the graph", f"take `{value.name}` out of the graph's outputs"
@@ -150,13 +150,13 @@ def read_elsewhere(view: View, value: ir.Value, reader: ir.Node | None) -> Said:
 
 
 def not_read(value: ir.Value, reader: Normal, readers: str) -> Said:
-    """A part of the pattern is there, and what the pattern wants to read it is not."""
+    """A part of the pattern matched, but no node reads it as the pattern requires."""
     wanted = words(reader)
     return f"{wanted} that reads `{value.name}`", readers, f"let {wanted} read `{value.name}`"
 
 
 def spelled(factoring: Factoring, *, product: bool) -> str:
-    """A sum or product of the graph as a pattern would write it: `0.5 * x * s ** -1`, `a - b + 1`."""
+    """A sum or product of the graph in the notation of patterns: `0.5 * x * s ** -1`, `a - b + 1`."""
     if product:
         factors = [_operand(v) if power == 1 else f"{_operand(v)} ** {power:.6g}" for v, power in factoring.items]
         return " * ".join([*([] if factoring.constant == 1 else [f"{factoring.constant:.6g}"]), *factors])
@@ -166,7 +166,7 @@ def spelled(factoring: Factoring, *, product: bool) -> str:
 
 
 def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -> NearMiss:
-    """The failure of a candidate that started from `anchor`, in words."""
+    """The failure of a candidate that started at `anchor`, in words."""
     expected, found, _ = _said(view, failure)
     node = _node_of(failure.value)
     return NearMiss(
@@ -187,13 +187,13 @@ def near_miss(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -
 
 
 def _said(view: View, failure: Failure) -> Said:
-    """What was expected and found, and the smallest change where it is known."""
+    """The expected, the found, and the smallest change if it is known."""
     expected, found, change = failure.said or ("" if failure.term is None else words(failure.term), "", "")
     return expected, found or describe(view, failure.value), change
 
 
 def _numbers(view: View, failure: Failure) -> tuple[float, float] | None:
-    """The number that was expected and the one that was found, where both are numbers."""
+    """The expected and the found number, if both are numbers."""
     term = failure.term
     if failure.numbers is None and isinstance(term, Constant) and isinstance(term.value, int | float):
         return _numbers(view, replace(failure, numbers=(float(term.value), None)))
@@ -205,7 +205,7 @@ def _numbers(view: View, failure: Failure) -> tuple[float, float] | None:
 
 
 def _operators(term: Normal | None) -> tuple[str, ...]:
-    """The operators one of which was expected."""
+    """The expected operators, any of which would match."""
     while isinstance(term, Name):
         term = term.definition
     return tuple(sorted(map(qualified, term.operators))) if isinstance(term, Operation) else ()
@@ -216,10 +216,10 @@ def _node_of(value: Target | None) -> ir.Node | None:
 
 
 def is_of_interest(pattern: Pattern, view: View, anchor: ir.Node, failure: Failure) -> bool:
-    """Whether a failure says something about the user's file.
+    """Whether a failure is useful to the user.
 
-    What a replacement made is fused already, and is in no file: that something else does not stand in its place is no reason, nor
-    that what begins at it lacks another operator.
+    A node that a replacement made is fused already and not in the user's file. That it differs from the pattern is not a reason;
+    nor is a missing operator for a candidate that starts at it.
     """
     if is_made(anchor if failure.value is None else _node_of(failure.value)):
         return False
@@ -227,14 +227,14 @@ def is_of_interest(pattern: Pattern, view: View, anchor: ir.Node, failure: Failu
 
 
 def _change(pattern: Pattern, view: View, failure: Failure) -> str:
-    """The smallest change that would do, where it is more than to put one operator in the place of another."""
+    """The smallest change of the model that would help, if it is more than replacing one operator by another."""
     value = failure.value
     said = "" if failure.said is None else failure.said[2]
-    return said or _looked_through(pattern, view, value) or _opened(failure) or _unfolded(view, failure)
+    return said or _change_of_cast_or_guard(pattern, view, value) or _change_of_input(failure) or _change_of_gemm(view, failure)
 
 
 def _name(node: ir.Node) -> str:
-    """The name of a node in the user's file: of what a replacement made, that of the last node that it replaced."""
+    """The name of a node in the user's file. For a node that a replacement made, the name of the last node it replaced."""
     names = stood_for(node) if is_made(node) else [node.name or (node.outputs[0].name if node.outputs else "") or ""]
     return next((name for name in reversed(names) if name), "")
 
@@ -249,7 +249,7 @@ def _place(value: ir.Value | Virtual | None, anchor: ir.Node) -> str:
 
 
 def describe(view: View, value: ir.Value | Virtual | None) -> str:
-    """What stands where something else was expected."""
+    """A description of the value found where something else was expected."""
     if value is None:
         return "nothing"
     if isinstance(value, Virtual):
@@ -279,8 +279,8 @@ def _is_overridable(value: ir.Value) -> bool:
     return value.is_initializer() and value.is_graph_input()
 
 
-def _opened(failure: Failure) -> str:
-    """What to change where a constant is expected, and the value could be one."""
+def _change_of_input(failure: Failure) -> str:
+    """The change where a constant is expected, and the value is a graph input with a default."""
     value = failure.value
     wanted = failure.kind in (Kind.CONSTANT, Kind.NUMBER, Kind.RANK) or isinstance(failure.term, Constant)
     if not wanted or not isinstance(value, ir.Value) or not _is_overridable(value):
@@ -289,14 +289,14 @@ def _opened(failure: Failure) -> str:
 
 
 def _gemm_attributes(view: View, node: ir.Node) -> str:
-    """What keeps a Gemm from being `a @ b + c`: `transB=1, alpha=0.5`; "" for any other node."""
+    """The attributes because of which a Gemm is not `a @ b + c`: `transB=1, alpha=0.5`; "" for any other node."""
     if (node.domain, node.op_type) != ("", GEMM) or is_plain_gemm(node):
         return ""
     return ", ".join(f"{name}={a.value:g}" for name, a in sorted(node.attributes.items()) if a.value != PLAIN.get(name))
 
 
-def _unfolded(view: View, failure: Failure) -> str:
-    """What to change where a Gemm stands that is not `a @ b + c`, and a product of matrices or a sum with one is expected."""
+def _change_of_gemm(view: View, failure: Failure) -> str:
+    """The change where a Gemm is not `a @ b + c`, and a MatMul or a sum is expected."""
     value = failure.value
     node = view.producer(view.through(value)[0]) if isinstance(value, ir.Value) else None
     said = "" if node is None else _gemm_attributes(view, node)
@@ -307,14 +307,14 @@ def _unfolded(view: View, failure: Failure) -> str:
 
 
 def _wants_matmul(term: Normal | None) -> bool:
-    """Whether a product of matrices, or a sum, is expected."""
+    """Whether a MatMul, or a sum, is expected."""
     if term is None:
         return False
     return isinstance(term, Sum) or any(isinstance(t, Operation) and ("", MATMUL) in t.operators for t in walk(term))
 
 
-def _looked_through(pattern: Pattern, view: View, value: Target | None) -> str:
-    """What to change where a Cast or a guard stands in the way that other patterns look through."""
+def _change_of_cast_or_guard(pattern: Pattern, view: View, value: Target | None) -> str:
+    """The change where a Cast or guard blocks the match that other patterns look through."""
     node = view.producer(value) if isinstance(value, ir.Value) else None
     if node is None or node.domain:
         return ""

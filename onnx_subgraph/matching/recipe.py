@@ -1,4 +1,4 @@
-"""A recipe of einops, and the sizes of the axes that it names."""
+"""einops recipes, and solving for the sizes of their named axes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from onnx_subgraph.matching.sizes import ONE, Size, word_of
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why a chain is not the rearrangement that the pattern asks for.
+    """Why a chain is not the rearrangement that the pattern requires.
 
-    change: what would make it one, where that is plain. reached: how many nodes of the chain there are, where it is of the right
-    ranks. of_rank: whether it is of how many axes a value is.
+    change: what would make it match, if there is a simple change. reached: the number of nodes of the chain, if its ranks are
+    right.
+    of_rank: whether the rank of a value is wrong.
     """
 
     expected: str
@@ -34,7 +35,7 @@ class Recipe:
 
 @cache
 def parse_recipe(text: str) -> Recipe:
-    """A checked recipe, `"b s (h d) -> b h s d"`, read by einops' own parser."""
+    """Parse a checked recipe, `"b s (h d) -> b h s d"`, with einops' parser."""
     from einops.parsing import ParsedExpression
 
     left, right = (tuple(tuple(axis) for axis in ParsedExpression(side).composition) for side in text.split("->"))
@@ -42,7 +43,7 @@ def parse_recipe(text: str) -> Recipe:
 
 
 def solve(equations: Iterable[tuple[tuple[str, ...], Size]], known: Mapping[str, Size]) -> dict[str, Size] | Mismatch:
-    """The size of each named axis, from the sizes of the axes that they make up and what is known already."""
+    """The size of each named axis, from the sizes of the combined axes and the known sizes."""
     found = dict(known)
     lines = list(equations)
     for _ in range(len(lines) + 1):
@@ -63,7 +64,7 @@ def solve(equations: Iterable[tuple[tuple[str, ...], Size]], known: Mapping[str,
 
 
 def _unsolved(names: tuple[str, ...], size: Size, known: Mapping[str, Size]) -> Mismatch:
-    """An axis whose size is not what the sizes of its parts make."""
+    """A mismatch: the size of an axis contradicts the sizes of its parts."""
     said = ", ".join(f"{name} is {word_of(known[name])}" for name in names if name in known)
     axis = names[0] if len(names) == 1 else f"({' '.join(names)})"
     change = "write the sizes of the Reshape as constants, or fix those of the inputs" if size.symbols else ""

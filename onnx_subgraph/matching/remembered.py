@@ -1,4 +1,4 @@
-"""remembered(): a function that is asked once for each argument."""
+"""remembered(): cache a function of one argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class _Remembered(dict[K, V]):
-    """What a function gave for each argument; a dictionary, whose look-up is quicker than a call of `functools.cache`."""
+    """A cache for the results of a function: a dictionary, because its look-up is faster than a call of `functools.cache`."""
 
     def __init__(self, function: Callable[[K], V]) -> None:
         super().__init__()
@@ -22,5 +22,5 @@ class _Remembered(dict[K, V]):
 
 
 def remembered(function: Callable[[K], V]) -> Callable[[K], V]:
-    """`function`, which must always give the same for the same, asked once for each argument."""
+    """A cached version of `function`, which must be deterministic."""
     return _Remembered(function).__getitem__

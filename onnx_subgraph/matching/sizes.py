@@ -1,4 +1,4 @@
-"""The sizes of axes, as products of numbers and symbols, so that what a Reshape does to symbolic shapes can be told."""
+"""Sizes of axes as products of numbers and symbols, to follow Reshapes of symbolic shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of an axis: number * Π symbols, a monomial over symbolic dimensions."""
+    """The size of an axis: number * Π symbols, a monomial in symbolic dimensions."""
 
     number: int
     symbols: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Size:
         return Size(self.number * other.number, tuple(sorted(self.symbols + other.symbols)))
 
     def over(self, other: Size) -> Size | None:
-        """The quotient, where that is a monomial, else None."""
+        """The quotient if it is a monomial, else None."""
         if other.number == 0 or self.number % other.number:
             return None
         left = list(self.symbols)
@@ -39,7 +39,7 @@ ONE = Size(1)
 
 
 def sizes(value: ir.Value) -> tuple[Size, ...] | None:
-    """The size of each axis of `value`, None where its rank is not known; an unknown size is equal to itself alone."""
+    """The size of each axis of `value`; None where its rank is unknown. An unknown size equals only itself."""
     if value.shape is None:
         return None
     dims = (d if isinstance(d, int) else d.value for d in value.shape)
@@ -70,24 +70,24 @@ def _factored(text: str) -> Size:
                 symbols += [str(base)] * int(power)
             else:
                 return Size(1, (text,))
-    except Exception:  # a name that is no expression is one symbol
+    except Exception:  # a name that is not an expression is one symbol
         return Size(1, (text,))
     return Size(number, tuple(sorted(symbols)))
 
 
 def shape_words(sizes: Iterable[Size]) -> str:
-    """Sizes as a person reads a shape, one that is not known as `?`."""
+    """Sizes as text for users, with `?` for an unknown one."""
     return f"[{', '.join(map(word_of, sizes))}]"
 
 
 def word_of(size: Size) -> str:
-    """A size as a person reads it, one that is not known as `?`."""
-    # Inference calls what it knows nothing about _d0, _d1, …
+    """A size as text for users, `?` if it is unknown."""
+    # Inference names unknown dimensions _d0, _d1, …
     return "?" if any(symbol.startswith(("?", "_d")) for symbol in size.symbols) else str(size)
 
 
 def as_size(bound: Any) -> Size:
-    """What an axis is bound to, as a size."""
+    """The binding of an axis, as a size."""
     if isinstance(bound, int):
         return Size(bound)
     return Size(1, ("?",)) if bound.value is None else _size(bound.value)

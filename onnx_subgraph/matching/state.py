@@ -1,4 +1,4 @@
-"""How far a match has come: an immutable value, so that yielding is backtracking and nothing has to be undone."""
+"""The state of a partial match. States are immutable, so backtracking needs no undo."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import onnx_ir as ir
 
 NODE = 100
-"""What one matched node adds to the rank of a state."""
+"""The rank that each matched node adds to a state."""
 
 
 class State:
-    """Bindings, matched nodes and chosen alternatives so far. Every method returns a new state; none changes this one.
+    """Bindings, matched nodes and chosen alternatives so far. Every method returns a new state.
 
-    rank: how far it has come, `NODE` for each node.
+    rank: how far the match has got; `NODE` for each node.
     """
 
     __slots__ = ("bindings", "chosen", "nodes", "rank")
@@ -25,23 +25,23 @@ class State:
         self.chosen = chosen
 
     def bind(self, name: object, value: object) -> State:
-        """With `name` standing for `value`."""
+        """The state with `name` bound to `value`."""
         return State({**self.bindings, name: value}, self.nodes, self.rank, self.chosen)
 
     def visit(self, nodes: tuple[ir.Node, ...]) -> State:
-        """With `nodes` matched as well."""
+        """The state with `nodes` matched."""
         return State(self.bindings, (nodes, self.nodes), self.rank + NODE * len(nodes), self.chosen) if nodes else self
 
     def whole(self) -> State:
-        """As far as a match can come: every node matched, and only a condition left to fail."""
+        """The state with the highest rank: every node matched, only a condition may fail."""
         return self.further(NODE // 2)
 
     def further(self, steps: int) -> State:
-        """The same state at a higher or lower rank, to say where something failed."""
+        """The same state with its rank changed by `steps`, to rank a failure."""
         return State(self.bindings, self.nodes, self.rank + steps, self.chosen)
 
     def choose(self, key: int, alternative: int) -> State:
-        """With the alternative chosen for the `Either` whose id is `key`."""
+        """The state with an alternative chosen for the `Either` with the id `key`."""
         return State(self.bindings, self.nodes, self.rank, {**self.chosen, key: alternative})
 
     def matched(self) -> set[ir.Node]:

@@ -1,4 +1,4 @@
-"""Static values, of attributes and constant inputs: read from the graph, held against each other, and put into words."""
+"""Static values, of attributes and constant inputs: read, compare, and print them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from onnx_subgraph.matching.view import ROUNDED
 from onnx_subgraph.operators import is_axis
 
 _PLAIN = (int, float, tuple)
-"""What static values are made of; anything else is text or of the graph. (To ask whether it is of the graph is slow.)"""
+"""The types of static values; others are text or belong to the graph. (Testing for the latter is slow.)"""
 
 
 def read_attribute(attribute: ir.Attr) -> Any:
-    """An attribute as a static value; tensors, graphs and references stay attributes."""
+    """An attribute as a static value. Tensors, graphs and references are returned as attributes."""
     if attribute.is_ref():
         return attribute
     match attribute.type:
@@ -28,12 +28,12 @@ def read_attribute(attribute: ir.Attr) -> Any:
 
 
 def same(name: str, a: Any, b: Any) -> bool | None:
-    """Whether two values of a static argument say the same; None where they count axes of a value whose rank is not known."""
+    """Whether two values of a static argument are equal; None where they are axes of a value of unknown rank."""
     return _same_axes(a, b) if is_axis(name) else equal(name, a, b)
 
 
 def _same_axes(a: Any, b: Any) -> bool | None:
-    """As `same_axes`, of one axis as well as of a list; whether both are absent where one of them is."""
+    """As `same_axes`, also for single axes; whether both are absent if one is."""
     lists = [(v,) if isinstance(v, int) else v for v in (a, b)]
     if not all(isinstance(v, tuple) for v in lists):
         return a is b
@@ -41,7 +41,7 @@ def _same_axes(a: Any, b: Any) -> bool | None:
 
 
 def equal(name: str, a: Any, b: Any) -> bool:
-    """Whether two values are equal, floats as exporters round them, and an Einsum's equation (`name`) whatever its letters."""
+    """Whether two values are equal, up to exporters' rounding of floats and the choice of letters in an Einsum's equation."""
     if isinstance(a, str | bytes) or isinstance(b, str | bytes):
         a, b = text(a), text(b)
         return bool(a == b or (name == "equation" and _lettered(a) == _lettered(b)))
@@ -54,21 +54,21 @@ def equal(name: str, a: Any, b: Any) -> bool:
 
 
 def _is_number(wanted: Any, actual: Any) -> bool:
-    """Whether an element is the number that is wanted; floats are as exporters round them."""
+    """Whether an element equals the wanted number, up to exporters' rounding."""
     if wanted == actual or (not isinstance(wanted, float) and not isinstance(actual, float)):
         return bool(wanted == actual)
     return bool(abs(wanted - actual) <= ROUNDED * abs(actual))
 
 
 def words(value: Any) -> str:
-    """A static value as a pattern writes it: axes in brackets, an absent one as none."""
+    """A static value in the notation of patterns: lists in brackets, an absent value as none."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(words, value))}]"
     return "none" if value is None else str(text(value))
 
 
 def _lettered(equation: Any) -> Any:
-    """An Einsum's equation with each letter as the number of its first appearance: `ij,jk->ik` and `ab,bc->ac` are the same."""
+    """An Einsum's equation with letters numbered by first appearance: `ij,jk->ik` and `ab,bc->ac` are the same."""
     if not isinstance(equation, str):
         return equation
     letters: dict[str, int] = {}
@@ -76,5 +76,5 @@ def _lettered(equation: Any) -> Any:
 
 
 def text(value: Any) -> Any:
-    """Bytes as text; any other value as it is."""
+    """Bytes as text; any other value unchanged."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,7 +1,7 @@
-"""The structure of a term: what is left of it when its names and its constants are taken away.
+"""The structure of a term: the term without its names and constants.
 
-Equal structures are one object. So what is worked out for one pattern is known for all that ask for the same operators in the
-same places, whatever else they ask.
+Equal structures are one object. So results for one pattern are shared with all patterns that have the same operators in the same
+places.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Anything:
-    """Any value. constant: whether it must be a constant (True) or must not (False)."""
+    """Any value. constant: whether it must be constant (True) or must not (False); None for either."""
 
     constant: bool | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Absent:
-    """No value at all."""
+    """No value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Applied:
-    """One of these operators. aligned: how many of the positional arguments stand at the position of their inputs."""
+    """A call of one of these operators. aligned: how many positional arguments are at the position of their input."""
 
     operators: frozenset[tuple[str, str]]
     arguments: tuple[Structure, ...]
@@ -36,9 +36,9 @@ class Applied:
 class Items:
     """A product or sum of these items, each with its exponent or sign.
 
-    most: the items counted with multiplicity. has_scalar: whether a name takes the constant that is left over;
-    needs_scalar: and there must be one. is_silent: whether
-    it speaks of no constant. is_empty: whether no node need stand for it.
+    most: the number of items with multiplicity. has_scalar: whether a name binds the remaining constant. needs_scalar: whether
+    this constant must be present. is_silent: whether the term mentions no constant. is_empty: whether it may match without a
+    node.
     """
 
     is_product: bool
@@ -53,14 +53,14 @@ class Items:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alternatives:
-    """One of these."""
+    """One of these alternatives."""
 
     alternatives: tuple[Structure, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Word:
-    """A word of layout, and its recipe."""
+    """A layout operation and its recipe."""
 
     word: str
     recipe: str
@@ -71,5 +71,5 @@ Structure = Anything | Absent | Applied | Items | Alternatives | Word
 
 @lru_cache(maxsize=1 << 16)
 def one(kind: type[Structure], *fields: Hashable) -> Structure:
-    """The one structure of a kind with these fields."""
+    """The unique structure of a kind with these fields."""
     return kind(*fields)  # type: ignore[arg-type]

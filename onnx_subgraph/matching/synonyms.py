@@ -1,5 +1,6 @@
-"""What else a term of a pattern can be written as: `Sigmoid(x)` as `1 / (1 + Exp(-x))`, by the table of synonyms; a product of a
-number and a sum with one as that sum, `0.5 * x * (1 + t)` as `x * (0.5 + 0.5 * t)`.
+"""Synonyms of a term: `1 / (1 + Exp(-x))` for `Sigmoid(x)`, from the table; `x * (0.5 + 0.5 * t)` for `0.5 * x * (1 + t)`.
+
+The latter moves a factor into a sum that contains a number.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from onnx_subgraph.matching.equalities import SYNONYMS
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The formulas that a call stands for as well, in its own terms. where: what must hold for them, or None."""
+    """The formulas that equal a call, with its arguments. where: the condition for them, or None."""
 
     formulas: tuple[Term, ...]
     where: Expression | None
@@ -32,9 +33,9 @@ class _Row:
 
 
 def written(call: Term) -> Written | None:
-    """What else a term can be written as; None where that is nothing.
+    """The synonyms of a term; None where it has none.
 
-    The arguments are handed on as they are, so that alternatives among them keep their identity.
+    The argument terms are reused, not copied, because alternatives are identified by object identity.
     """
     if isinstance(call, Chain):
         return _distributed(call)
@@ -49,7 +50,7 @@ def written(call: Term) -> Written | None:
 
 
 def _distributed(product: Chain) -> Written | None:
-    """A product of a power of two and of one sum with a number in it, the factor moved into the sum: no rounding changes."""
+    """Move a power of two into the only sum of a product that contains a number. This does not change any rounding."""
     if product.operator != "*":
         return None
     sums = [t for t, inverse in product.items if isinstance(t, Chain) and t.operator == "+" and not inverse and _has_number(t)]
@@ -94,7 +95,7 @@ def _rows() -> Mapping[Operator, tuple[_Row, ...]]:
 
 
 def _unified(row: Apply, call: Apply) -> dict[str, Term] | None:
-    """What the names of a row stand for in a call; None where the call is another one."""
+    """The values of a row's names in a call; None where the row does not fit the call."""
     given = dict(call.keywords)
     if len(row.arguments) != len(call.arguments) or not (row.rest or len(given) == len(row.keywords)):
         return None
@@ -117,12 +118,12 @@ def _substituted(term: Term, values: Mapping[str, Term], call: Apply) -> Term:
     if isinstance(made, Apply) and made.rest:
         return replace(made, keywords=(*made.keywords, *call.keywords), rest=None)
     if isinstance(made, Chain) and made.operator == "*" and made.items[0] == (Literal(1.0), False) and not made.items[1][1]:
-        return made.items[1][0] if len(made.items) == 2 else replace(made, items=made.items[1:])  # nobody writes 1 * x
+        return made.items[1][0] if len(made.items) == 2 else replace(made, items=made.items[1:])  # simplify 1 * x
     return made
 
 
 def _sentence(text: str, values: Mapping[str, Term], call: Apply) -> Expression | None:
-    """A sentence about the names of a row, as one about the terms of the call."""
+    """A sentence about the names of a row, rewritten for the terms of the call."""
     if not text:
         return None
     words = " ".join(str(values[word]) if word in values else word for word in text.split())

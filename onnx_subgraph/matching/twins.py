@@ -1,7 +1,7 @@
-"""Twins: items of a sum or product that differ by the names in them alone, so that which of them is which makes no difference.
+"""Twins: items of a sum or product that are equal except for their names, so that they are interchangeable.
 
-In `a * b + c * d` neither the order of the products nor that of their factors matters, unless something else in the pattern
-speaks of one of the names. Of equivalent assignments the matcher tries one; n products would have n! * 2 ** n.
+In `a * b + c * d` neither the order of the products nor that of their factors matters, unless the pattern uses one of the names
+elsewhere. The matcher tries one of the equivalent assignments; for n products there are n! * 2 ** n.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from onnx_subgraph.language import term as syntax
 from onnx_subgraph.matching.normal import Constant, Layout, Name, Normal, Nothing, Operation, Product, Sum, walk
 
 
-def twins(roots: Iterable[Normal], spoken: Collection[str]) -> Mapping[int, int]:
-    """For the items that have a twin beside them, by the `id` of the term: the number of their class.
+def twins(roots: Iterable[Normal], mentioned: Collection[str]) -> Mapping[int, int]:
+    """`id` of an item with a twin in the same chain → the number of its class.
 
-    spoken: the names that anything but the terms speaks of: a sentence, an attribute, the list of shared values.
+    mentioned: the names used outside the terms: in a sentence, an attribute, or the list of shared values.
     """
     terms = [term for root in roots for term in walk(root)]
-    own = _own_names(terms, spoken)
+    own = _own_names(terms, mentioned)
     classes: dict[int, int] = {}
     for chain in terms:
         if not isinstance(chain, Product | Sum):
@@ -37,10 +37,10 @@ def twins(roots: Iterable[Normal], spoken: Collection[str]) -> Mapping[int, int]
     return classes
 
 
-def _own_names(terms: Iterable[Normal], spoken: Collection[str]) -> frozenset[str]:
-    """The free names that stand in one place of the pattern, and are spoken of nowhere else."""
+def _own_names(terms: Iterable[Normal], mentioned: Collection[str]) -> frozenset[str]:
+    """The free names that occur once in the pattern and are not used elsewhere."""
     counts: Counter[str] = Counter()
-    taken = set(spoken)
+    taken = set(mentioned)
     for term in terms:
         if isinstance(term, Name) and term.definition is None:
             counts[term.name] += 1
@@ -50,7 +50,7 @@ def _own_names(terms: Iterable[Normal], spoken: Collection[str]) -> frozenset[st
 
 
 def _signature(term: Normal, own: frozenset[str], numbers: dict[str, int]) -> Hashable | None:
-    """What a term is but for its own names, which become numbers in the order of their appearance; None where it has no twin."""
+    """A key that twins share: the term with its own names numbered by first appearance; None where it cannot have a twin."""
     match term:
         case Name(optional=optional) if optional is not None:
             return None

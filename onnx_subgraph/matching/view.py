@@ -1,6 +1,6 @@
-"""What the matcher asks of one graph, each answer computed once: sources, readers, constants, congruence.
+"""What the matcher asks about one graph, with caches: sources, readers, constants, congruence.
 
-A view never changes the graph, and is thrown away when the graph changes. Two values are *congruent* when they are the same
+A view does not change the graph, and is discarded when the graph changes. Two values are *congruent* if they are the same
 computation of the same values (exporters compute a mean twice; `onnx_subgraph.matching.numbering`).
 """
 
@@ -23,23 +23,23 @@ from onnx_subgraph.operators import Schema, history, is_standard, latest_opset, 
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 TOLERANCE = {ir.DataType.FLOAT16: 6e-4, ir.DataType.BFLOAT16: 5e-3}
-"""How far, relatively, a stored constant may be from the number that was meant: rounding to the type."""
+"""Relative error that rounding to the type may give a stored constant."""
 ROUNDED = 2e-5
-"""… and exporters' own rounding in wider types: 1.4142 for the root of two is 1e-5 off; 1.42 is another number."""
+"""Relative error for wider types, from exporters' rounding: 1.4142 is 1e-5 off the root of two; 1.42 is a different number."""
 
 
 def close(a: float, b: float, tolerance: float = 0.0) -> bool:
-    """Equality of constants: what exporters and narrow types round to, and no more. An infinity is like nothing but itself."""
+    """Whether two constants are equal up to the given or default rounding error. An infinity only equals itself."""
     return a == b or (isfinite(a) and isfinite(b) and abs(a - b) <= max(tolerance, 1e-6) * max(abs(a), abs(b), 1e-30))
 
 
 DEEP = 4
-"""How many operators behind two values are compared before they are numbered."""
+"""How many operators behind two values are compared before value numbering."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A one-element constant: its number, the rank it is stored with, and the relative error it may carry."""
+    """A one-element constant: its number, its stored rank, and the relative error that it may have."""
 
     number: float
     rank: int
@@ -64,7 +64,7 @@ def is_plain_gemm(node: ir.Node) -> bool:
 
 
 class View:
-    """One graph (the main one, a nested body, or a function's), and the questions the matcher asks of it."""
+    """One graph (the main graph, a nested body, or a function's), with cached analyses for the matcher."""
 
     def __init__(self, graph: ir.Graph, constants: Constants, opsets: dict[str, int], owner: ir.Graph | ir.Function) -> None:
         self.graph = graph
@@ -88,19 +88,19 @@ class View:
         self._schema = remembered(self._schema_of)
 
     def shared(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What several patterns work out in the same way on this view, made by the first."""
+        """A value shared by several patterns: returned from the cache, or made and cached."""
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]
 
     def _count(self, operators: frozenset[Identity]) -> int:
-        """How many nodes are one of these operators."""
+        """The number of nodes with one of these operators."""
         return sum(len(self.by_operator.get(identity, ())) for identity in operators)
 
     def schema(self, node: ir.Node) -> Schema | None:
         """The schema of `node` at the opset of this graph, None for an unknown operator.
 
-        An operator used before the standard has it means what it first meant: onnxruntime loads LayerNormalization at any opset.
+        An operator from a later opset has its first schema: onnxruntime loads LayerNormalization at any opset.
         """
         return self._schema((node.domain, node.op_type))
 
@@ -112,7 +112,7 @@ class View:
         return schema(operator, domain, opset) or early
 
     def is_settled(self, node: ir.Node) -> bool:
-        """Whether an attribute of `node` that its schema lacks says nothing: the standard at a released opset is all there is."""
+        """Whether attributes of `node` that its schema lacks can be ignored: true for standard operators at a released opset."""
         return not node.domain and self.opsets.get("", 1) <= latest_opset() and is_standard(node.op_type)
 
     def _through(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
@@ -139,7 +139,7 @@ class View:
         return Scalar(float(array.reshape(-1)[0]), array.ndim, tolerance)
 
     def meaning(self, node: ir.Node, wanted: Collection[Identity]) -> Identity:
-        """The operator that a node stands for where one of those is wanted: a plain Gemm without addend for a MatMul."""
+        """The operator that a node is matched as: MatMul for a plain Gemm without addend, unless Gemm is wanted."""
         identity = (node.domain, node.op_type)
         if identity == ("", GEMM) and identity not in wanted and len(node.inputs) == 2 and is_plain_gemm(node):
             return "", MATMUL
@@ -147,7 +147,7 @@ class View:
 
     @cached_property
     def numbering(self) -> Numbering:
-        """The numbers of what this graph computes, worked out as far as somebody asks."""
+        """The value numbers of this graph, computed on demand."""
         return Numbering(self.constants, self.schema, remembered(lambda value: self.through(value)[0]))
 
     def same(self, a: ir.Value, b: ir.Value) -> bool:
@@ -158,7 +158,7 @@ class View:
         return a is b or (self._may_be_congruent(a, b) and self.numbering.of(a) == self.numbering.of(b))
 
     def _may_be_congruent(self, a: ir.Value, b: ir.Value, depth: int = DEEP) -> bool:
-        """Whether the operators behind two values leave a chance that they are congruent; nearly all pairs soon differ."""
+        """Whether the operators behind two values allow them to be congruent. Nearly all pairs differ after a few nodes."""
         a, b = self.through(a)[0], self.through(b)[0]
         if a is b or depth == 0:
             return True
@@ -174,7 +174,7 @@ class View:
         )
 
     def _may_hold_the_same(self, a: ir.Value, b: ir.Value) -> bool:
-        """Whether two constants may be equal; few elements may be axes, which count from either end."""
+        """Whether two constants may be equal. Short ones may be axes, which have two equal numberings."""
         stored = a.producer() is None and b.producer() is None
         return not stored or is_short(a) or self.numbering.of(a) == self.numbering.of(b)
 
@@ -183,7 +183,7 @@ class View:
         return all(a is None or b is None or self._may_be_congruent(a, b, depth) for a, b in pairs)
 
     def _consumers(self, value: ir.Value) -> tuple[ir.Node, ...]:
-        """The nodes of this graph that read `value`, directly or through transparent nodes, each once."""
+        """The nodes of this graph that read `value`, directly or through transparent nodes, without repetition."""
         found: list[ir.Node] = []
         seen: set[ir.Node] = set()
         pending = [value]

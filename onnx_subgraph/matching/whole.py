@@ -1,4 +1,4 @@
-"""A whole match: the root and every other result of a pattern, every `let` and every sentence, and an inside of its own."""
+"""Complete a match: find all results of a pattern, evaluate every `let` and sentence, and check that the inside is private."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onnx_subgraph.matching.view import View
 
 
 def roots_of(matcher: Matcher, anchor: Anchor, values: Sequence[ir.Value]) -> Iterable[ir.Value]:
-    """The values that can be the root of the whole pattern when its anchor has these results."""
+    """The values that can be the root of the whole pattern if its anchor has these results."""
     roots = climb(values, anchor.path, matcher.look.consumers)
     if not matcher.mixed:
         return roots
@@ -37,9 +37,9 @@ def _is_cast(node: ir.Node) -> bool:
 
 
 def first_match(matcher: Matcher, root: ir.Value) -> Match | None:
-    """The first way in which `root` is the pattern's primary result, every other result and every sentence included.
+    """The first match with `root` as the primary result, including all other results and sentences.
 
-    Raises GivenUpError where it is not found in `MOST_STEPS`.
+    Raises GivenUpError where it is not found within `MOST_STEPS`.
     """
     normal, matcher.steps = matcher.normal, 0
     for state in matcher.match(normal.primary, root, EMPTY):
@@ -51,7 +51,7 @@ def first_match(matcher: Matcher, root: ir.Value) -> Match | None:
 
 
 def _other_roots(matcher: Matcher, others: list[Name], state: State) -> Iterator[State]:
-    """The states in which the results that the primary one does not reach have been found as well."""
+    """The states in which the results that the primary one does not reach are matched, too."""
     if not others:
         yield state
         return
@@ -72,7 +72,7 @@ def _other_roots(matcher: Matcher, others: list[Name], state: State) -> Iterator
 
 
 def _is_omitted(matcher: Matcher, name: Name, state: State) -> bool:
-    """Whether `name` is an optional result that the node which matched does not have."""
+    """Whether `name` is an optional result that the matched node does not have."""
     node = state.bindings.get(("node", name.assignment))
     if type(node) is not ir.Node or not isinstance(name.definition, Operation):
         return False
@@ -83,7 +83,7 @@ def _is_omitted(matcher: Matcher, name: Name, state: State) -> bool:
 
 
 def _accept(matcher: Matcher, state: State) -> Match | None:
-    """The match, when every `let` can be worked out, every sentence of `where` is true, and its inside is its own."""
+    """The match, if every `let` has a value, every sentence is true, and the inside is private; else None."""
     bindings = _Bindings(matcher, state)
     normal = matcher.normal
     true = (
@@ -92,11 +92,11 @@ def _accept(matcher: Matcher, state: State) -> Match | None:
         and all(bindings.define(name, expression) for name, expression in normal.pattern.let)
         and all(map(bindings.holds, normal.last))
     )
-    return _with_own_inside(matcher, state, bindings.values) if true else None
+    return _with_private_inside(matcher, state, bindings.values) if true else None
 
 
 class _Bindings:
-    """What the names of a pattern stand for, in sentences and when they are defined by `let`."""
+    """The bindings of a match, as names for sentences; `let` adds names."""
 
     def __init__(self, matcher: Matcher, state: State) -> None:
         self.values: dict[str, Any] = {n: v for n, v in state.bindings.items() if isinstance(n, str)}
@@ -106,7 +106,7 @@ class _Bindings:
         self._facts: dict[str, object] = {}
 
     def __call__(self, name: str) -> object:
-        """The facts of what a name stands for."""
+        """The facts of what a name is bound to."""
         if name not in self._facts:
             self._facts[name] = self._facts_of(name)
         return self._facts[name]
@@ -124,14 +124,14 @@ class _Bindings:
         try:
             true, unknown = bool(evaluate(sentence, self)), None
         except UnknownFact as fact:
-            true, unknown = False, fact.with_traceback(None)  # the frames would keep the graph
+            true, unknown = False, fact.with_traceback(None)  # the frames would keep the graph alive
         if not true and not asks_presence(sentence):
             why = lambda: unknown_sentence(sentence, unknown) if unknown else false_sentence(sentence, self, self.values)  # noqa: E731
             self._fail(f"`{sentence}`", sentence, why)
         return true
 
     def define(self, name: str, expression: Expression) -> bool:
-        """Let a name of `let` stand for its value; whether it has one."""
+        """Bind a name of `let` to its value. Returns whether it has one."""
         try:
             self.values[name] = definition(expression, self)
             self._facts.pop(name, None)
@@ -147,8 +147,8 @@ class _Bindings:
         recorder.fail(Kind.SENTENCE, state.whole(), sentence.span, self._root, said=said, nodes=state.matched)
 
 
-def _with_own_inside(matcher: Matcher, state: State, bindings: dict[str, Any]) -> Match | None:
-    """The match, where nothing that outlives it reads a value inside it."""
+def _with_private_inside(matcher: Matcher, state: State, bindings: dict[str, Any]) -> Match | None:
+    """The match, if no node that stays reads a value inside it; else None."""
     pattern, view = matcher.normal.pattern, matcher.view
     nodes = tuple(sorted((n for n in state.matched() if n.graph is view.graph), key=view.position.__getitem__))
     rest = {key[1]: value for key, value in state.bindings.items() if isinstance(key, tuple) and key[0] == "rest"}
@@ -177,9 +177,9 @@ def _with_own_inside(matcher: Matcher, state: State, bindings: dict[str, Any]) -
 
 
 def _doubles(view: View, node: ir.Node | None, provided: Collection[ir.Value]) -> dict[ir.Value, ir.Value]:
-    """The results of a node by the provided values that they are equal to; {} where one is equal to none, and is needed.
+    """Result of a node → the equal value that the match provides; {} where the node must stay.
 
-    Who reads a result must come after the value that shall stand for it.
+    All readers of a result must come after the value that replaces it.
     """
     found: dict[ir.Value, ir.Value] = {}
     if node is None or node not in view.position:

@@ -15,7 +15,10 @@ class Traffic:
     """Bytes of the values of one model. sizes: of its symbolic dimensions. A text has no known length and counts as nothing."""
 
     def __init__(self, sizes: Sizes) -> None:
-        self.of_value = remembered(lambda value: 0 if value.dtype == ir.DataType.STRING else nbytes((value,), sizes))
+        def weigh(value: ir.Value) -> int:
+            return 0 if value.dtype == ir.DataType.STRING else nbytes((value,), sizes)
+
+        self.of_value = remembered(weigh)
 
     def of_values(self, values: Iterable[ir.Value]) -> int:
         """The bytes of values together."""

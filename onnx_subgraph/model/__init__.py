@@ -1,1 +1,1 @@
-"""Files ⇄ graph: load and save, constants, symbolic shapes, opsets. The graph is `onnx_ir.Model`; there is no second IR."""
+"""Load and save models; find constants, symbolic shapes and opsets. The graph is `onnx_ir.Model`; there is no second IR."""

@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all.
+"""Write files atomically: a file appears complete or not at all.
 
-A file is written under a temporary name in the target's folder, flushed to the disk and renamed over the target. Whatever goes
-wrong on the way (a full disk, ^C), the temporary file is removed and the target is as it was. What a process leaves that is
-killed, the next one removes that writes there (`temporary`), and never is a model left beside the data of another one.
+A file is written under a temporary name in the target's folder, flushed to disk, and renamed to the target. On any failure (a
+full disk, ^C) the temporary file is removed and the target is unchanged. If the process is killed, the next process that writes
+to the folder removes what is left (`temporary`). A model never ends up beside the data file of another model.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from onnx_subgraph.errors import ModelError, UsageError
 
 @contextmanager
 def written_whole(*targets: Path) -> Iterator[tuple[BinaryIO, ...]]:
-    """Files open for writing, one for each target. After the block they are renamed into place, in the order given.
+    """Open one file per target for writing. After the block they are renamed to their targets, in the given order.
 
-    Where several belong together, what was there before is set aside first: at no time do old and new ones lie side by side.
+    With several targets, the old files are moved away first, so that old and new files are never mixed.
 
-    Raises ModelError when the system refuses (no space, no permission), and leaves nothing behind then.
+    Raises ModelError when the system refuses (no space, no permission); nothing is left behind then.
     """
     for folder in {target.parent for target in targets}:
         temporary.sweep_once(folder)
@@ -56,7 +56,7 @@ def written_whole(*targets: Path) -> Iterator[tuple[BinaryIO, ...]]:
 
 @contextmanager
 def _set_aside(targets: Sequence[Path]) -> Iterator[None]:
-    """Within the block the targets are out of the way, the last one first; they come back if it fails, else they are gone."""
+    """Move the targets away for the duration of the block, last one first. They are restored if the block fails, else deleted."""
     aside: dict[Path, Path] = {}
     new = [target for target in targets if not target.exists()]
     old = [target for target in reversed(targets) if target.is_file()]
@@ -78,13 +78,13 @@ def _set_aside(targets: Sequence[Path]) -> Iterator[None]:
 
 
 def copy_whole(source: Path, target: Path) -> None:
-    """A copy of `source` at `target`, byte for byte, without reading it into memory."""
+    """Copy `source` to `target` byte for byte, without reading it into memory."""
     with written_whole(target) as (file,), source.open("rb") as original:
         copy_bytes(original, file, source.stat().st_size)
 
 
 def copy_bytes(source: BinaryIO, target: BinaryIO, count: int) -> None:
-    """Copy `count` bytes from where `source` stands to where `target` stands, inside the kernel where it can."""
+    """Copy `count` bytes between the current positions of two files, inside the kernel where possible."""
     target.flush()
     start, goal = source.tell(), target.tell()
     done = 0
@@ -94,7 +94,7 @@ def copy_bytes(source: BinaryIO, target: BinaryIO, count: int) -> None:
             if not copied:
                 break
             done += copied
-    except (AttributeError, OSError):  # Another system, or another file system: the rest goes through a buffer.
+    except (AttributeError, OSError):  # Unsupported by the system, or across file systems: copy the rest through a buffer.
         pass
     source.seek(start + done)
     target.seek(goal + done)
@@ -111,7 +111,7 @@ def _copy_through(source: BinaryIO, target: BinaryIO, count: int) -> None:
 
 
 def check_target(path: Path, *, never: tuple[Path, ...]) -> None:
-    """Raise UsageError where `path` cannot be an output: no regular file, or one of the input's own files (`never`)."""
+    """Raise UsageError where `path` cannot be an output: not a regular file, or one of the input's files (`never`)."""
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}", hint="make the folder, or choose another output")
     if path.exists() and not path.is_file():

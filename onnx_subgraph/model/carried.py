@@ -1,4 +1,4 @@
-"""The functions that a model file carries, read without its graph, so that it takes the same time however large the model is."""
+"""The functions in a model file, read without the graph; takes the same time whatever the size of the model."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from onnx_subgraph.protobuf import fields
 
 _FUNCTIONS, _NAME, _DOMAIN = 25, 1, 10
-"""The fields of ModelProto that hold a function, and of FunctionProto that hold its name and domain, in onnx.proto."""
+"""Field numbers in onnx.proto: the functions of a ModelProto; the name and the domain of a FunctionProto."""
 
 
 def carried_functions(source: Path | bytes) -> frozenset[tuple[str, str]]:
-    """Domain and name of each; none of what is no model. Raises OSError where the file can't be read."""
+    """Domain and name of each function; empty for a file that is not a model. Raises OSError where the file cannot be read."""
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
         try:
             functions = [dict(fields(io.BytesIO(content), {_NAME, _DOMAIN})) for _, content in fields(file, {_FUNCTIONS})]

@@ -1,8 +1,8 @@
-"""What is constant in a model, and what value it has, without changing the model.
+"""Find the constants of a model and their values, without changing the model.
 
-A constant is an initializer that no caller can override, a `Constant` node, or what deterministic operators compute from
-constants alone; it is folded on demand by onnx's reference evaluator, one node at a time, and only while it is small. The other
-half is `see_through`: the value behind operators that hand their input on unchanged.
+A constant is an initializer that no caller can override, a `Constant` node, or the result of deterministic operators on
+constants. Results are folded on demand by onnx's reference evaluator, one node at a time, and only while they are small.
+`see_through` finds the value behind operators that pass their input on unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
 from onnx_subgraph.operators.randomness import RANDOM
 
 STRIPPED = "onnx_subgraph.stripped"
-"""Key in `Value.meta` of an initializer whose data was taken out of the file: it is constant, but nobody knows its elements."""
+"""Key in `Value.meta` of an initializer whose data was removed from the file: it is constant, but its elements are unknown."""
 
 _GROWING = frozenset(
     {
@@ -39,18 +39,18 @@ _GROWING = frozenset(
         *("StringSplit", "ImageDecoder", "ConvTranspose"),
     }
 )
-"""Operators whose result can be much larger than their operands: folded only where the inferred shape bounds the result."""
+"""Operators whose result can be much larger than their operands. They are folded only if the inferred shape bounds the result."""
 
 
 class Constants:
-    """The constants of one model, for as long as the model is not changed: everything is remembered.
+    """The constants of one model. Everything is cached, so the model must not change.
 
-    limit: the most bytes a folded result may have. operands: the most bytes that all operands of a folded node may have together.
-    Arrays that were stored in the model are handed out at any size, memory-mapped where they are external.
+    limit: maximum size in bytes of a folded result. operands: maximum size in bytes of all operands of a folded node together.
+    Arrays stored in the model are returned at any size; external ones are memory-mapped.
     """
 
     def __init__(self, model: ir.Model, *, limit: int = 1 << 20, operands: int = 1 << 24) -> None:
-        self._overridable = model.ir_version >= 4  # Before IR version 4 every initializer had to be an input too.
+        self._overridable = model.ir_version >= 4  # Before IR version 4 every initializer had to be an input, too.
         self._default_opset = model.opset_imports.get("", 1)
         self._opsets = {
             id(graph): function.opset_imports.get("", self._default_opset)
@@ -64,7 +64,7 @@ class Constants:
         self._behind: dict[ir.Value, ir.Value] = {}
 
     def is_constant(self, value: ir.Value) -> bool:
-        """Whether the value is the same in every run. Reads no weights."""
+        """Whether the value is the same in every run. Does not read weights."""
         known = self._constant.get(value)
         if known is not None:
             return known
@@ -73,7 +73,7 @@ class Constants:
         return self._constant[value]
 
     def array(self, value: ir.Value) -> np.ndarray | None:
-        """The constant's elements, read-only; None when the value is not constant or its folding would exceed the limits."""
+        """The elements of a constant, read-only; None where the value is not constant or folding it would exceed the limits."""
         if value in self._arrays:
             return self._arrays[value]
         if not self.is_constant(value):
@@ -83,11 +83,11 @@ class Constants:
         return self._arrays[value]
 
     def _stands_alone(self, value: ir.Value) -> bool:
-        """Whether what computes the value need not be looked at: it is not constant, or inference knows its elements."""
+        """Whether the operands of the value need no visit: it is not constant, or shape inference knows its elements."""
         return not self.is_constant(value) or _shape_data(value) is not None
 
     def scalar(self, value: ir.Value) -> float | int | bool | None:
-        """The single element of a constant with one element, of whatever rank; None for everything else."""
+        """The element of a constant that has exactly one, of any rank; None for every other value."""
         array = self.array(value)
         if array is None or array.size != 1 or array.dtype.kind in "OSUc":
             return None
@@ -97,16 +97,16 @@ class Constants:
         return int(element) if array.dtype.kind in "iu" else float(element)
 
     def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
-        """The tensor that a constant holds, unread where it is stored, computed where it is not; None for any other value."""
+        """The tensor of a constant: the stored one, unread, or a computed one. None for a value that is not constant."""
         if not self.is_constant(value):
             return None
         array = self.array(value) if value.const_value is None else None
         return value.const_value if array is None else ir.Tensor(array, dtype=value.dtype)
 
     def see_through(self, value: ir.Value) -> ir.Value:
-        """The value behind operators that hand on their input unchanged (Identity, inference Dropout, a Cast to the same type).
+        """The value behind operators that pass their input on unchanged (Identity, inference Dropout, a Cast to the same type).
 
-        It is only analysis: nothing is said about who else reads the values in between, or whether one is a graph output.
+        This is only analysis. Other nodes may read the values in between, and one of them may be a graph output.
         """
         try:
             return self._behind[value]
@@ -116,13 +116,13 @@ class Constants:
         behind: ir.Value | None = value
         while behind is not None and behind not in self._behind:
             path.append(behind)
-            behind = self._handed_on(behind)
+            behind = self._passed_on(behind)
         end = path[-1] if behind is None else self._behind[behind]
         for passed in path:
             self._behind[passed] = end
         return end
 
-    # What is constant
+    # Deciding what is constant
 
     def _decide(self, value: ir.Value) -> bool:
         if value.is_initializer():
@@ -132,14 +132,14 @@ class Constants:
             return False
         operator = node.op_type
         if operator not in _OF_THEIR_OWN and value.dtype not in _OF_SHAPES and not self._of_constants(node.inputs):
-            return False  # as nearly every value of a model
+            return False  # the common case
         if node.attributes and any(attribute.is_ref() for attribute in node.attributes.values()):
             return False
         if node.op_type == "Constant":
             return "sparse_value" not in node.attributes
         if _shape_data(value) is not None:
             return True
-        source = self._handed_on(value)
+        source = self._passed_on(value)
         if source is not None:
             return self._constant.get(source, False)
         if node.op_type in RANDOM or any(
@@ -150,14 +150,14 @@ class Constants:
             return False
         operands = node.inputs
         if node.op_type == "CastLike" and value.dtype is not None:
-            operands = node.inputs[:1]  # of the other operand only the type is asked, and it is known
+            operands = node.inputs[:1]  # only the type of the other operand matters, and it is known
         return bool(operands) and self._of_constants(operands)
 
     def _of_constants(self, operands: Iterable[ir.Value | None]) -> bool:
         constant = self._constant
         return all(operand is None or constant.get(operand, False) for operand in operands)
 
-    # What it is
+    # Computing constants
 
     def _compute(self, value: ir.Value) -> np.ndarray | None:
         if value.is_initializer():
@@ -168,7 +168,7 @@ class Constants:
         if array is None:
             array = _shape_data(value)
         if array is None and node.op_type != "Constant":
-            source = self._handed_on(value)
+            source = self._passed_on(value)
             if source is not None:
                 array = self._arrays.get(source)
             elif node.op_type == "CastLike":
@@ -198,15 +198,15 @@ class Constants:
         return result if isinstance(result, np.ndarray) and result.nbytes <= self._limit else None
 
     def _cast(self, node: ir.Node, value: ir.Value) -> np.ndarray | None:
-        """CastLike of a constant, whatever the value that lends its type."""
+        """CastLike of a constant; the operand that gives the type need not be constant."""
         array = None if node.inputs[0] is None else self._arrays.get(node.inputs[0])
         if array is None or value.dtype is None or array.nbytes > self._limit or array.dtype.kind not in "fiub":
             return None
         return array.astype(value.dtype.numpy())
 
-    # What hands its input on
+    # Operators that pass their input on
 
-    def _handed_on(self, value: ir.Value) -> ir.Value | None:
+    def _passed_on(self, value: ir.Value) -> ir.Value | None:
         node = value.producer()
         rule = None if node is None or node.domain else _TRANSPARENT.get(node.op_type)
         if rule is None or node is None or not node.inputs:
@@ -217,7 +217,7 @@ class Constants:
         return source if rule(self, node, source, value) else None
 
     def _opset(self, node: ir.Node) -> int:
-        """The version of the default domain that the node is written in: its function's, or the model's."""
+        """The opset of the default domain for the node: the version that its function imports, else the model's."""
         return self._opsets.get(id(node.graph), self._default_opset)
 
     def _is_inference_dropout(self, node: ir.Node, source: ir.Value, value: ir.Value) -> bool:
@@ -283,17 +283,17 @@ _TRANSPARENT: dict[str, _Rule] = {
 
 
 _OF_THEIR_OWN = frozenset({*_TRANSPARENT, "Constant", "CastLike"})
-"""Operators whose result can be constant though one of their operands is not."""
+"""Operators whose result can be constant although an operand is not."""
 _OF_SHAPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, None})
-"""The element types in which inference follows shapes."""
+"""The element types for which inference tracks elements."""
 
 
 def _inputs_first(
     value: ir.Value, known: dict[ir.Value, bool] | dict[ir.Value, np.ndarray | None], alone: Callable[[ir.Value], bool]
 ) -> list[ir.Value]:
-    """The value and everything it is computed from that is not yet known, operands before results.
+    """The value and all values it is computed from that are not in `known`, operands before results.
 
-    alone: what is not followed to its operands. Not recursive: chains are longer than the stack is deep.
+    alone: whether a value's operands need no visit. Not recursive: chains can be longer than Python's recursion limit.
     """
     order: list[ir.Value] = []
     seen: set[ir.Value] = set()
@@ -314,10 +314,10 @@ def _inputs_first(
 
 
 def _constant_node(node: ir.Node) -> np.ndarray | None:
-    """The elements of a `Constant` node in each of its forms but the sparse one."""
+    """The elements of a `Constant` node in any of its forms except the sparse one."""
     for name, attribute in node.attributes.items():
         if name == "value":
-            return np.asarray(attribute.value.numpy()).view()  # `as_tensor` checks the protocol, which takes long
+            return np.asarray(attribute.value.numpy()).view()  # `as_tensor` is slower: it checks the protocol
         if name == "value_float":
             return np.array(attribute.as_float(), dtype=np.float32)
         if name == "value_int":
@@ -334,7 +334,7 @@ def _constant_node(node: ir.Node) -> np.ndarray | None:
 
 
 def _shape_data(value: ir.Value) -> np.ndarray | None:
-    """Elements that shape inference followed (the Shape of a value with static dimensions and what is computed from it)."""
+    """Elements known from shape inference: the Shape of a value with static dimensions, and what is computed from it."""
     data = value.meta.get(SHAPE_DATA) if value.meta else None
     if data is None or value.shape is None or len(value.shape) > 1 or not all(isinstance(item, int) for item in data):
         return None

@@ -1,15 +1,15 @@
-"""Operators whose results have the types and shapes that a standard operator would give: what inference is told of them."""
+"""Give shape inference the rule of a standard operator for another operator whose result has the same type and shape."""
 
 from __future__ import annotations
 
 _LATEST = 13
-"""The version of the standard operator's rule; rules of shapes have hardly changed, and read inputs and attributes by name."""
+"""Opset of the standard operator's rule. Rules hardly change between opsets, and read inputs and attributes by name."""
 
 
 def shaped_like(domain: str, name: str, standard: str) -> bool:
-    """Let inference take an operator for a standard one that has the same first inputs; whether that has a rule.
+    """Register the shape rule of a standard operator for an operator with the same first inputs. Returns whether there is a rule.
 
-    What the operator has a rule for already stays. A rule holds for the whole process.
+    An operator that already has a rule keeps it. The registration holds for the whole process.
     """
     from onnx_shape_inference import registry
 

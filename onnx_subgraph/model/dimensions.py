@@ -1,7 +1,7 @@
-"""The symbols of dimensions, and whether two are equal for every size, without the minutes that a simplification can take.
+"""The symbols of a dimension, and whether two dimensions are equal for every size.
 
-Two expressions that differ at one point are different; most pairs are told apart there. What agrees at every point tried is
-proved by expansion, or by sympy's simplification where the expressions are short.
+sympy's simplification can take minutes. So both expressions are first evaluated at a few points; expressions that differ at one
+point are different, and most pairs end there. Equality is proved by expansion, or by simplification of short expressions.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from functools import lru_cache
 import onnx_ir as ir
 
 _POINTS = (2, 3, 5, 7, 11, 17, 29, 64, 101, 255, 1024, 4099)
-"""Sizes that the symbols are given, in turn."""
+"""Sizes for the symbols; each point uses a different assignment."""
 _TRIED = 4
 _SIMPLIFIED = 60
-"""The most operations of an expression that is simplified: time grows fast, and dimensions of real models are shorter."""
+"""Maximum number of operations in an expression to simplify. The time grows fast; dimensions of real models are shorter."""
 
 
 def symbols(dim: int | ir.SymbolicDim) -> frozenset[str]:
-    """The names in a dimension; a name that is no expression is one symbol."""
+    """The names in a dimension. A name that is not an expression is one symbol."""
     if isinstance(dim, int) or dim.value is None:
         return frozenset()
     if dim.value.isidentifier():
         return frozenset({dim.value})
     try:
         return frozenset(dim.free_symbols())
-    except Exception:  # sympy's parser raises what Python's does
+    except Exception:  # sympy's parser raises the errors of Python's
         return frozenset({dim.value})
 
 
 def same_expression(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
-    """Whether two dimensions that are written differently are provably equal."""
+    """Whether two dimensions with different texts are provably equal."""
     first, second = str(a.value), str(b.value)
     if first.isidentifier() and second.isidentifier():
         return False
@@ -40,7 +40,7 @@ def same_expression(a: ir.SymbolicDim, b: ir.SymbolicDim) -> bool:
 @lru_cache(maxsize=65536)
 def _same(first: str, second: str) -> bool:
     a, b = _parsed(first), _parsed(second)
-    if a is None or b is None:  # a name that is no expression ("batch size") is equal to itself only
+    if a is None or b is None:  # A name that is not an expression ("batch size") is equal only to itself.
         return False
     names = tuple(sorted(a.free_symbols() | b.free_symbols()))
     if any(_at(first, names, start) != _at(second, names, start) for start in range(_TRIED)):
@@ -53,20 +53,20 @@ def _parsed(text: str) -> ir.SymbolicDim | None:
     try:
         made = ir.SymbolicDim(text)
         made.free_symbols()
-    except Exception:  # sympy's parser raises what Python's does
+    except Exception:  # sympy's parser raises the errors of Python's
         return None
     return made
 
 
 @lru_cache(maxsize=65536)
 def _at(text: str, names: tuple[str, ...], start: int) -> str:
-    """The value of an expression at the point numbered `start`."""
+    """The value of an expression at point number `start`, as text."""
     dimension = _parsed(text)
     assert dimension is not None
     sizes = {name: _POINTS[(start * 5 + 3 * position) % len(_POINTS)] + position for position, name in enumerate(names)}
     try:
         return str(dimension.evaluate(sizes))
-    except Exception:  # a division by zero at this point tells nothing
+    except Exception:  # A division by zero at this point proves nothing.
         return ""
 
 

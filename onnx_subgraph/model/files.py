@@ -1,8 +1,8 @@
-"""Model files in and out: `load`, `save`, `hand_on`, `write_temporary`.
+"""Load and save model files: `load`, `save`, `hand_on`, `write_temporary`.
 
-Loading takes what onnxruntime takes, untidy files included, keeps what it does not know, and maps external weights instead of
-reading them. Saving is atomic, repeats byte for byte, never touches the input, and leaves weights where they are: a model saved
-beside its source goes on using the source's data files.
+Loading accepts what onnxruntime accepts, including untidy files. It keeps what it does not know, and maps external weights
+instead of reading them. Saving is atomic, deterministic and never touches the input. External weights stay where they are: a
+model saved beside its source uses the source's data files.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from onnx_subgraph.model.weights import DataFileTensor, length, placed, sources,
 from onnx_subgraph.model.wire import LARGE, Extent, Gap, filled
 
 _LARGEST = 2**31 - 1
-"""Bytes that a protobuf can have."""
+"""Maximum size of a protobuf in bytes."""
 
 
 def load(path: Path, *, weights: Path | None = None) -> ir.Model:
-    """The model in a file, its external weights mapped and not read.
+    """Load a model. External weights are mapped, not read.
 
-    weights: the folder of its external data, where that is not its own (`write_temporary`).
-    Raises ModelError with the first thing that is wrong. Value types and shapes are as declared; `infer_shapes` adds the rest.
+    weights: the folder of the external data, if it is not the file's folder (`write_temporary`). Types and shapes of values are
+    as declared; `infer_shapes` adds the others. Raises ModelError with the first problem found.
     """
     path = Path(path)
     home = path if weights is None else weights / path.name
@@ -67,12 +67,12 @@ def load(path: Path, *, weights: Path | None = None) -> ir.Model:
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """The protobuf in a file, without its external data, and its large weights empty. Raises ModelError where there is none."""
+    """The protobuf in a file, without external data and with large weights empty. Raises ModelError where it holds no model."""
     return _read(path)[0]
 
 
 def _read(path: Path) -> tuple[onnx.ModelProto, ModelFile | None, Mapping[int, Extent]]:
-    """The protobuf in a file, its large weights empty, the file, and where these weights lie in it, by their positions."""
+    """The protobuf in a file with large weights empty, the open file, and the extents of these weights by their positions."""
     if not path.exists():
         raise ModelError(f"{path}: there is no such file", hint="check the path")
     if not path.is_file():
@@ -98,7 +98,7 @@ def _read(path: Path) -> tuple[onnx.ModelProto, ModelFile | None, Mapping[int, E
     except (DecodeError, UnicodeDecodeError) as error:
         kind = formats.kind_of(data, path)
         raise ModelError(f"{path}: {kind.what}", hint=kind.hint) from error
-    if not proto.HasField("graph"):  # bytes of another format can happen to be a protobuf
+    if not proto.HasField("graph"):  # bytes of another format can happen to parse as a protobuf
         known = formats.recognised(data, path) if proto.ir_version else formats.kind_of(data, path)
         if known is not None:
             raise ModelError(f"{path}: {known.what}", hint=known.hint)
@@ -107,10 +107,10 @@ def _read(path: Path) -> tuple[onnx.ModelProto, ModelFile | None, Mapping[int, E
 
 
 def save(model: ir.Model, path: Path, source: Path | None) -> None:
-    """Write a model. `source` is the file it was loaded from: its weights stay there when `path` is in the same folder.
+    """Write a model. `source` is the file it was loaded from: external weights stay there if `path` is in the same folder.
 
-    In another folder, and for new weights of 1 MiB and more of a model with external data, the weights go to `<path>.data`.
-    A model with its weights inside is written so, up to the 2 GiB that a protobuf can have.
+    External weights go to `<path>.data` if `path` is in another folder. So do new weights of at least 1 MiB, if the model has
+    external data. A model without external data keeps its weights inside, up to the 2 GiB limit of protobuf.
     Raises UsageError when `path` is the input, ModelError when it cannot be written; then nothing is left behind.
     """
     path = Path(path)
@@ -122,9 +122,9 @@ def save(model: ir.Model, path: Path, source: Path | None) -> None:
 
 
 def size(model: ir.Model, unchanged: Path | None = None) -> int:
-    """The bytes that a model takes when it is written, the external data that it reads included. Nothing is written.
+    """The size in bytes of a model when written, including the external data that it reads. Writes nothing.
 
-    unchanged: the file that is handed on in its place, where nothing was changed in it.
+    unchanged: the original file, if the model was not changed and this file is copied instead.
     """
     with placed(model, Path("model.onnx"), keep=True, never=()):
         content = unchanged.stat().st_size if unchanged is not None else sum(map(length, pieces(model, Path("model.onnx"))))
@@ -136,9 +136,9 @@ def size(model: ir.Model, unchanged: Path | None = None) -> int:
 
 
 def write_temporary(model: ir.Model, source: Path, directory: Path) -> Path:
-    """A file of the model in `directory`, for a session to open and then to be thrown away. No weights are copied.
+    """Write a temporary file of the model into `directory`, for a session to open. No existing weights are copied.
 
-    External data stays with `source`: where `directory` is another folder, open the session with the option
+    External data stays beside `source`. If `directory` is another folder, open the session with the option
     `session.model_external_initializers_file_folder_path` set to the folder of `source`. New weights are written inside.
     """
     path = Path(directory) / f"{source.stem}.candidate.onnx"
@@ -149,7 +149,7 @@ def write_temporary(model: ir.Model, source: Path, directory: Path) -> Path:
 
 
 def hand_on(source: Path, path: Path) -> None:
-    """Copy a model file byte for byte, and into another folder its data files too. Raises as `save` does."""
+    """Copy a model file byte for byte; into another folder, its data files too. Raises as `save` does."""
     source, path = Path(source), Path(path)
     locations = _locations(read(source))
     data = [source.parent / location for location in locations]
@@ -161,7 +161,7 @@ def hand_on(source: Path, path: Path) -> None:
 
 
 def size_on_disk(path: Path) -> int:
-    """The bytes of a model file and of the data files that it refers to. Raises ModelError where it can't be read."""
+    """The size in bytes of a model file and the data files that it refers to. Raises ModelError where it cannot be read."""
     files = (path, *(path.parent / location for location in _locations(read(path))))
     return sum(file.stat().st_size for file in files if file.is_file())
 
@@ -205,12 +205,12 @@ def _same_bytes(a: Path, b: Path) -> bool:
 
 
 def serialized(model: ir.Model, path: Path) -> bytes:
-    """The bytes of the file `path` that the model is written to; its external data stays where it is. Raises ModelError."""
+    """The bytes of the model as file `path`; external data stays where it is. Raises ModelError."""
     try:
         with shapes.declared_only(model), _quiet("onnx_ir"):
             proto = ir.to_proto(model)
             content: bytes = proto.SerializeToString(deterministic=True)
-            if texts.MARK_BYTES in content:  # or weights that happen to look like it
+            if texts.MARK_BYTES in content:  # Weights may contain the mark by chance; then `put_back` changes nothing.
                 texts.put_back(proto)
                 content = proto.SerializeToString(deterministic=True)
             return content
@@ -219,7 +219,7 @@ def serialized(model: ir.Model, path: Path) -> bytes:
 
 
 def pieces(model: ir.Model, path: Path) -> list[bytes | ir.TensorProtocol]:
-    """What the file `path` is written from, in order: bytes, and weights whose data goes there. Raises as `serialized` does."""
+    """The contents of the file `path` in order: bytes, and weights whose data goes there. Raises as `serialized` does."""
     with words(model) as weights:
         content = serialized(model, path)
     found = filled(content, {word: int(tensor.nbytes) for word, tensor in weights.items()})
@@ -235,7 +235,7 @@ def _external(model: ir.Model) -> Iterator[ir.Value]:
 
 
 def _keep_in_file(model: ir.Model, proto: onnx.ModelProto, file: ModelFile | None, extents: Mapping[int, Extent]) -> None:
-    """Give the large weights that were left out their places in the file; of several of one name the last counts."""
+    """Make the omitted large weights read from the file. Of several weights with one name, the last one counts."""
     last = {tensor.name: position for position, tensor in enumerate(proto.graph.initializer)}
     for name, position in last.items():
         if file is not None and position in extents:
@@ -245,14 +245,14 @@ def _keep_in_file(model: ir.Model, proto: onnx.ModelProto, file: ModelFile | Non
 
 
 def _mark_stripped(model: ir.Model, proto: onnx.ModelProto) -> None:
-    """Weights without data must not be read as zeros."""
+    """Mark weights without data, so that they are not read as zeros."""
     for tensor in proto.graph.initializer:
         if tensor.name and wellformed.is_stripped(tensor):
             model.graph.initializers[tensor.name].meta[STRIPPED] = True
 
 
 def _set_folder(model: ir.Model, folder: Path) -> None:
-    """Tell external tensors in attributes where they are."""
+    """Set the folder of external tensors in attributes."""
     owners = (model.graph, *(function.graph for function in model.functions.values()))
     for node in (node for owner in owners for graph in within(owner) for node in graph):
         for attribute in node.attributes.data.values():
@@ -265,7 +265,7 @@ def _set_folder(model: ir.Model, folder: Path) -> None:
 
 
 def _root(error: BaseException) -> str:
-    """The message at the bottom of a chain of errors, on one line of moderate length."""
+    """The message of the innermost cause of an error, one line of at most 300 characters."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = str(error).splitlines() or [type(error).__name__]
@@ -274,7 +274,7 @@ def _root(error: BaseException) -> str:
 
 @contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """No log lines from a library within the block: what it would warn about is checked by ourselves, or mended."""
+    """Silence a library's log within the block. What it would warn about is checked or repaired here."""
     log = logging.getLogger(name)
     level = log.level
     log.setLevel(logging.CRITICAL)

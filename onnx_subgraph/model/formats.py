@@ -1,4 +1,4 @@
-"""What a file is that holds no ONNX model, told by its first bytes, and what to give in its place."""
+"""Identify a file that is not an ONNX model by its first bytes, and say which file to use instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _START = 4096
-"""Bytes of a file that are looked at; of a zip archive its list of members besides."""
+"""Number of bytes that are inspected. For a zip archive the list of members is inspected, too."""
 _EXPORT = "export the model to ONNX from the framework that made it, and give the .onnx file"
 _TORCH = "load it in PyTorch, and write an .onnx file with torch.onnx.export"
 _TENSORFLOW = "convert it with `python -m tf2onnx.convert`, and give the .onnx file"
@@ -31,20 +31,20 @@ _BEGINNINGS: Sequence[tuple[int, bytes, str, str]] = (
     (0, b"7z\xbc\xaf\x27\x1c", "is a 7z archive, not an ONNX model", _UNPACK),
     (257, b"ustar", "is a tar archive, not an ONNX model", _UNPACK),
 )
-"""Offset, the bytes that lie there, what the file is, and what to do."""
+"""Offset, the bytes at this offset, what the file is, and what to do."""
 _MEMBERS: Sequence[tuple[str, str, str]] = (
     (r"(^|/)data\.pkl$|(^|/)constants\.pkl$", "is a PyTorch file, not an ONNX model", _TORCH),
     (r"(^|/)serialized_exported_program\.json$|(^|/)archive_format$", "is a program of torch.export, not an ONNX model", _TORCH),
     (r"^model\.weights\.h5$", "is a Keras model, not an ONNX model", _TENSORFLOW),
     (r"\.npy$", "is an archive of NumPy arrays (.npz), not an ONNX model", "give the .onnx file; feeds go to --inputs"),
 )
-"""A name in a zip archive, what the archive is, and what to do."""
+"""Regular expression for a member of a zip archive, what the archive is, and what to do."""
 _DATA_OF = re.compile(r"[._]data$|\.bin$|\.weights$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a file is, as the end of a sentence that begins with its name, and what to do."""
+    """What a file is and what to do. `what` continues a sentence that begins with the file's name."""
 
     what: str
     hint: str
@@ -56,7 +56,7 @@ def kind_of(data: bytes, path: Path) -> Kind:
 
 
 def recognised(data: bytes, path: Path) -> Kind | None:
-    """What a file is that holds no model, where its bytes or its name tell; else None."""
+    """What a file is, if its bytes or its name show that it is not a model; else None."""
     start = data[:_START]
     for offset, magic, what, hint in _BEGINNINGS:
         if start[offset : offset + len(magic)] == magic:
@@ -84,7 +84,7 @@ def _archive(data: bytes) -> Kind:
 
 
 def _text(start: bytes) -> Kind | None:
-    """A file that begins as text; a character that the first bytes cut through does not count."""
+    """Identify a text file by its beginning. A character cut off at the end of `start` is ignored."""
     text = start.decode(errors="ignore").lstrip("\ufeff \n\r\t")
     if len(start) - len(text.encode()) > 16 or not all(char.isprintable() or char in "\n\r\t" for char in text):
         return None
@@ -102,7 +102,7 @@ def _text(start: bytes) -> Kind | None:
 
 
 def _data_file(path: Path) -> Kind | None:
-    """The external data of a model that lies beside it, by the name."""
+    """Identify the external data of a model beside it, by its name."""
     name = _DATA_OF.sub("", path.name)
     model = path.with_name(name if name.endswith(".onnx") else f"{name}.onnx")
     if name == path.name or not model.is_file():

@@ -1,7 +1,7 @@
-"""Gaps: the places where shape inference gives up, and why. Behind one, patterns that ask for a rank or a type can't match.
+"""Gaps: where shape inference fails, and why. Patterns that need a rank or a type cannot match behind a gap.
 
-A gap is where something begins to be unknown: a node of whose result the type or the rank is not known, though those of its
-operands are, or an input without a shape. A size that is not known (how many boxes a detector finds) is none.
+A gap is a node whose result has an unknown type or rank although those of its operands are known, or an input without a shape. An
+unknown dimension (how many boxes a detector finds) is not a gap.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from onnx_subgraph.model.nested import bodies, operands
 from onnx_subgraph.operators.names import KNOWN_DOMAINS, operator_of
 
 PROBLEM = "onnx_subgraph.inference_problem"
-"""Key in `Node.meta`: what the rule of its operator stumbled over; in `Model.meta`: what ended the inference."""
+"""Key in `Node.meta`: the error of the operator's shape rule. In `Model.meta`: the error that ended the inference."""
 
 DECLARE = "declare the shapes of the inputs, or fix them: `onnx-subgraph specialize MODEL --shape INPUT=…`"
-"""What to do where a shape is not known."""
+"""The advice for an unknown shape."""
 
 _DEPENDS = "its rank depends on values that are known only when the model runs"
 _BRANCHES = "its branches give results of different ranks"
@@ -25,10 +25,10 @@ _BRANCHES = "its branches give results of different ranks"
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """One place where inference gives up.
+    """A place where shape inference fails.
 
-    node: its name, that of an input, or "" where inference ended as a whole. operator: "" for an input. behind: the names of the
-    nodes of which something is unknown because of it, and of those that read it.
+    node: the name of the node or input; "" where inference failed as a whole. operator: "" for an input. behind: the names of the
+    affected nodes: those with an unknown type or rank because of the gap, and those that read such a value.
     """
 
     node: str
@@ -39,7 +39,7 @@ class Gap:
 
 
 def gaps(model: ir.Model) -> tuple[Gap, ...]:
-    """The gaps of a model that was inferred, those with the most behind them first."""
+    """The gaps of a model after inference, those that affect the most nodes first."""
     if problem := model.meta.get(PROBLEM):
         every = frozenset(_name(node) for graph in model.graphs() for node in graph)
         return (Gap("", "", f"it ended with {problem}", "please report this model", every),)
@@ -57,7 +57,7 @@ def _gives_up(node: ir.Node) -> bool:
 
 
 def _is_unknown(value: ir.Value | None) -> bool:
-    """Whether the type of a value, or the rank of a tensor, is not known."""
+    """Whether the type of a value, or the rank of a tensor, is unknown."""
     if value is None or value.name == "":
         return False
     if value.type is not None and not isinstance(value.type, ir.TensorType):
@@ -95,7 +95,7 @@ def _reason(node: ir.Node, operator: str, model: ir.Model) -> str:
 
 
 def _behind(values: list[ir.Value]) -> frozenset[str]:
-    """The names of the nodes that read these values, or what is unknown because of them."""
+    """The names of the nodes that read these values, or values that are unknown because of them."""
     names: set[str] = set()
     seen: set[ir.Node] = set()
     queue = [user for value in values for user, _ in value.uses()]
@@ -111,5 +111,5 @@ def _behind(values: list[ir.Value]) -> frozenset[str]:
 
 
 def _name(node: ir.Node) -> str:
-    """The name of a node, or of its result where it has none, as reasons have it."""
+    """The name of a node, else of its first output, else its operator; the same name as in reasons."""
     return node.name or (node.outputs[0].name if node.outputs else "") or node.op_type

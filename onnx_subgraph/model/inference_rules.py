@@ -1,8 +1,8 @@
-"""Rules that make onnx-shape-inference sound and whole on real graphs.
+"""Rules that make onnx-shape-inference sound and complete on real graphs.
 
-Every operator's rule is wrapped: an error leaves a gap instead of ending the inference, and an inferred dimension beats a
+Every operator's rule is wrapped: an error leaves a gap instead of ending the inference, and an inferred dimension overrides a
 declared one. Some rules are added or replaced: arithmetic on shapes as TorchScript writes it (`Where(Equal(shape, -1), 1,
-shape)`), and broadcasting and slicing, where the library guesses (two different symbols broadcast to the first of them).
+shape)`); broadcasting and slicing, where the library guesses (it broadcasts two different symbols to the first).
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _BROADCASTING = frozenset(
 )
 _FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
 _LONGEST_SHAPE = 64
-"""Elements of an integer tensor that are followed one by one; shapes are short."""
+"""Maximum number of elements of an integer tensor that are tracked one by one; shapes are short."""
 _LONGEST_JOINED = 4096
-"""Elements of a Concat of vectors that the library may follow; it makes a symbol of each one that it does not know."""
+"""Maximum number of elements of a Concat that the library may track. It creates a symbol for each unknown element."""
 _LONGEST_EXPRESSION = 2000
-"""Characters of an expression; what is longer becomes a symbol of its own, or a product of products takes all memory."""
+"""In characters. A longer expression becomes a new symbol; otherwise products of products would exhaust memory."""
 _MOST_SYMBOLS = 2
-"""Symbols in a maximum; sympy's Max costs their number squared."""
+"""Maximum number of symbols in a maximum; the cost of sympy's Max is quadratic in it."""
 
 
 @functools.cache
 def install() -> None:
-    """Put the guard around every rule of the library and add ours, once in a process."""
+    """Wrap every rule of the library and add ours, once per process."""
     symbolic.install()
     registry.collect()
     for domain, operator, versions in list(registry.iter_supported()):
@@ -89,11 +89,11 @@ def install() -> None:
 
 
 _EARLY = {"Slice": ("starts", "ends", "axes"), "TopK": ("k",)}
-"""Operators that the library knows from opset 10 on → the attributes that are inputs since then, in their order."""
+"""Operator that the library supports from opset 10 on → the attributes that became inputs then, in order."""
 
 
 def _as_later(rule: Rule, given: Sequence[str], context: ShapeInferenceContext, node: ir.Node) -> None:
-    """An operator before opset 10 by the rule of its later version, which has inputs for some of the attributes."""
+    """Infer an operator before opset 10 with the rule of opset 10, where some attributes have become inputs."""
     read, result = node.inputs[0], node.outputs[0]
     assert read is not None
     data = ir.Value(name=read.name, shape=read.shape, type=read.type, const_value=read.const_value)
@@ -133,14 +133,14 @@ def _constant(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None
 
 
 def _after_early_layer_normalization(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Before opset 17 LayerNormalization is onnxruntime's own, whose result has the dtype of the scale."""
+    """Before opset 17 LayerNormalization is onnxruntime's operator; its result has the dtype of the scale."""
     scale = node.inputs[1] if len(node.inputs) > 1 else None
     if scale is not None and scale.dtype is not None:
         node.outputs[0].dtype = scale.dtype
 
 
 def _after_fused_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """MatMul of operands transposed first, whose first axis may stand after the batch axes (transBatchA, transBatchB)."""
+    """MatMul of transposed operands. transBatchA and transBatchB move an operand's first axis behind its batch axes."""
     result = node.outputs[0]
     moved = [bool(node.attributes.get_int(f"transBatch{side}", 0)) for side in "AB"]
     shapes = [None if value is None or value.shape is None else list(value.shape.dims) for value in node.inputs[:2]]
@@ -160,14 +160,14 @@ def _after_fused_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _after_scaled_product(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """MatMulInteger, scaled to floats: the third input is a scale."""
+    """MatMulInteger with a result scaled to floats; the third input is a scale."""
     scale = node.inputs[2]
     if scale is not None and scale.dtype is not None:
         node.outputs[0].dtype = scale.dtype
 
 
 def _extended(after: Rule, rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
-    """The library's rule, and then ours, which sees its results and may correct them; ours runs even where theirs fails."""
+    """Apply the library's rule, then ours, which may correct the results. Ours runs even where the library's fails."""
     try:
         rule(context, node)
     finally:
@@ -181,7 +181,7 @@ def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
     node.meta.pop(PROBLEM, None)
     try:
         (_join if _is_long_join(node) else rule)(context, node)
-    except Exception as error:  # Whatever a rule stumbles over in an odd node, the rest is still worth inferring.
+    except Exception as error:  # A rule may fail on an odd node; the other nodes are still worth inferring.
         node.meta[PROBLEM] = f"{type(error).__name__}: {error}"
     for output, shape in zip(node.outputs, declared, strict=True):
         _shorten(context, output)
@@ -190,7 +190,7 @@ def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _is_long_join(node: ir.Node) -> bool:
-    """Whether a node joins vectors that are no shapes: of more elements than a shape can have, or of floats."""
+    """Whether a node concatenates vectors that cannot be shapes: floats, or more elements than a shape can have."""
     if node.op_type != "Concat" or node.domain:
         return False
     if any(value is not None and value.dtype is not None and value.dtype.is_floating_point() for value in node.inputs):
@@ -202,7 +202,7 @@ def _is_long_join(node: ir.Node) -> bool:
 
 
 def _join(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """The size and type of joined vectors, and nothing of their elements."""
+    """Infer the size and type of concatenated vectors, but not their elements."""
     sizes = [value.shape[0] for value in node.inputs if value is not None and value.shape is not None]
     known = [size for size in sizes if isinstance(size, int)]
     node.outputs[0].shape = ir.Shape([sum(known)]) if len(known) == len(sizes) else ir.Shape([context.new_symbolic_dim()])
@@ -212,7 +212,7 @@ def _join(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _shorten(context: ShapeInferenceContext, output: ir.Value) -> None:
-    """A symbol for each expression in the shape or the elements of a result that is too long to be followed."""
+    """Replace every expression in the shape or the elements of a result by a symbol where it is too long."""
     if output.shape is not None and any(map(_is_long, output.shape)):
         output.shape = ir.Shape([context.new_symbolic_dim() if _is_long(dim) else dim for dim in output.shape])
     if len(output.metadata_props.get(SYM_DATA_KEY, "")) > _LONGEST_EXPRESSION:
@@ -225,7 +225,7 @@ def _is_long(dim: Dim) -> bool:
 
 
 def _fold(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Give a small result its elements, where all operands are known: paddings, sizes and scales are computed so."""
+    """Compute the elements of a small result with known operands: paddings, sizes and scales are often computed."""
     output = node.outputs[0] if len(node.outputs) == 1 and not node.domain and node.inputs else None
     if output is None or output.const_value is not None or output.dtype not in _FOLDED or output.shape is None:
         return
@@ -246,7 +246,7 @@ def _size(shape: ir.Shape) -> int:
 
 
 def _with_numbers(shape: ir.Shape | None) -> ir.Shape | None:
-    """The shape with numbers where the library left an expression that is one (`SymbolicDim("3")`), quotients worked out."""
+    """The shape with constant expressions as numbers (`SymbolicDim("3")`), and exact quotients cancelled."""
     if shape is None or not any(isinstance(dim, ir.SymbolicDim) and not (dim.value or "x").isidentifier() for dim in shape):
         return shape
     return ir.Shape([_plain(dim) for dim in shape])
@@ -262,7 +262,7 @@ def _plain(dim: Dim) -> Dim:
 
 @functools.cache
 def _cancelled(text: str) -> ir.SymbolicDim:
-    """floor(12*batch*seq/seq) as 12*batch: an exact quotient needs no rounding."""
+    """Cancel an exact quotient, which needs no rounding: floor(12*batch*seq/seq) gives 12*batch."""
     dim = ir.SymbolicDim(text)
     expression = _expression(dim)
     if expression is None or expression.func is not sympy.floor:
@@ -272,7 +272,7 @@ def _cancelled(text: str) -> ir.SymbolicDim:
 
 
 def _merged(context: ShapeInferenceContext, inferred: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
-    """Inferred where inference knows, declared where it had to invent a symbol."""
+    """The inferred dimension where it is known, the declared one where inference had to create a symbol."""
     if inferred is None or declared is None:
         return inferred if declared is None else context.name_anonymous_dims_in_shape(declared)
     if len(inferred) != len(declared):
@@ -287,20 +287,20 @@ def _merged_dim(context: ShapeInferenceContext, inferred: Dim, declared: Dim) ->
         return declared
     if declared.value is None:
         return inferred
-    if str(inferred.value).isidentifier():  # An equality of whole expressions would cost sympy seconds.
+    if str(inferred.value).isidentifier():  # Equating whole expressions would take sympy seconds.
         context.add_symbolic_equality(inferred, declared)
     return declared
 
 
 def _invented(context: ShapeInferenceContext, dim: ir.SymbolicDim) -> bool:
-    """Whether a symbol of the expression stands for "unknown" (made by the library) and not for a dimension of the inputs."""
+    """Whether the expression contains a symbol that the library created for an unknown size."""
     return any(context.is_generated_symbol(name) for name in symbols(dim))
 
 
 # Broadcasting and slicing
 
 _MAXIMA: WeakKeyDictionary[ShapeInferenceContext, dict[frozenset[str], Dim]] = WeakKeyDictionary()
-"""For each inference: the names of the two dimensions of a broadcast → the unknown that it gives."""
+"""Per inference: the names of the two dimensions of a broadcast → the symbol for the result."""
 
 
 def _expression(dim: Dim) -> sympy.Expr | None:
@@ -317,9 +317,9 @@ def _dim(expression: sympy.Expr) -> Dim:
 
 
 def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
-    """The size that two dimensions broadcast to, None where they cannot. Two different symbols give their maximum.
+    """The size that two dimensions broadcast to; None where they cannot. Two different symbols give their maximum.
 
-    A maximum of more symbols is unknown, and the same one each time: along a residual stream it would grow.
+    A maximum of more symbols becomes a symbol, the same one each time; otherwise it would grow along a residual stream.
     """
     if a == b or b == 1:
         return a
@@ -328,7 +328,7 @@ def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
     if isinstance(a, int) and isinstance(b, int):
         return None
     if isinstance(a, int) or isinstance(b, int):
-        return a if isinstance(a, int) else b  # The other one is 1 or the same, else the model does not run.
+        return a if isinstance(a, int) else b  # The other one is 1 or equal; otherwise the model could not run.
     left, right = _expression(a), _expression(b)
     unknown: Dim = context.new_symbolic_dim()
     if left is None or right is None:
@@ -340,7 +340,7 @@ def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
 
 
 def broadcast(context: ShapeInferenceContext, shapes: Sequence[Sequence[Dim]]) -> list[Dim] | None:
-    """The shape that shapes broadcast to by the rules of numpy, None where they cannot."""
+    """The shape that shapes broadcast to by numpy's rules; None where they cannot."""
     rank = max(map(len, shapes))
     result: list[Dim] = [1] * rank
     for shape in shapes:
@@ -370,7 +370,7 @@ def _after_matmul(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _after_slice(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """A slice of a symbolic dimension ends at the dimension's end, even if its own end lies beyond; other axes stay."""
+    """Limit the end of a slice to the end of a symbolic dimension. Other axes keep their size."""
     data, result = node.inputs[0], node.outputs[0]
     if data is None or data.shape is None or result.shape is None or len(node.inputs) < 3:
         return
@@ -432,7 +432,7 @@ def _equal(context: ShapeInferenceContext, a: Dim, b: Dim) -> bool | None:
 
 
 def _paired(context: ShapeInferenceContext, inputs: Sequence[ir.Value | None]) -> list[tuple[Dim, ...]] | None:
-    """The known elements of several 0-D or 1-D integer values side by side, broadcast; None if some are unknown."""
+    """The known elements of several 0-D or 1-D integer values, broadcast and zipped; None where some are unknown."""
     columns = [context.get_symbolic_value(value) if value is not None else None for value in inputs]
     known = [column for column in columns if column is not None]
     if len(known) != len(columns) or not known:
@@ -456,7 +456,7 @@ def _after_where(context: ShapeInferenceContext, node: ir.Node) -> None:
 
 
 def _after_div(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """A dimension divided by a number: rounding towards zero is rounding down, for dimensions are never negative."""
+    """Divide dimensions by numbers. Rounding towards zero equals rounding down, because dimensions are never negative."""
     _after_broadcasting(context, node)
     if node.outputs[0].dtype not in (ir.DataType.INT64, ir.DataType.INT32):
         return
@@ -494,13 +494,13 @@ def _after_expand(context: ShapeInferenceContext, node: ir.Node) -> None:
     sizes = context.get_symbolic_value(target)
     if sizes is None:
         return
-    # A size of -1 is outside the standard; onnxruntime takes it as 1, and so do exporters who write it.
+    # A size of -1 is outside the standard. onnxruntime and the exporters that write it treat it as 1.
     result = broadcast(context, [data.shape.dims, [1 if size == -1 else size for size in sizes]])
     node.outputs[0].shape = None if result is None else ir.Shape(result)
 
 
 def _after_stft(context: ShapeInferenceContext, node: ir.Node) -> None:
-    """As many frames as fit whole: floor((length - size) / step) + 1 of so many numbers, by the standard's text."""
+    """The number of frames that fit completely: floor((length - size) / step) + 1, by the operator's specification."""
     signal, step, window, size, result = *[*node.inputs, None, None][:4], node.outputs[0]
     length = None if signal is None or signal.shape is None or len(signal.shape) < 2 else _expression(signal.shape[1])
     steps, sizes = (None if value is None else context.get_symbolic_value(value) for value in (step, size))

@@ -1,7 +1,7 @@
-"""Weights inside a model file: they stay there until somebody asks for their numbers, and are read once then.
+"""Weights inside a model file: they are read when their elements are first needed, and only once.
 
-The file is kept open as long as a weight of it is there, so that it may be renamed or removed meanwhile. Two models of one file
-share what was read of it.
+The file stays open as long as one of its weights exists, so it may be renamed or removed meanwhile. Two models of one file share
+the data that was read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onnx_subgraph.model.wire import Extent, MalformedError, outlined
 
 _Array = npt.NDArray[Any]
 _read: weakref.WeakValueDictionary[tuple[object, ...], _Array] = weakref.WeakValueDictionary()
-"""What is in memory: (file, place in it) → its bytes."""
+"""The data in memory: (file, extent) → bytes."""
 
 
 class ModelFile:
@@ -35,7 +35,10 @@ class ModelFile:
         self._identity = self._state()
 
     def stream(self) -> BinaryIO:
-        """The file from its beginning. Close it; the file itself stays open. Raises ModelError where it was changed."""
+        """The file, positioned at its start. Closing the stream leaves the file open.
+
+        Raises ModelError where the file was changed.
+        """
         if self._state() != self._identity:
             raise ModelError(f"{self.path}: was changed while it was read", hint="run it again, on a file that stays as it is")
         stream = open(self._number, "rb", closefd=False)  # noqa: SIM115 - a number, and the caller closes it
@@ -43,7 +46,10 @@ class ModelFile:
         return stream
 
     def outlined(self) -> tuple[bytes, dict[int, Extent]]:
-        """What the file holds but its large weights, and where these lie (`wire.outlined`); all of it where it is no message."""
+        """The file without its large weights, and their extents (`wire.outlined`).
+
+        A file that is not a protobuf is returned whole.
+        """
         with self.stream() as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as content:
             try:
                 return outlined(content)
@@ -51,7 +57,7 @@ class ModelFile:
                 return content[:], {}
 
     def bytes_of(self, extent: Extent) -> _Array:
-        """The bytes of a part of the file, read-only; of shape (length,), uint8. Raises ModelError."""
+        """The bytes of a part of the file, read-only, shape (length,), uint8. Raises ModelError."""
         key = (self._identity, extent)
         known = _read.get(key)
         if known is None:
@@ -65,7 +71,7 @@ class ModelFile:
         return known
 
     def array(self, extent: Extent, dtype: ir.DataType, shape: tuple[int, ...]) -> _Array:
-        """The weight that lies in a part of the file, read-only. Raises ModelError."""
+        """The weight in a part of the file, read-only. Raises ModelError."""
         array = self.bytes_of(extent).view(dtype.numpy()).reshape(shape)
         return array if sys.byteorder == "little" else array.byteswap()
 
@@ -75,12 +81,12 @@ class ModelFile:
 
 
 class FileTensor(ir.LazyTensor):
-    """A weight whose data lies in a model file."""
+    """A weight whose data is in a model file."""
 
     __slots__ = ("extent", "file")
 
     def __init__(self, file: ModelFile, extent: Extent, tensor: ir.TensorProtocol) -> None:
-        """tensor: says all of it but its data."""
+        """tensor: the weight without its data."""
         dtype, shape = tensor.dtype, tuple(map(int, tensor.shape.numpy()))
         super().__init__(
             lambda: ir.Tensor(file.array(extent, dtype, shape), dtype),

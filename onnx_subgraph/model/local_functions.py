@@ -1,7 +1,7 @@
-"""Model-local functions: which ones nodes call, and the types and shapes inside them, from the calls that the model makes.
+"""Model-local functions: which ones are called, and the types and shapes inside them, inferred from the calls.
 
-The body of a function declares nothing: what its values are depends on the call. What all calls in the model agree on holds for
-every run of the model, and the body can be matched like any other graph.
+The body of a function declares no types; they depend on the call. What all calls in the model agree on holds for every run of the
+model. So the body can be matched like any other graph.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.operators.names import OWN_DOMAIN
 
 Calls = dict[ir.OperatorIdentifier, list[ir.Node]]
-"""The calls of each function, by its identifier."""
+"""Function identifier → its calls."""
 
 
 OWN = "onnx_subgraph.definition"
-"""Key in the metadata of a definition that we wrote for an operator of another domain than ours: the id of its pattern."""
+"""Metadata key of a definition that this tool wrote for an operator outside `OWN_DOMAIN`. The value is the id of its pattern."""
 
 
 def is_own(function: ir.Function) -> bool:
-    """Whether we wrote the definition: of an operator of our domain, or of one that a pattern of the user's names."""
+    """Whether this tool wrote the definition: for an operator in `OWN_DOMAIN`, or for one that a user's pattern names."""
     return function.domain == OWN_DOMAIN or OWN in function.metadata_props
 
 
 def called(nodes: Iterable[ir.Node], functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> list[ir.Function]:
-    """Those of `functions` that these nodes or their bodies call, and those that they call in turn, by their identifiers."""
+    """The functions that these nodes or their bodies call, directly or indirectly, sorted by identifier."""
     found: dict[ir.OperatorIdentifier, ir.Function] = {}
     queue = list(nodes)
     while queue:
@@ -42,9 +42,9 @@ def called(nodes: Iterable[ir.Node], functions: Mapping[ir.OperatorIdentifier, i
 
 
 def infer_local_functions(model: ir.Model, infer: Callable[[ir.Model], object]) -> None:
-    """Give the values of function bodies what all calls agree on, callers before the functions they call.
+    """Infer types and shapes in function bodies from what all calls agree on. Callers come before the functions they call.
 
-    infer: gives the values of a model their types and shapes, from those of its inputs.
+    infer: infers the types and shapes of a model's values from those of its inputs.
     """
     own = {identifier: _calls(function.all_nodes(), model.functions) for identifier, function in model.functions.items()}
     calls = _calls(model.graph.all_nodes(), model.functions)
@@ -53,7 +53,7 @@ def infer_local_functions(model: ir.Model, infer: Callable[[ir.Model], object]) 
             calls[identifier] += nodes
     waiting = Counter(identifier for inside in own.values() for identifier in inside)
     ready = [identifier for identifier in model.functions if not waiting[identifier]]
-    while ready:  # functions that call each other never are; onnx forbids it, and we let it be
+    while ready:  # Recursive functions never become ready. onnx forbids them; they stay as they are.
         identifier = ready.pop()
         function = model.functions[identifier]
         for callee in own[identifier]:
@@ -75,7 +75,7 @@ def _calls(nodes: Iterable[ir.Node], wanted: Mapping[ir.OperatorIdentifier, obje
 
 
 def _agree(value: ir.Value, given: Sequence[ir.Value | None]) -> None:
-    """The type and the dimensions in which all given values agree."""
+    """Set the type and the dimensions in which all given values agree."""
     dtypes = {None if v is None else v.dtype for v in given}
     dtype = next(iter(dtypes))
     value.type = ir.TensorType(dtype) if len(dtypes) == 1 and dtype is not None else None

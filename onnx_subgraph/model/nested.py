@@ -1,4 +1,4 @@
-"""What a node holds beyond its inputs: the bodies of If, Loop and Scan, and the values of outer graphs that they read."""
+"""The nested graphs of a node (bodies of If, Loop and Scan), and the outer values that they read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
 
 
 def bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs among a node's attributes."""
-    for attribute in node.attributes.data.values():  # the mapping itself, which is quicker to walk
+    """The graphs in a node's attributes."""
+    for attribute in node.attributes.data.values():  # walking the underlying dictionary is faster
         if attribute.type not in _GRAPHS or attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.GRAPH:
@@ -31,17 +31,17 @@ def within(graph: ir.Graph) -> list[ir.Graph]:
 
 
 def graph_of(owner: ir.Graph | ir.Function) -> ir.Graph:
-    """The graph of a function; a graph is its own."""
+    """The graph of a function; a graph is returned as it is."""
     return owner.graph if isinstance(owner, ir.Function) else owner
 
 
 def count(node: ir.Node) -> int:
-    """How many nodes a node is, those in its bodies counted."""
+    """The number of nodes, including those in nested bodies."""
     return 1 + sum(count(inner) for body in bodies(node) for inner in body)
 
 
 def operands(node: ir.Node) -> Iterator[ir.Value]:
-    """Every value that a node reads, in its bodies too."""
+    """Every value that a node reads, including those read in its bodies."""
     yield from (v for v in node.inputs if v is not None)
     for body in bodies(node):
         for inner in body:
@@ -50,8 +50,8 @@ def operands(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
-    """Every value that a node reads and does not hold itself: its inputs, and what its bodies capture."""
+    """Every outside value that a node reads: its inputs, and the values that its bodies capture."""
     inner = {graph for body in bodies(node) for graph in within(body)} if node.attributes.data else set()
-    if not inner:  # as of nearly every node
+    if not inner:  # the common case
         return [v for v in node.inputs if v is not None]
     return [v for v in operands(node) if v.graph not in inner]

@@ -1,8 +1,8 @@
-"""Raise a model to a newer opset of the default domain, so that newer operators may stand in it.
+"""Raise a model to a newer opset of the default domain, so that it can contain newer operators.
 
-onnx's version converter rewrites the operators. It sees a skeleton: large weights are taken out first and put back by name, so
-that models over 2 GiB can be raised and no weight is copied; and what it would refuse or drop (operators without a schema,
-functions, metadata, doc strings) is kept out of its way and put back.
+onnx's version converter rewrites the operators of a skeleton. Large weights are taken out first and put back by name, so models
+over 2 GiB can be raised and no weight is copied. What the converter would refuse or drop (operators without a schema, functions,
+metadata, doc strings) is hidden from it and put back.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from onnx_subgraph.model import shapes
 T = TypeVar("T")
 
 _KEPT = "onnx_subgraph.kept"
-"""The domain in which nodes hide that the converter must not see."""
+"""A domain for nodes that the converter must not change."""
 
 _SMALL = 1 << 16
-"""Bytes of an initializer up to which the converter may read it: axes, scales, sizes."""
+"""Maximum size in bytes of an initializer that the converter may read: axes, scales, sizes."""
 
 _FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
-"""Operators that before opset 13 flattened their operand to two dimensions. Over the last axis both meanings agree."""
+"""Operators that flatten their operand to two dimensions before opset 13. For the last axis both meanings are the same."""
 
 
 def raise_opset(model: ir.Model, opset: int) -> ir.Model:
-    """A new model at `opset` of the default domain; the old one is untouched. Both share their weights.
+    """A new model at `opset` of the default domain. The old model is unchanged; both share their weights.
 
-    Inputs, outputs, names, metadata and unknown domains stay as they are; functions are raised with the model, because onnx's
-    checker wants one meaning of an operator in all of it. Shapes that were inferred are kept where the value still exists.
-    Raises ModelError where the converter cannot do it, with its reason.
+    Inputs, outputs, names, metadata and unknown domains stay as they are. Functions are raised too, because onnx's checker
+    requires one version of an operator in the whole model. Inferred shapes are kept for values that still exist.
+    Raises ModelError with the converter's reason where it fails.
     """
     current = model.opset_imports.get("")
     if current is None or current > opset:
@@ -55,7 +55,7 @@ def raise_opset(model: ir.Model, opset: int) -> ir.Model:
 
 
 def _converted(proto: onnx.ModelProto, current: int, opset: int) -> onnx.ModelProto:
-    """What onnx's converter makes of it. Raises ModelError with its reason."""
+    """The result of onnx's converter. Raises ModelError with its reason."""
     try:
         return onnx.version_converter.convert_version(proto, opset)
     except Exception as error:  # the converter raises what its adapters raise
@@ -66,7 +66,7 @@ def _converted(proto: onnx.ModelProto, current: int, opset: int) -> onnx.ModelPr
 
 
 def _skeleton(model: ir.Model) -> onnx.ModelProto:
-    """The model as a protobuf without large weights and functions, and with everything hidden that cannot be converted."""
+    """The model as a protobuf without large weights and functions. Nodes that cannot be converted are in the domain `_KEPT`."""
     weights = [(value, value.const_value) for graph in model.graphs() for value in graph.initializers.values()]
     unique = _by_name((value.name, value) for owner, inside in shapes.scopes(model) if owner is None for value in inside)
     agreeing = {node.outputs[0].name for node in model.graph.all_nodes() if node.op_type in _FLATTENING and _agrees(node)}
@@ -104,7 +104,7 @@ def _agrees(node: ir.Node) -> bool:
 
 
 def _raised_function(function: onnx.FunctionProto, opset: int) -> onnx.FunctionProto:
-    """The function with its body at `opset`. Raises ModelError where an operator of it can't be converted."""
+    """The function with its body at `opset`. Raises ModelError where an operator cannot be converted."""
     own = next((o for o in function.opset_import if not o.domain), None)
     if own is None or own.version >= opset:
         return function
@@ -124,7 +124,7 @@ def _raised_function(function: onnx.FunctionProto, opset: int) -> onnx.FunctionP
     for node in _nodes(converted):
         if node.domain == _KEPT:
             node.domain = ""
-        if node.output and node.output[0] in given:  # the converter has no place for attributes of the caller
+        if node.output and node.output[0] in given:  # the converter does not support attribute references
             del node.attribute[:]
             node.attribute.extend(given[node.output[0]].attribute)
     constants = [onnx.helper.make_node("Constant", [], [t.name], value=t) for t in converted.initializer]
@@ -137,7 +137,7 @@ def _raised_function(function: onnx.FunctionProto, opset: int) -> onnx.FunctionP
 
 
 def _is_same(operator: str, before: int, after: int) -> bool:
-    """Whether the operator is the same one in both versions of the default domain, or is not in it at all."""
+    """Whether both opsets have the same version of the operator, or the operator is not in the default domain."""
     if not onnx.defs.has(operator):
         return True
     try:
@@ -148,7 +148,7 @@ def _is_same(operator: str, before: int, after: int) -> bool:
 
 
 def _check_meaning(node: onnx.NodeProto, before: int, after: int, function: str) -> None:
-    """The converter can't read the attribute of a node that a caller of the function gives: its operator may not have changed."""
+    """Raise ModelError where an operator with an attribute reference changed between the opsets: it cannot be converted."""
     if not _is_same(node.op_type, before, after):
         raise ModelError(
             f"the model cannot be raised from opset {before} to {after}: "
@@ -168,7 +168,7 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
 
 
 def _put_back(model: ir.Model, raised: ir.Model, opset: int) -> None:
-    """Everything that the converter has no place for, by name."""
+    """Put back by name what the converter does not support."""
     raised.opset_imports.clear()
     raised.opset_imports.update(model.opset_imports)
     raised.opset_imports[""] = opset
@@ -182,8 +182,8 @@ def _put_back(model: ir.Model, raised: ir.Model, opset: int) -> None:
     _put_back_values(model, raised)
     _put_back_nodes(model, raised)
     if old_ir < 4:
-        # Before IR version 4 an initializer had to be an input and was constant all the same; as an input of a newer model
-        # it could be overridden.
+        # Before IR version 4 an initializer had to be an input, but was constant. As an input of a newer model it could be
+        # overridden.
         for value in [value for value in raised.graph.inputs if value.is_initializer()]:
             raised.graph.inputs.remove(value)
 
@@ -191,7 +191,7 @@ def _put_back(model: ir.Model, raised: ir.Model, opset: int) -> None:
 def _ir_version(opset: int) -> int:
     try:
         return onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", opset)])
-    except ValueError:  # An opset to come.
+    except ValueError:  # a future opset
         return int(onnx.IR_VERSION)
 
 
@@ -230,7 +230,7 @@ def _put_back_nodes(model: ir.Model, raised: ir.Model) -> None:
 
 
 def _by_name(named: Iterable[tuple[str | None, T]]) -> dict[str | None, T]:
-    """Name → thing, without the names that several things have."""
+    """Name → item, without names that several items share."""
     found: dict[str | None, T] = {}
     several: set[str | None] = {None, ""}
     for name, thing in named:
@@ -240,7 +240,7 @@ def _by_name(named: Iterable[tuple[str | None, T]]) -> dict[str | None, T]:
 
 
 def _check(model: ir.Model, raised: ir.Model) -> None:
-    """Raise ModelError where the converter lost something that a caller sees."""
+    """Raise ModelError where the converter changed the inputs or outputs, or lost a weight that is an input."""
     real = [value for value in model.graph.inputs if model.ir_version >= 4 or not value.is_initializer()]
     for what, before, after in (("inputs", real, raised.graph.inputs), ("outputs", model.graph.outputs, raised.graph.outputs)):
         if model.ir_version < 4 and raised.ir_version < 4 and what == "inputs":

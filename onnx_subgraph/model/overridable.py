@@ -1,7 +1,7 @@
-"""Initializers that are inputs as well: from IR version 4 on a run of the model may replace them, so they are no constants.
+"""Initializers that are also inputs: from IR version 4 on, a run can override them, so they are not constants.
 
-Exporters of those years listed every weight as an input. Taken out of the inputs, they are constants: the model computes the
-same, and takes no other weights any more.
+Old exporters listed every weight as an input. Removing them from the inputs makes them constants: the model computes the same,
+but no longer accepts other weights.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ import onnx_ir as ir
 from onnx_subgraph.model.shapes import DECLARED
 
 _IR_VERSION = 4
-"""Before it, every initializer had to be an input, and was constant all the same."""
+"""Before this IR version every initializer had to be an input, and was constant nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overridable:
-    """The initializers of a model that are inputs as well. names: theirs. readers: how many nodes read one."""
+    """The initializers of a model that are also inputs. readers: the number of nodes that read one."""
 
     names: tuple[str, ...] = ()
     readers: int = 0
 
 
 def overridable(model: ir.Model) -> Overridable:
-    """The initializers that a run may replace."""
+    """Find the initializers that a run can override."""
     found = _values(model)
     readers = {user for value in found for user, _ in value.uses()}
     return Overridable(tuple(str(value.name) for value in found), len(readers))
 
 
 def make_constant(model: ir.Model) -> tuple[str, ...]:
-    """Take them out of the inputs; their names. Changes `model`."""
+    """Remove overridable initializers from the inputs. Returns their names. Changes `model`."""
     found = _values(model)
     for value in found:
         model.graph.inputs.remove(value)
-        value.meta[DECLARED] = (None, None)  # what the file declared was the input
+        value.meta[DECLARED] = (None, None)  # The file's declaration was for the input.
     return tuple(str(value.name) for value in found)
 
 

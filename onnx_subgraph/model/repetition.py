@@ -1,7 +1,7 @@
-"""Whether a value repeats itself along its last axis: the same twice, or each element twice.
+"""Whether a value repeats along its last axis: two equal halves, or each element twice.
 
-Tables of cosines and sines do, since two elements are turned by one angle. It is told from the constant itself, or from how the
-value is computed: a value joined to itself, and whatever is done element by element, row by row, or to other axes afterwards.
+Tables of cosines and sines for rotary embeddings do, because two elements share an angle. The proof is the constant itself, or
+how the value is computed: a value concatenated with itself, then only operations that are elementwise, by row, or on other axes.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import onnx_ir as ir
 from onnx_subgraph.model.constants import Constants
 
 DEEPEST = 16
-"""How many nodes behind a value are looked at."""
+"""Maximum number of nodes to look behind a value."""
 ELEMENTWISE = frozenset({"Abs", "Cast", "Cos", "Exp", "Identity", "Neg", "Reciprocal", "Sin", "Sqrt"})
 BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div"})
 REGROUPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 Base = Callable[[Constants, ir.Value], "bool | None"]
-"""Whether a value repeats itself, told from the value and its own node alone; None where that is not known."""
+"""Whether a value repeats, judged by the value and its own node alone; None where unknown."""
 
 
 def doubled(constants: Constants, value: ir.Value) -> bool | None:
-    """Whether the second half of each row is the first again; None where it is not known."""
+    """Whether the two halves of each row are equal; None where unknown."""
     return _repeats(constants, value, _joined_to_itself, 0)
 
 
 def paired(constants: Constants, value: ir.Value) -> bool | None:
-    """Whether each row has every element twice, one after the other; None where it is not known."""
+    """Whether each row has every element twice in succession; None where unknown."""
     return _repeats(constants, value, _each_twice, 0)
 
 
@@ -40,12 +40,12 @@ def _repeats(constants: Constants, value: ir.Value, base: Base, depth: int) -> b
     if found is not None or node is None or node.domain or depth >= DEEPEST:
         return found
     rows = _rows(constants, node)
-    # What is made of rows that do not repeat themselves may do so all the same: the absolute values of 1 and -1.
+    # Never False here: rows that do not repeat can still give a result that does, as Abs of [1, -1].
     return True if rows and all(_repeats(constants, row, base, depth + 1) for row in rows) else None
 
 
 def _rows(constants: Constants, node: ir.Node) -> list[ir.Value]:
-    """The operands whose rows a node leaves whole: its result repeats itself where all of them do. [] where there are none."""
+    """The operands whose rows a node preserves; its result repeats if all of them do. [] where there are none."""
     inputs = [v for v in node.inputs if v is not None]
     if node.op_type in BROADCASTING:
         return [v for v in inputs if _last(v) != 1]
@@ -94,7 +94,7 @@ def _each_twice(constants: Constants, value: ir.Value) -> bool | None:
 
 
 def _last(value: ir.Value) -> int | None:
-    """The size of the last axis, where it is known; 1 of what has no axis."""
+    """The size of the last axis, None where unknown; 1 for a scalar."""
     dim = None if value.shape is None else value.shape[-1] if len(value.shape) else 1
     return dim if isinstance(dim, int) else None
 
@@ -112,7 +112,7 @@ def _is_of_rows(node: ir.Node) -> bool:
 
 
 def _keeps_last(constants: Constants, node: ir.Node) -> bool:
-    """Whether a node repeats, cuts or moves other axes than the last, whose size stays."""
+    """Whether a node repeats, slices or moves only axes other than the last."""
     if node.op_type == "Transpose":
         order = node.attributes.get_ints("perm") or ()
         return bool(order) and order[-1] == len(order) - 1

@@ -1,9 +1,9 @@
-"""Symbolic types and shapes for every value of a model, without changing what the file declares.
+"""Infer types and symbolic shapes for every value of a model, without changing what the file declares.
 
-onnx-shape-inference does the work; `inference_rules` guards and extends it. What a file declares about inner values is often
-stale (a batch size edited at the inputs alone), so an inferred dimension beats a declared one and a declared one fills what
-inference leaves open. Everything inferred lives on the values while we work and is put back by `declared_only` when a model is
-written.
+onnx-shape-inference does the work; `inference_rules` guards and extends it. Declarations of inner values are often stale (a batch
+size edited only at the inputs). So an inferred dimension overrides a declared one, and a declared one fills in what inference
+does not know. The values hold the inferred types and shapes while the tool works; `declared_only` restores the declarations for
+writing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ DECLARED = "onnx_subgraph.declared"
 """Key in `Value.meta`: the (type, shape) that the file declares for the value."""
 
 SHAPE_DATA = "onnx_subgraph.shape_data"
-"""Key in `Value.meta`: the elements (int or SymbolicDim) of a small integer tensor that inference knows, as a flat tuple."""
+"""Key in `Value.meta`: the elements (int or SymbolicDim) of a small integer tensor known from inference, as a flat tuple."""
 
 _INFERRED = "onnx_subgraph.inferred"
 
 
 def infer_shapes(model: ir.Model) -> None:
-    """Give every value of the graph and its nested bodies the dtype and symbolic shape that can be known.
+    """Infer the dtype and symbolic shape of every value of the graph and its nested bodies, as far as they can be known.
 
-    Never raises on a model that loaded: what cannot be inferred stays as declared, or open (`gaps`). Calling it again after a
-    rewrite is fine. Bodies of model-local functions get what all their calls agree on.
+    Never raises on a loaded model: what cannot be inferred stays as declared, or unknown (`gaps`). May be called again after a
+    rewrite. Values in bodies of model-local functions get what all calls agree on.
     """
     import onnx_shape_inference
 
@@ -52,7 +52,7 @@ def infer_shapes(model: ir.Model) -> None:
     try:
         onnx_shape_inference.infer_symbolic_shapes(model, warn_on_missing=False)
         infer_local_functions(model, lambda body: onnx_shape_inference.infer_symbolic_shapes(body, warn_on_missing=False))
-    except Exception as error:  # An odd model must not stop us: what was inferred so far stays, the rest is open, and said to be.
+    except Exception as error:  # Keep what was inferred so far and record the error.
         model.meta[PROBLEM] = f"{type(error).__name__}: {error}".splitlines()[0]
         _shape_constants(model)
     finally:
@@ -61,7 +61,7 @@ def infer_shapes(model: ir.Model) -> None:
 
 
 def _shape_constants(model: ir.Model) -> None:
-    """Give constants the type and shape of their tensors: those are known whatever becomes of the rest."""
+    """Give constants the type and shape of their tensors, which are always known."""
     for value in values(model):
         tensor = ir.convenience.get_const_tensor(value) if value.shape is None or value.dtype is None else None
         if tensor is not None:
@@ -69,10 +69,10 @@ def _shape_constants(model: ir.Model) -> None:
 
 
 def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> None:
-    """Record the type and shape that each value has now as what its file declares; `undeclared` ones have none.
+    """Record the current type and shape of every value as declared by its file; values in `undeclared` have no declaration.
 
-    The record has the names of the file; from then on dimensions have names that the algebra of shapes takes (`dimension_names`).
-    A value that has a record keeps it, and once a model was inferred no record is added: a value without one is new.
+    The record has the file's names of dimensions. Afterwards the values' dimensions have names that the algebra of shapes accepts
+    (`dimension_names`). An existing record is kept. After inference no records are added: a value without one is new.
     """
     if model.meta.get(_INFERRED):
         return
@@ -89,7 +89,7 @@ def remember_declared(model: ir.Model, undeclared: Iterable[ir.Value] = ()) -> N
 
 
 def _rename_dimensions(declared: Sequence[tuple[ir.Value, ir.Shape]]) -> None:
-    """Give the dimensions that the file declares the names that the algebra of shapes takes (`dimension_names`)."""
+    """Rename the declared dimensions to names that the algebra of shapes accepts (`dimension_names`)."""
     odd = [(value, shape) for value, shape in declared if not dimension_names.are_plain(shape) and value.shape == shape]
     if odd:
         names = {dim.value for _, shape in declared for dim in shape if isinstance(dim, ir.SymbolicDim) and dim.value}
@@ -98,9 +98,9 @@ def _rename_dimensions(declared: Sequence[tuple[ir.Value, ir.Shape]]) -> None:
 
 
 def restore_declared(model: ir.Model) -> None:
-    """Take back everything that inference put on the values, for good. New values keep nothing, new outputs what is declared."""
+    """Remove everything that inference added, permanently. New inner values have no type; new outputs have the declared one."""
     if not model.meta.get(_INFERRED):
-        # Initializers get a type and shape from their tensors when a model is loaded; those are not declarations either.
+        # Initializers get a type and shape from their tensors on loading; those are not declarations either.
         for value in values(model):
             if DECLARED in value.meta:
                 value.type, value.shape = value.meta[DECLARED]
@@ -117,7 +117,7 @@ def restore_declared(model: ir.Model) -> None:
 
 
 def copied(model: ir.Model) -> ir.Model:
-    """A copy of a model that remembers what its file declares, which `ir.Model.clone` forgets."""
+    """A copy of a model with its record of declared types and shapes, which `ir.Model.clone` drops."""
     copy = model.clone()
     copy.meta.update(model.meta)
     return copy
@@ -125,7 +125,7 @@ def copied(model: ir.Model) -> ir.Model:
 
 @contextmanager
 def declared_only(model: ir.Model) -> Iterator[None]:
-    """Within the block the model says what its file declared; afterwards what inference found is back."""
+    """Within the block values have their declared types and shapes; afterwards the inferred ones are restored."""
     inferred = [(value, value.type, value.shape) for value in values(model)]
     restore_declared(model)
     try:
@@ -137,10 +137,10 @@ def declared_only(model: ir.Model) -> Iterator[None]:
 
 @contextmanager
 def proved_only(model: ir.Model) -> Iterator[None]:
-    """Within the block shapes are those that follow from the inputs, whatever the file declares of other values.
+    """Within the block shapes follow from the inputs alone, not from declarations of other values.
 
-    Runtimes take those declarations for hints, and files go stale: a model exported for one size says so after its inputs were
-    given names. Afterwards what stays open is as it was.
+    Runtimes treat those declarations as hints, and files become stale: a model exported for one size still declares it after its
+    inputs got symbolic dimensions. Afterwards values whose shape stayed unknown have their old shape.
     """
     given = {value for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())}
     known = {value: value.shape for value in values(model) if value not in given}
@@ -156,13 +156,13 @@ def proved_only(model: ir.Model) -> Iterator[None]:
 
 
 def values(model: ir.Model) -> Iterator[ir.Value]:
-    """Every value of the main graph, nested bodies and functions, each once."""
+    """Every value of the main graph, nested bodies and functions, without repetition."""
     for _, inside in scopes(model):
         yield from inside
 
 
 def scopes(model: ir.Model) -> Iterator[tuple[ir.OperatorIdentifier | None, Collection[ir.Value]]]:
-    """The values of the main graph and its nested bodies (None), then of each function: a name means one thing in each."""
+    """The values of the main graph with its nested bodies (None), then of each function. Each is a separate scope of names."""
     owners: dict[ir.OperatorIdentifier | None, ir.Graph] = {None: model.graph}
     owners |= {identifier: function.graph for identifier, function in model.functions.items()}
     for owner, graph in owners.items():
@@ -178,7 +178,7 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _clean(model: ir.Model, constants: set[int]) -> None:
-    """Move what inference leaves on the values (metadata that would be written, constants on node outputs) out of the way."""
+    """Remove what inference leaves on the values: metadata that would be written, and constants on node outputs."""
     from onnx_shape_inference import SYM_DATA_KEY
 
     for value in values(model):
@@ -190,12 +190,12 @@ def _clean(model: ir.Model, constants: set[int]) -> None:
 
 
 def dims(value: ir.Value | None) -> tuple[Dim, ...] | None:
-    """The dimensions of a value, None when its rank is unknown. An unknown dimension is a SymbolicDim with value None."""
+    """The dimensions of a value, None where its rank is unknown. An unknown dimension is a SymbolicDim with value None."""
     return None if value is None or value.shape is None else tuple(value.shape.dims)
 
 
 def same_dim(a: Dim, b: Dim) -> bool:
-    """Whether two dimensions are provably equal: the same number, or symbolic expressions that simplify to the same."""
+    """Whether two dimensions are provably equal: the same number, or expressions that simplify to the same."""
     if isinstance(a, int) or isinstance(b, int):
         return isinstance(a, int) and isinstance(b, int) and a == b
     if a.value is None or b.value is None:
@@ -204,7 +204,7 @@ def same_dim(a: Dim, b: Dim) -> bool:
 
 
 def same_shape(a: ir.Value | ir.Shape | None, b: ir.Value | ir.Shape | None) -> bool:
-    """Whether two values (or shapes) provably have the same shape: same rank, every dimension the same."""
+    """Whether two values or shapes provably have the same shape: equal rank and equal dimensions."""
     shape_a = a.shape if isinstance(a, ir.Value) else a
     shape_b = b.shape if isinstance(b, ir.Value) else b
     if shape_a is None or shape_b is None or len(shape_a) != len(shape_b):

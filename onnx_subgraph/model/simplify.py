@@ -1,10 +1,9 @@
-"""Partial evaluation: what a model computes from constants and known dimensions alone is computed once, before it runs.
+"""Partial evaluation: compute before the run what depends only on constants and known dimensions.
 
-Exporters write arithmetic on shapes, branches on ranks, and Reshapes that change nothing. Runtimes do some of this when they load
-a model, and less inside the branches of an If. What is done here is exact: integers and truth values are computed, floats are
-only moved or given another type. Shapes are those that follow from the inputs, not what the file declares. Results that are
-larger than what they are computed from stay (`LARGEST`), as do those of DequantizeLinear and the like, whose operands are small
-on purpose.
+Exporters write arithmetic on shapes, branches on ranks, and Reshapes that change nothing. Runtimes remove some of this when they
+load a model, but less inside the branches of an If. This pass is exact: integers and booleans are computed; floats are only moved
+or cast. It uses shapes that follow from the inputs, not declared ones. A result larger than its operands is not stored
+(`LARGEST`), nor that of DequantizeLinear and similar operators, whose operands are small on purpose.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from onnx_subgraph.model.shapes import infer_shapes, proved_only, same_dim, valu
 from onnx_subgraph.model.surgery import remove, replace, sweep
 
 LARGEST = 1024
-"""Bytes of a constant that may be larger than what it is computed from."""
+"""A constant up to this size in bytes may be larger than the operands it is computed from."""
 _MOST_PASSES = 8
-"""A decided If or a known shape lets more be known; real models need three passes."""
+"""A removed If or a known shape allows more to be simplified; real models need three passes."""
 _EXACT = ("i", "u", "b")
 """Kinds of elements whose arithmetic does not round."""
 _MOVING = frozenset(
@@ -32,14 +31,15 @@ _MOVING = frozenset(
         *("Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
     )
 )
-"""Operators that compute no float: they hand on elements, or round each to another type."""
+"""Operators that do not compute with floats: they move elements or cast them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simplified:
-    """What was decided beforehand. computed: nodes whose results are constants now. passed: nodes that changed nothing.
+    """What was simplified. computed: nodes whose results are now constants. passed: removed nodes that changed nothing.
 
-    branches: Ifs that became one of their branches. targets: shapes of Reshapes. removed: how many nodes are gone, in all.
+    branches: Ifs replaced by one of their branches. targets: Reshapes with a shape that is now constant. removed: the total
+    decrease in the number of nodes.
     """
 
     computed: int = 0
@@ -56,7 +56,7 @@ NOTHING = Simplified()
 
 
 def simplify(model: ir.Model) -> Simplified:
-    """Compute what is known beforehand, in the main graph and its bodies. Changes `model`, whose shapes are inferred."""
+    """Simplify the main graph and its bodies. Changes `model`, whose shapes must be inferred."""
     before, counts = _nodes(model), Counter[str]()
     with proved_only(model):
         for _ in range(_MOST_PASSES):
@@ -71,7 +71,7 @@ def simplify(model: ir.Model) -> Simplified:
 
 
 class _Pass:
-    """One pass over a model: what is known is decided, and nodes that nothing reads any more are removed at once."""
+    """One pass over a model: simplify what is known, and remove nodes without readers at once."""
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
@@ -80,13 +80,13 @@ class _Pass:
         self._produced: set[ir.Node] = set()
 
     def run(self) -> Counter[str]:
-        """How often each thing was done."""
+        """Run the pass. Returns how often each simplification was applied."""
         graphs = within(self._model.graph)
         chosen = [(node, branch) for graph in graphs for node in graph if (branch := self._chosen(node)) is not None]
         for node, branch in chosen:
             if node.graph is not None and node.attributes:
                 self._inline(node, branch)
-        if chosen:  # what is in the branch has more to say once it is inferred anew
+        if chosen:  # shapes in the inlined branch must be inferred first
             return self._counts
         for graph in graphs:
             for node in tuple(graph):
@@ -99,10 +99,10 @@ class _Pass:
             return
         for output in node.outputs:
             source = self._constants.see_through(output)
-            if source is not output and self._pass(node, output, source):
+            if source is not output and self._bypass(node, output, source):
                 return
         if node.op_type == "Reshape":
-            self._aim(node)
+            self._fix_target(node)
 
     # Branches
 
@@ -113,7 +113,7 @@ class _Pass:
         return None if condition is None else node.attributes["then_branch" if condition else "else_branch"].as_graph()
 
     def _inline(self, node: ir.Node, branch: ir.Graph) -> None:
-        """Put the nodes of a branch in the place of its If."""
+        """Replace an If by the nodes of a branch."""
         graph = _graph(node)
         taken = Counter(str(value.name) for value in values(self._model))
         nodes, outputs, stored = list(branch), list(branch.outputs), list(branch.initializers.values())
@@ -122,7 +122,7 @@ class _Pass:
         branch.remove(nodes)
         graph.insert_before(node, nodes)
         for value in (*stored, *(output for inner in nodes for output in inner.outputs)):
-            while value.name and taken[value.name] > 1:  # another branch has a value of this name
+            while value.name and taken[value.name] > 1:  # a value of the other branch has the same name
                 value.name = f"{value.name}__{node.name or 'if'}"
         for value in stored:
             graph.register_initializer(value)
@@ -139,7 +139,7 @@ class _Pass:
     # Values
 
     def _compute(self, node: ir.Node) -> bool:
-        """Put constants in the place of a node whose results are known."""
+        """Replace a node with known results by constants. Returns whether it did."""
         wanted = [output for output in node.outputs if output.uses() or output.is_graph_output()]
         if not wanted or not all(self._constants.is_constant(output) for output in wanted):
             return False
@@ -160,8 +160,8 @@ class _Pass:
         self._counts["computed"] += 1
         return True
 
-    def _pass(self, node: ir.Node, output: ir.Value, source: ir.Value) -> bool:
-        """Let all that read the result of a node read what it hands on."""
+    def _bypass(self, node: ir.Node, output: ir.Value, source: ir.Value) -> bool:
+        """Make the readers of a node's result read its source, and remove the node. Returns whether it did."""
         if output.is_graph_output():
             producer = source.producer()
             if producer is None or producer.graph is not node.graph or source.is_graph_output():
@@ -175,8 +175,8 @@ class _Pass:
         self._counts["passed"] += 1
         return True
 
-    def _aim(self, node: ir.Node) -> None:
-        """Give a Reshape a constant shape, where at most one dimension is not known beforehand."""
+    def _fix_target(self, node: ir.Node) -> None:
+        """Give a Reshape a constant shape if at most one dimension is unknown, or each unknown one equals the operand's."""
         source, target = node.inputs[0], node.inputs[1]
         if source is None or target is None or self._constants.is_constant(target) or "allowzero" in node.attributes:
             return
@@ -198,9 +198,9 @@ def _is_exact(node: ir.Node, array: np.ndarray) -> bool:
 
 
 def _target(source: ir.Shape | None, result: ir.Shape | None) -> list[int] | None:
-    """The shape of a Reshape in numbers: 0 for a dimension of the operand, -1 for one that follows from the others.
+    """The target of a Reshape as numbers: 0 copies a dimension of the operand, -1 is computed from the others.
 
-    Not both: nothing follows from a dimension that may be zero. None where numbers can't say it.
+    Never uses both, because -1 cannot be computed if a copied dimension is zero. None where numbers cannot express the shape.
     """
     if source is None or result is None or any(dim == 0 for dim in result):
         return None

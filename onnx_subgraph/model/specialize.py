@@ -1,7 +1,7 @@
-"""Making a model static: the free dimensions of its inputs are fixed, and everything that then is constant is computed.
+"""Make a model static: fix the free dimensions of its inputs, and fold everything that becomes constant.
 
-Exporters write arithmetic on shapes into the graph (Shape, Gather, Concat, Reshape) because a size may change; once it may not,
-that arithmetic is a few constants, and patterns that need to know sizes can match.
+Exporters write arithmetic on shapes (Shape, Gather, Concat, Reshape) because sizes may change. With fixed sizes this arithmetic
+folds to constants, and patterns that need known sizes can match.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def specialize(model: ir.Model, shapes: Shapes) -> None:
-    """Fix the free dimensions that `shapes` fixes, and fold what is constant then. Changes `model`; raises as `fix_dimensions`.
+    """Fix the free dimensions given by `shapes`, and fold what becomes constant. Changes `model`; raises as `fix_dimensions`.
 
-    Inputs, outputs, their names and order stay. A dimension that no given shape names stays free.
+    The inputs and outputs, their names and their order stay. A dimension that `shapes` does not determine stays free.
     """
     fix_dimensions(model, shapes)
     infer_shapes(model)
@@ -32,9 +32,9 @@ def specialize(model: ir.Model, shapes: Shapes) -> None:
 
 
 def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
-    """Declare the inputs of `model` with these shapes, and give the names of their dimensions these sizes everywhere.
+    """Declare the inputs of `model` with these shapes, and replace the names of their dimensions by these sizes everywhere.
 
-    Raises UsageError for an input that is not there, a shape that does not fit its input, or a name with two sizes.
+    Raises UsageError for an unknown input, a shape that does not fit its input, or a name with two sizes.
     """
     remember_declared(model)
     inputs = {str(value.name): value for value in model.graph.inputs}
@@ -72,9 +72,9 @@ def fix_dimensions(model: ir.Model, shapes: Shapes) -> None:
 
 
 def fold(model: ir.Model) -> int:
-    """Replace what is constant by `Constant` nodes, and remove what nobody reads any more. How many values were replaced.
+    """Replace constant values by `Constant` nodes, and remove what is no longer read. Returns how many values were replaced.
 
-    Only small values are computed (a MiB); weights stay as they are.
+    Only values up to 1 MiB are computed; weights stay as they are.
     """
     constants = Constants(model)
     folded = 0
@@ -89,7 +89,7 @@ def fold(model: ir.Model) -> int:
 
 
 def _fold(node: ir.Node, constants: Constants) -> int:
-    """Compute the node's results where all that are read can be computed. How many they are."""
+    """Replace the node's results by constants if all that are read can be computed. Returns how many."""
     if node.op_type == "Constant" and not node.domain:
         return 0
     wanted = [output for output in node.outputs if output.uses() or output.is_graph_output()]
@@ -126,7 +126,7 @@ def _fix(value: ir.Value, sizes: Mapping[str, int]) -> None:
 
 
 def _outer(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes by the names that the file has, as its declarations have them."""
+    """The sizes by the file's names of the dimensions."""
     return {outer(name): size for name, size in sizes.items()}
 
 
@@ -137,14 +137,14 @@ def _sized(shape: ir.Shape | None, sizes: Mapping[str, int]) -> ir.Shape | None:
 
 
 def _size(dim: Dim, sizes: Mapping[str, int]) -> Dim:
-    """A dimension under its sizes: a number, where its name or the expression that its name is has one."""
+    """A dimension with these sizes inserted: a number where all its names have a size."""
     if isinstance(dim, int) or dim.value is None:
         return dim
     if dim.value in sizes or dim.value.isidentifier():
         return sizes.get(dim.value, dim)
     try:
         size = dim.evaluate(sizes)
-    except Exception:  # a declaration keeps the name that the file has, which may be no expression ("batch size")
+    except Exception:  # A declaration has the file's name, which need not be an expression ("batch size").
         return dim
     return size if isinstance(size, int) else dim
 

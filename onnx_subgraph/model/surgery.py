@@ -1,4 +1,4 @@
-"""Taking nodes out of a graph, with all that only they read; what takes their place keeps the names of their results."""
+"""Remove nodes from a graph together with the nodes that only they need, and replace values while keeping their names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from onnx_subgraph.model.shapes import DECLARED
 
 
 def remove(node: ir.Node) -> None:
-    """Remove a node that nothing reads, and what only it read; one that is read stays."""
+    """Remove a node that nothing reads, and the nodes that only it needs. A node that is read stays."""
     if not is_read(node):
         sweep(_detached(node))
 
 
 def sweep(unread: Iterable[ir.Value]) -> None:
-    """Remove what computes these values and is no longer read, and initializers that no longer are, but for inputs."""
+    """Remove the producers of these values, and initializers, if they are no longer read. Graph inputs stay."""
     waiting = list(unread)
     while waiting:
         value = waiting.pop()
@@ -30,7 +30,7 @@ def sweep(unread: Iterable[ir.Value]) -> None:
 
 
 def replace(old: ir.Value, new: ir.Value) -> None:
-    """Put a new value in the place of one, with its name, and what the file declares of it."""
+    """Replace a value. The new value gets the old one's name and declared type and shape."""
     name, declared = old.name, old.meta.pop(DECLARED, None)
     new.type, new.shape = new.type or old.type, new.shape or old.shape
     new.meta.pop(DECLARED, None)
@@ -48,7 +48,7 @@ def is_read(node: ir.Node) -> bool:
 
 
 def _detached(node: ir.Node) -> list[ir.Value]:
-    """Take a node out of its graph, so that it and its bodies read nothing. What they read."""
+    """Remove a node from its graph, and disconnect it and its bodies from what they read. Returns the values that they read."""
     read = list(operands(node))
     inside = [graph for body in bodies(node) for graph in within(body)]
     for graph in inside:

@@ -1,7 +1,7 @@
-"""Has onnx-shape-inference use sympy only where dimensions are computed with.
+"""Make onnx-shape-inference use sympy only where dimensions are expressions.
 
-The library asks sympy for the names in every dimension and whether two are equal, though most dimensions are a number or one
-name. Importing sympy takes longer than a small model takes to fuse.
+The library asks sympy for the names in every dimension and whether two are equal, although most dimensions are a number or a
+single name. Importing sympy takes longer than fusing a small model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @cache
 def install() -> None:
-    """Put what follows in the place of the library's, once in a process."""
+    """Replace functions of the library by the ones below, once per process."""
     broadcast_dim = _broadcast._broadcast_dim
     _broadcast._broadcast_dim = lambda a, b: a if a == b else broadcast_dim(a, b)
     _symbolic_shapes.parse_symbolic_expression = _parsed
@@ -30,12 +30,12 @@ def install() -> None:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> sympy.Expr | None:
-    """A dimension as sympy has it. The library parses that of every value anew in each call, and sympy takes its time."""
+    """A dimension as a sympy expression, cached. The library would parse the dimensions of every value again in each call."""
     return ir.SymbolicDim(text)._expr
 
 
 class _Constraints:
-    """The library's module of that name, with what its engine asks of every model."""
+    """Replaces the library's module `_constraints`; its engine calls these functions for every model."""
 
     def __getattr__(self, name: str) -> object:
         return getattr(_constraints, name)
@@ -52,13 +52,13 @@ class _Constraints:
 
     @staticmethod
     def record_reshape_numel_equalities(context: ShapeInferenceContext, graph: ir.Graph) -> None:
-        """Records for each Reshape that its operand has as many elements as its result."""
+        """Record for each Reshape that operand and result have the same number of elements."""
         if any(node.op_type == "Reshape" and not node.domain for one in within(graph) for node in one):
             _constraints.record_reshape_numel_equalities(context, graph)
 
     @staticmethod
     def propagate_symbolic_constraints(context: ShapeInferenceContext, graph: ir.Graph) -> bool:
-        """Gives names of the file to dimensions that were found to be equal to them. Whether there were any."""
+        """Rename dimensions to the file's names that were found to be equal. Returns whether there were any."""
         return bool(context.symbolic_equalities) and _constraints.propagate_symbolic_constraints(context, graph)
 
 

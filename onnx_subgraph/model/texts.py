@@ -1,8 +1,8 @@
-"""Strings of a model that are not UTF-8: readable while we work on it, and byte for byte as they were in what is written.
+"""Strings of a model that are not UTF-8: readable in memory, and unchanged byte for byte in the written file.
 
-protobuf does not look at the strings of ONNX files, and onnxruntime loads names of any bytes. Here such a byte is written as `␛`
-and two hexadecimal digits: `caf␛e9` for Latin-1's "café". A `␛` that was there before is written twice. So every string has one
-readable form, parts of it may be put into new names, and nothing has to be remembered to get the bytes back.
+protobuf does not check the strings of ONNX files, and onnxruntime loads names of any bytes. In memory such a byte is `␛` and two
+hexadecimal digits: `caf␛e9` for Latin-1's "café". An original `␛` is doubled. So every string has one readable form, parts of it
+can be used in new names, and the bytes can be restored without a record.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from onnx_subgraph.model.wire import varint
 MARK = "␛"
 MARK_BYTES = MARK.encode()
 _TEXTS_IN_BYTES = {"onnx.AttributeProto": ("s", "strings")}
-"""Fields of type bytes that hold text: message → their names. Those of tensors hold data."""
+"""Fields of type bytes that hold text: message → field names. Such fields of tensors hold data."""
 _SMALL = 1 << 12
-"""Bytes of a message up to which it may be serialized to look at it."""
+"""Maximum size in bytes of a message that is serialized to test it for ASCII."""
 _MARKED = re.compile(f"{MARK}(?:{MARK}|([0-9a-f]{{2}}))".encode())
 
 
 def readable(raw: bytes) -> str:
-    """Any bytes as text; UTF-8 without `␛` is what it says."""
+    """The readable form of any bytes; UTF-8 without `␛` is unchanged."""
     return "".join(_readable(part) for part in re.split(f"({MARK})".encode(), raw))
 
 
@@ -41,17 +41,17 @@ def _readable(part: bytes) -> str:
 
 
 def original(text: str) -> bytes:
-    """The bytes of which `text` is the readable form."""
+    """The bytes whose readable form is `text`."""
     return _MARKED.sub(lambda found: bytes.fromhex(found[1].decode()) if found[1] else MARK_BYTES, text.encode())
 
 
 def file_name(text: str) -> str:
-    """A file name that stands in a model, as the file system has it."""
+    """A file name in a model, as the file system expects it."""
     return os.fsdecode(original(text)) if MARK in text else text
 
 
 def make_readable(proto: onnx.ModelProto) -> None:
-    """Gives every string of a model its readable form, in place."""
+    """Replace every string of a model by its readable form, in place."""
     for message, name, value in _texts(proto):
         raw = value.encode() if isinstance(value, str) else value
         if MARK_BYTES in raw or not _is_utf8(raw):
@@ -59,7 +59,7 @@ def make_readable(proto: onnx.ModelProto) -> None:
 
 
 def put_back(proto: onnx.ModelProto) -> None:
-    """Gives every string of a model the bytes that it had, in place."""
+    """Restore the original bytes of every string of a model, in place."""
     for message, name, value in _texts(proto):
         text = value if isinstance(value, str) else value.decode(errors="replace")
         if MARK in text:
@@ -75,7 +75,7 @@ def _is_utf8(raw: bytes) -> bool:
 
 
 def _set(message: Any, name: str, old: bytes, new: bytes) -> None:
-    """Puts `new` in the place of `old` in a field of strings. protobuf sets no string that is not UTF-8, but it reads one."""
+    """Replace `old` by `new` in a string field. protobuf refuses to set a string that is not UTF-8, but can parse one."""
     field = message.DESCRIPTOR.fields_by_name[name]
     values = getattr(message, name) if field.is_repeated else (getattr(message, name),)
     held = [value.encode() if isinstance(value, str) else value for value in values]
@@ -88,7 +88,7 @@ def _set(message: Any, name: str, old: bytes, new: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The fields of a kind of message in which strings are, or may be: their names."""
+    """The names of a message type's fields that hold strings, or messages that may contain strings."""
 
     one: tuple[str, ...]
     many: tuple[str, ...]
@@ -120,7 +120,7 @@ def _holds_text(kind: Descriptor, above: frozenset[str]) -> bool:
 
 
 def _texts(proto: onnx.ModelProto) -> Iterator[tuple[Any, str, str | bytes]]:
-    """Every string of a model that is not ASCII: its message, field, and value. protobuf gives bytes where it is not UTF-8."""
+    """Every string of a model that is not ASCII: its message, field and value. protobuf gives bytes where it is not UTF-8."""
     for message in _messages(proto):
         plan = _plan(message.DESCRIPTOR)
         found = [(name, getattr(message, name)) for name in plan.one]
@@ -129,7 +129,7 @@ def _texts(proto: onnx.ModelProto) -> Iterator[tuple[Any, str, str | bytes]]:
 
 
 def _messages(message: Any) -> Iterator[Any]:
-    """A message and all inside it."""
+    """A message and all messages inside it."""
     stack = [message]
     while stack:
         message = stack.pop()
@@ -141,5 +141,5 @@ def _messages(message: Any) -> Iterator[Any]:
 
 
 def _is_ascii(message: Any) -> bool:
-    """Whether all in a small message is ASCII, as it most often is: then so are the strings, and nobody need look at them."""
+    """Whether a small message is all ASCII, as most are; then its strings need no visit."""
     return bool(message.ByteSize() < _SMALL and message.SerializeToString().isascii())

@@ -1,6 +1,6 @@
-"""Mend what onnxruntime shrugs off: the default domain under its long name, missing imports, nodes out of order.
+"""Repair what onnxruntime tolerates: the long name of the default domain, missing imports, unsorted nodes.
 
-Names of nodes are left as they are, also where they are empty or repeated; values have names that are unique.
+Names of nodes are not changed, even where they are empty or repeated. Names of values are unique.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONG_NAME = "ai.onnx"
 
 
 def tidy_protobuf(proto: onnx.ModelProto) -> None:
-    """Call the default domain by its short name in the imports (onnx-ir does so for the nodes), drop overruled constants."""
+    """Use the short name of the default domain in imports (onnx-ir does so for nodes), and drop overridden constants."""
     _drop_overruled_constants(proto.graph)
     for owner in (proto, *proto.functions):
         names = {opset.domain for opset in owner.opset_import}
@@ -31,7 +31,7 @@ def tidy_protobuf(proto: onnx.ModelProto) -> None:
 
 
 def _drop_overruled_constants(graph: onnx.GraphProto) -> None:
-    """Of several `Constant` nodes that make one value onnxruntime takes the last."""
+    """Drop `Constant` nodes that a later one with the same output overrides; onnxruntime uses the last."""
     last: dict[str, int] = {}
     overruled = []
     for index, node in enumerate(graph.node):
@@ -43,7 +43,7 @@ def _drop_overruled_constants(graph: onnx.GraphProto) -> None:
 
 
 def tidy(model: ir.Model, path: Path) -> None:
-    """Sort what is out of order, import com.microsoft where it is used. Raises ModelError that names a node on a cycle."""
+    """Sort unsorted nodes, and import com.microsoft where it is used. Raises ModelError naming a node on a cycle."""
     owners: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     for owner in owners:
         if any(node.domain == "com.microsoft" for node in owner.all_nodes()):
@@ -61,7 +61,7 @@ def tidy(model: ir.Model, path: Path) -> None:
 
 
 def _is_sorted(graph: ir.Graph) -> bool:
-    """Whether every node, in nested bodies too, comes after the nodes that it reads from."""
+    """Whether every node, also in nested bodies, comes after the nodes that it reads from."""
     done: set[ir.Node] = set()
     stack = [iter(graph)]
     owners: list[ir.Node | None] = [None]
@@ -97,14 +97,14 @@ def _bodies(attribute: ir.Attr) -> list[ir.Graph]:
 
 
 def _on_a_cycle(graph: ir.Graph) -> str:
-    """Two nodes that depend on each other, in words."""
+    """A node on a cycle, as text for a message."""
     unresolved = {node: _reads(node) for node in graph}
     while ready := [node for node, reads in unresolved.items() if not any(other in unresolved for other in reads)]:
         for node in ready:
             del unresolved[node]
     if not unresolved:
         return "inside a nested body"
-    # Every node left reads from another one left; walking backwards must come round.
+    # Every remaining node reads from another remaining one, so walking backwards ends in a cycle.
     node, seen = next(iter(unresolved)), []
     while node not in seen:
         seen.append(node)

@@ -1,7 +1,7 @@
-"""Where the weights of a model lie, and where they go when it is written.
+"""Where the weights of a model are stored, and where they go when it is written.
 
-External weights are mapped from their file and stay there as long as they can. `placed` decides for each initializer whether it
-stays inside the model file, stays in its data file, or moves to a new data file, and puts everything back afterwards.
+External weights are mapped from their file and stay there as long as possible. `placed` decides for each initializer whether it
+stays inside the model file, stays in its data file, or moves to a new data file. Afterwards it restores the model.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from onnx_subgraph.model.texts import file_name
 from onnx_subgraph.model.wire import LARGE, WHOLE_BYTES
 
 OUTSIDE = 1 << 20
-"""Bytes from which a new weight of a model with external data is put outside the model file."""
+"""In a model with external data, new weights of at least this many bytes go outside the model file."""
 Piece = bytes | ir.TensorProtocol
 """A part of a file: bytes, or the data of a weight."""
 
 _ROOM = 2**31 - (1 << 26)
-"""Bytes of weights that fit into a protobuf, with room for the graph itself."""
+"""Maximum total size in bytes of the weights in a protobuf; leaves room for the graph."""
 
 
 class DataFileTensor(ir.ExternalTensor):
-    """External data whose place was checked on loading, by onnxruntime's rules.
+    """External data whose path was checked on loading, by onnxruntime's rules.
 
     onnx-ir's own check also refuses files with several hard links and the links of a download cache; onnxruntime reads both.
     """
@@ -55,7 +55,7 @@ class DataFileTensor(ir.ExternalTensor):
 
     @property
     def path(self) -> str:
-        """The data file, as the file system has its name."""
+        """The path of the data file, with its original name."""
         return os.path.join(self.base_dir, file_name(str(self.location)))  # noqa: PTH118 - onnx-ir's type
 
     def _check_path_containment(self) -> None:
@@ -63,7 +63,7 @@ class DataFileTensor(ir.ExternalTensor):
 
 
 def sources(model: ir.Model) -> tuple[Path, ...]:
-    """The data files that the model's weights lie in."""
+    """The data files of the model's weights."""
     found = {
         Path(value.const_value.path): None
         for graph in model.graphs()
@@ -75,14 +75,14 @@ def sources(model: ir.Model) -> tuple[Path, ...]:
 
 @dataclass(slots=True)
 class Placement:
-    """The files that a model is written to. moved: (weight, offset in the data file) for what goes into the new data file."""
+    """The files that a model is written to. moved: the weights for the new data file, with their offsets in it."""
 
     path: Path
     data: Path
     moved: list[tuple[ir.TensorProtocol, int]] = field(default_factory=list)
 
     def write(self, model: Callable[[], Iterable[Piece]]) -> None:
-        """Write the data file, if there is one, and the model file, both whole or neither. model: gives what the latter holds."""
+        """Write the model file, and the data file if any: both or neither. model: gives the contents of the model file."""
         content = model()
         if not self.moved:
             with written_whole(self.path) as (file,):
@@ -99,10 +99,10 @@ class Placement:
 
 @contextmanager
 def placed(model: ir.Model, path: Path, *, keep: bool, never: tuple[Path, ...], inline: bool = False) -> Iterator[Placement]:
-    """Within the block the model's initializers lie where they will lie once the file `path` is written.
+    """Within the block the initializers refer to where their data will be when the file `path` is written.
 
     keep: external weights stay in their files. inline: new weights stay inside the model file as long as they fit.
-    never: data files that may not be overwritten. Weights whose data was taken out have nothing that could be moved.
+    never: data files that may not be overwritten. Weights without data are skipped.
     """
     values = [v for graph in model.graphs() for v in graph.initializers.values() if STRIPPED not in v.meta]
     placement = Placement(path, _data_file(path, never))
@@ -116,7 +116,7 @@ def placed(model: ir.Model, path: Path, *, keep: bool, never: tuple[Path, ...], 
             stays = keep if isinstance(tensor, ir.ExternalTensor) else not _moves(tensor, external, crowded, inline)
             if stays:
                 continue
-            # The same bytes of a file (or the same array) under several names are written once.
+            # The same bytes of a file, or the same array, under several names are written once.
             key = (tensor.path, tensor.offset, tensor.nbytes) if isinstance(tensor, ir.ExternalTensor) else id(tensor)
             if key not in offsets:
                 end = -(-end // 4096) * 4096 if tensor.nbytes >= OUTSIDE else end
@@ -149,7 +149,7 @@ def _moves(tensor: ir.TensorProtocol, external: bool, crowded: bool, inline: boo
 
 
 def _data_file(path: Path, never: tuple[Path, ...]) -> Path:
-    """`<path>.data`, with a number where that is a file which the model reads from."""
+    """`<path>.data`, with a number if the model reads from a file of this name."""
     taken = {file.resolve() for file in never}
     data = path.with_name(f"{path.name}.data")
     number = 1
@@ -161,7 +161,7 @@ def _data_file(path: Path, never: tuple[Path, ...]) -> Path:
 
 @contextmanager
 def words(model: ir.Model) -> Iterator[dict[bytes, ir.TensorProtocol]]:
-    """Within the block the data of a large weight inside the model is a word that nothing else is. Gives word → weight."""
+    """Within the block the data of each large weight inside the model is a unique short word. Gives word → weight."""
     taken: dict[bytes, ir.TensorProtocol] = {}
     start = os.urandom(16)
     before = [(v, v.const_value) for v in model.graph.initializers.values() if v.const_value is not None]
@@ -179,7 +179,7 @@ def words(model: ir.Model) -> Iterator[dict[bytes, ir.TensorProtocol]]:
 
 
 class _Word(ir.LazyTensor):
-    """A word in the place of a weight's data."""
+    """A weight with a short word for its data."""
 
     __slots__ = ("_word",)
 
@@ -195,17 +195,17 @@ class _Word(ir.LazyTensor):
         self._word = word
 
     def tobytes(self) -> bytes:
-        """What is serialized."""
+        """The word, as serialized data."""
         return self._word
 
 
 def _is_plain(tensor: ir.TensorProtocol) -> bool:
-    """Whether a tensor is written as its bytes: not with numbers in fields of their type, as its file may have it."""
+    """Whether a tensor is serialized as raw bytes, not as numbers in a typed field."""
     return tensor.dtype.value in WHOLE_BYTES and (isinstance(tensor, FileTensor) or type(tensor) is ir.Tensor)
 
 
 def length(piece: Piece) -> int:
-    """How many bytes of a file a piece is."""
+    """The size of a piece in bytes."""
     return len(piece) if isinstance(piece, bytes) else int(piece.nbytes)
 
 

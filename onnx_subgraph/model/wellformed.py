@@ -1,8 +1,8 @@
-"""Is this protobuf a model that can be worked on? The first thing wrong is named, with its place and what to do.
+"""Check that a protobuf is a well-formed model. Reports the first problem, with its place and what to do.
 
-Only what would make a graph meaningless is an error: a value made twice or by nobody, a cycle, weights that are not there. What
-onnxruntime shrugs off (unsorted nodes, missing imports, the domain under its long name) is mended by `tidy`, and what is merely
-unknown (operators, domains, opsets to come) is nobody's error.
+Only what makes a graph meaningless is an error: a value defined twice or never, a cycle, missing weights. What onnxruntime
+tolerates (unsorted nodes, missing imports, the long name of the default domain) is repaired by `tidy`. Unknown operators, domains
+and future opsets are not errors.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from onnx_subgraph.model.texts import file_name
 _Function = tuple[str, str, str]
 """Domain, name and overload."""
 _MOST_NODES = 10_000_000
-"""Nodes that a model may have once its functions are inlined."""
+"""Maximum number of nodes once the functions are inlined."""
 _DEEPEST = 100
-"""Levels of functions that call functions; at a few hundred, onnxruntime's inlining overruns its stack."""
+"""Maximum depth of calls between functions. At a few hundred, onnxruntime's inlining overflows its stack."""
 _PER_ELEMENT: Mapping[int, float] = {
     **dict.fromkeys((onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128), 2.0),
     **dict.fromkeys((onnx.TensorProto.UINT4, onnx.TensorProto.INT4, onnx.TensorProto.FLOAT4E2M1), 0.5),
 }
-"""How many numbers of a typed field an element takes, where that is not one."""
+"""Numbers in a typed field per element, where it is not 1."""
 _TYPED_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
 def check(proto: onnx.ModelProto, path: Path, stored: Mapping[int, int]) -> None:
-    """Raise ModelError where the model is not well-formed. Reads no external data, but asks for its size.
+    """Raise ModelError where the model is not well-formed. Does not read external data, but checks its size.
 
-    stored: the bytes that initializers have whose data was left out, by their positions.
+    stored: position → size in bytes, for initializers whose data was omitted.
     """
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(f"{path}: holds no graph; it is not an ONNX model", hint="export the model again, or check the path")
@@ -52,12 +52,12 @@ def check(proto: onnx.ModelProto, path: Path, stored: Mapping[int, int]) -> None
         _check_function(function, path)
     _check_calls(proto, path)
     files: dict[str, int] = {}
-    for position, tensor in enumerate(tensors(proto)):  # the initializers of the graph come first
+    for position, tensor in enumerate(tensors(proto)):  # the graph's initializers come first
         _check_tensor(tensor, path, files, stored.get(position))
 
 
 def describe(node: onnx.NodeProto) -> str:
-    """A node in words: its name if it has one, else what it makes."""
+    """A node as text for a message: its name, else its first output."""
     if node.name:
         return f"node '{node.name}' ({node.op_type})"
     made = next((name for name in node.output if name), "")
@@ -93,7 +93,7 @@ def _check_function(function: onnx.FunctionProto, path: Path) -> None:
 
 
 def _check_calls(proto: onnx.ModelProto, path: Path) -> None:
-    """Functions do not call each other in a circle, nor so often that the model without them could not be run."""
+    """Raise ModelError where functions call each other recursively, too deeply, or so often that inlining would be too large."""
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
     calls = {
         key: Counter(k for n in _all_nodes(f.node) if (k := (n.domain, n.op_type, n.overload)) in functions)
@@ -130,7 +130,7 @@ def _check_calls(proto: onnx.ModelProto, path: Path) -> None:
 
 
 def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes and those of their bodies."""
+    """The nodes, including those in nested bodies."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
@@ -175,7 +175,7 @@ def _graphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a model: initializers and attributes, in nested bodies and functions too."""
+    """Every tensor of a model: initializers and attributes, also in nested bodies and functions."""
     yield from _graph_tensors(proto.graph)
     for function in proto.functions:
         yield from _node_tensors(function.node)
@@ -201,14 +201,14 @@ def _node_tensors(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.TensorProto]
 
 
 def external_place(tensor: onnx.TensorProto) -> tuple[str, int, int | None]:
-    """Location, offset and length (None: to the end) of a tensor's external data. Raises ValueError where they are no numbers."""
+    """Location, offset and length (None: to the end) of a tensor's external data. Raises ValueError for other text."""
     place = {entry.key: entry.value for entry in tensor.external_data}
     length = place.get("length")
     return place.get("location", ""), int(place.get("offset") or 0), int(length) if length else None
 
 
 def is_stripped(tensor: onnx.TensorProto) -> bool:
-    """Whether the data was taken out of a tensor that should have some, as is done to share a graph without its weights."""
+    """Whether the data of a tensor was removed, as is done to share a graph without its weights."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.HasField("raw_data") or 0 in tensor.dims:
         return False
     return not any(getattr(tensor, field) for field in _TYPED_FIELDS)
@@ -225,7 +225,7 @@ def _check_tensor(tensor: onnx.TensorProto, path: Path, files: dict[str, int], s
 
 
 def _check_raw(tensor: onnx.TensorProto, path: Path, needed: int, stored: int) -> None:
-    """Bytes of elements are as many as the shape asks for."""
+    """Raise ModelError where the size of the raw data does not fit the shape."""
     if needed and stored != needed:
         raise ModelError(
             f"{path}: tensor '{tensor.name}' of shape {list(tensor.dims)} needs {needed} bytes "
@@ -235,7 +235,10 @@ def _check_raw(tensor: onnx.TensorProto, path: Path, needed: int, stored: int) -
 
 
 def _check_elements(tensor: onnx.TensorProto, path: Path) -> None:
-    """Elements stored as numbers are as many as the shape says, or none at all (`is_stripped`)."""
+    """Raise ModelError where the number of stored elements does not fit the shape.
+
+    No elements at all are allowed (`is_stripped`).
+    """
     held = {field: len(getattr(tensor, field)) for field in _TYPED_FIELDS if getattr(tensor, field)}
     count = prod(tensor.dims)
     wanted = ceil(count * _PER_ELEMENT.get(tensor.data_type, 1.0))
@@ -247,7 +250,7 @@ def _check_elements(tensor: onnx.TensorProto, path: Path) -> None:
 
 
 def _bytes(tensor: onnx.TensorProto, path: Path) -> int:
-    """How many bytes the elements take, 0 for types that this program does not know and for strings."""
+    """The size of the elements in bytes; 0 for strings and unknown types."""
     if tensor.data_type == onnx.TensorProto.UNDEFINED:
         raise ModelError(f"{path}: tensor '{tensor.name}' has no element type", hint="the file is damaged; export it again")
     count = 1
@@ -282,7 +285,7 @@ def _check_external(tensor: onnx.TensorProto, path: Path, needed: int, files: di
 
 
 def _size(tensor: onnx.TensorProto, path: Path, location: str) -> int:
-    """The size of a data file, under onnxruntime's rules for where it may lie: in the folder of the model or below."""
+    """The size of a data file. onnxruntime's rule for its place: the folder of the model, or below it."""
     if not location or Path(location).is_absolute() or "\0" in location:
         raise ModelError(
             f"{path}: tensor '{tensor.name}' has its data at '{location}', which is no relative path",
@@ -291,7 +294,7 @@ def _size(tensor: onnx.TensorProto, path: Path, location: str) -> int:
     file = path.parent / file_name(location)
     folder, inside = path.resolve().parent, file.resolve()
     if not inside.is_relative_to(folder):
-        # onnxruntime resolves a linked model first, and so reads a cache of links to files that lie together.
+        # onnxruntime resolves a linked model first, so it can read a cache of links to files that are together.
         raise ModelError(
             f"{path}: tensor '{tensor.name}' has its data at '{location}', which leaves the folder of the model",
             hint=f"put the data into {folder} and export the model again",

@@ -1,8 +1,8 @@
-"""Model files without their large weights: protobuf's wire format, read and written around them.
+"""Read and write model files without their large weights, on the level of protobuf's wire format.
 
-A model of 400 MB is 300 KB of graph with weights between. `outlined` leaves out the data of each large weight and says where it
-lies, without reading it; `filled` is the way back. In between such a weight has an empty `raw_data`, or a word that stands for
-it. Both know just enough of the encoding (https://protobuf.dev/programming-guides/encoding): fields, numbers and lengths.
+A model of 400 MB is 300 KB of graph with weights in between. `outlined` omits the data of large weights and returns where it is,
+without reading it. `filled` is the inverse. In between, such a weight has an empty `raw_data`, or a word as a placeholder. Both
+parse only fields, numbers and lengths (https://protobuf.dev/programming-guides/encoding).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mmap import mmap
 import onnx
 
 LARGE = 1 << 16
-"""Bytes of a weight from which on it is left out."""
+"""Minimum size in bytes of a weight that is omitted."""
 _GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
 _INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
 _NUMBERS = {name: field.number for name, field in onnx.TensorProto.DESCRIPTOR.fields_by_name.items()}
@@ -22,7 +22,7 @@ _RAW, _TYPE, _LOCATION = (_NUMBERS[name] for name in ("raw_data", "data_type", "
 _PLAIN = frozenset(
     _NUMBERS[name] for name in ("dims", "data_type", "name", "raw_data", "doc_string", "metadata_props", "data_location")
 )
-"""The fields of a tensor whose data is in `raw_data` and nowhere else."""
+"""The fields that a tensor may have if all its data is in `raw_data`."""
 WHOLE_BYTES = frozenset(
     onnx.TensorProto.DataType.Value(name)
     for name in (
@@ -30,7 +30,7 @@ WHOLE_BYTES = frozenset(
         *("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"),
     )
 )
-"""ONNX's numbers of the types whose elements take whole bytes: the only ones that are left out."""
+"""ONNX's numbers of the types whose elements are whole bytes. Only weights of these types are omitted."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LENGTHS = {_FIXED64: 8, _FIXED32: 4}
 
@@ -38,12 +38,12 @@ Buffer = bytes | mmap
 
 
 class MalformedError(ValueError):
-    """The bytes are no message. protobuf says what is wrong with them."""
+    """The bytes are not a protobuf message. protobuf's own parser gives the details."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where the data of a weight lies in a file: its first byte, and how many bytes."""
+    """The place of a weight's data in a file: offset and length in bytes."""
 
     offset: int
     length: int
@@ -51,7 +51,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The place of a weight's data between pieces of a file. word: what stood for it; length: bytes of the data."""
+    """The place of a weight's data between pieces of a file. word: its placeholder; length: size of the data in bytes."""
 
     word: bytes
     length: int
@@ -62,7 +62,7 @@ Piece = bytes | Gap
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a message. start: of its tag; value: of what it holds, of bytes behind their length; end: behind it."""
+    """A field of a message, as positions. start: its tag. value: its contents, after the length. end: the first byte after it."""
 
     number: int
     kind: int
@@ -72,9 +72,9 @@ class _Field:
 
 
 def outlined(data: Buffer) -> tuple[bytes, dict[int, Extent]]:
-    """A serialized model without its large weights, and where these lie, by their positions among the graph's initializers.
+    """A serialized model without its large weights, and their extents by position among the graph's initializers.
 
-    Raises MalformedError where the bytes are no message.
+    Raises MalformedError where the bytes are not a message.
     """
     extents: dict[int, Extent] = {}
 
@@ -90,9 +90,9 @@ def outlined(data: Buffer) -> tuple[bytes, dict[int, Extent]]:
 
 
 def filled(content: bytes, lengths: Mapping[bytes, int]) -> list[Piece]:
-    """The pieces of a serialized model in which initializers have data for the words that stand in their `raw_data`.
+    """The pieces of a serialized model, with gaps for initializers whose `raw_data` is a placeholder.
 
-    lengths: word → bytes of the data. Joined, with the data in the gaps, the pieces are the file.
+    lengths: placeholder → size of the data in bytes. The pieces, with the data in the gaps, are the file.
     """
 
     def gapped(position: int, tensor: _Field) -> list[Piece] | None:
@@ -107,12 +107,12 @@ def filled(content: bytes, lengths: Mapping[bytes, int]) -> list[Piece]:
 
 
 def size(piece: Piece) -> int:
-    """How many bytes of a file a piece is."""
+    """The size of a piece in bytes."""
     return piece.length if isinstance(piece, Gap) else len(piece)
 
 
 def _rewritten(data: Buffer, change: Callable[[int, _Field], list[Piece] | None]) -> list[Piece]:
-    """The pieces of a model. change: gives what an initializer holds instead, by its position; None where it stays."""
+    """The pieces of a model after a change. change: the new contents of the initializer at a position; None keeps it."""
     made: list[Piece] = []
     position = 0
     for field in _fields(data, 0, len(data)):
@@ -120,7 +120,7 @@ def _rewritten(data: Buffer, change: Callable[[int, _Field], list[Piece] | None]
             made.append(data[field.start : field.end])
             continue
         graph: list[Piece] = []
-        kept = field.value  # where what was not copied yet begins
+        kept = field.value  # the start of what is not yet copied
         for inner in _fields(data, field.value, field.end):
             if inner.number != _INITIALIZER or inner.kind != _BYTES:
                 continue
@@ -135,7 +135,7 @@ def _rewritten(data: Buffer, change: Callable[[int, _Field], list[Piece] | None]
 
 
 def _data(content: Buffer, tensor: _Field) -> _Field | None:
-    """The `raw_data` of a tensor that has its data there, once, in elements of whole bytes; else None."""
+    """The `raw_data` field of a tensor that has all its data there, in elements of whole bytes; else None."""
     fields = list(_fields(content, tensor.value, tensor.end))
     raw = [field for field in fields if field.number == _RAW and field.kind == _BYTES]
     types = [_varint(content, field.value)[0] for field in fields if field.number == _TYPE and field.kind == _VARINT]
@@ -145,7 +145,7 @@ def _data(content: Buffer, tensor: _Field) -> _Field | None:
 
 
 def _fields(data: Buffer, start: int, end: int) -> Iterator[_Field]:
-    """The fields of the message between two places. Raises MalformedError."""
+    """The fields of the message between two positions. Raises MalformedError."""
     while start < end:
         tag, place = _varint(data, start)
         kind = tag & 7
@@ -165,7 +165,7 @@ def _fields(data: Buffer, start: int, end: int) -> Iterator[_Field]:
 
 
 def _varint(data: Buffer, place: int) -> tuple[int, int]:
-    """A number in seven bits a byte, the lowest first, and the place behind it. Raises MalformedError."""
+    """Read a number of 7 bits per byte, lowest first, and the position after it. Raises MalformedError."""
     number = shift = 0
     while shift < 70:
         if place >= len(data):
@@ -180,7 +180,7 @@ def _varint(data: Buffer, place: int) -> tuple[int, int]:
 
 
 def varint(number: int) -> bytes:
-    """A number as protobuf writes it: seven bits a byte, the lowest first."""
+    """A number in protobuf's encoding: 7 bits per byte, lowest first."""
     parts = []
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)
@@ -189,5 +189,5 @@ def varint(number: int) -> bytes:
 
 
 def _head(number: int, length: int) -> bytes:
-    """The tag and the length of a field of bytes."""
+    """The tag and the length of a bytes field."""
     return varint(number << 3 | _BYTES) + varint(length)

@@ -1,7 +1,8 @@
-"""Operator schemas: the formal inputs, attributes and defaults of every operator we know.
+"""Operator schemas: the formal inputs, outputs, attributes and defaults of every known operator.
 
-The ONNX standard comes from the installed onnx, with its history; onnxruntime's own operators from a table made by
-`benchmarks/operator_table.py`, so that reading patterns needs no onnxruntime. onnx is imported on the first question.
+The schemas of the ONNX standard, with their history, come from the installed onnx. The schemas of onnxruntime's operators come
+from a table that `benchmarks/operator_table.py` writes, so that reading patterns does not need onnxruntime. onnx is imported when
+the first schema is looked up.
 """
 
 from onnx_subgraph.operators.axes import counts_in_result, is_axis, is_ordered

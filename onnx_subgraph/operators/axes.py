@@ -1,6 +1,6 @@
-"""Which attributes and inputs of operators are numbers of axes, and which value's axes they count.
+"""Which attributes and inputs of an operator are axis numbers, and whether they number the axes of its input or of its output.
 
-ONNX says so in prose alone: a schema has no type for an axis. A negative number counts from the back.
+ONNX says this only in prose: a schema has no type for an axis. A negative number counts from the last axis.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ _IN_ORDER = frozenset(("Slice", "Pad", "Resize", "CenterCropPad", "Scan", "Dynam
 
 
 def is_axis(name: str) -> bool:
-    """Whether the attribute or formal input called `name` holds the number of an axis, or a list of them."""
+    """Whether the attribute or formal input `name` holds an axis number or a list of axis numbers."""
     return name in _AXES
 
 
 def counts_in_result(operator: str) -> bool:
-    """Whether the axes of an operator are those of its result; of all others they are those of the first input."""
+    """Whether the axis numbers of an operator refer to its output. For all other operators they refer to the first input."""
     return operator in _OF_RESULT
 
 
 def is_ordered(operator: str) -> bool:
-    """Whether the axes of an operator go with other operands, one by one; of all others a list of axes is a set."""
+    """Whether the order of an operator's axes matters: another operand has one element per axis. Otherwise the axes are a set."""
     return operator in _IN_ORDER

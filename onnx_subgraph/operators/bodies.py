@@ -1,7 +1,7 @@
-"""What operators of the standard compute, by their function bodies in the installed onnx.
+"""The function bodies of standard operators, from the installed onnx.
 
-A body is a graph of simpler operators. Some are fixed; others are made for one call, from its attributes, the types of its
-operands and which of them are there.
+A body is a graph of simpler operators. Some bodies are fixed. Others depend on the call: on its attributes, the types of its
+operands, and which optional operands are present.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     import onnx
 
 Operand = tuple[int, int | None]
-"""The type of a tensor as onnx numbers it, and its rank, None where that does not matter."""
+"""The element type of a tensor (onnx's number) and its rank; the rank is None where it does not matter."""
 
 
 def body_version(name: str, opset: int) -> int | None:
-    """The version of an operator whose body says what it means at `opset`, None where none does.
+    """The version of an operator that is in force at `opset`; None where this version has no function body.
 
-    That is the version of this opset; or the first one, of an operator that came later.
+    For an operator introduced after `opset` it is the first version.
     """
     import onnx
 
@@ -28,7 +28,7 @@ def body_version(name: str, opset: int) -> int | None:
     here = max((v for v in versions if v <= opset), default=min(versions, default=None))
     if here is None:
         return None
-    source: Any = onnx.defs.get_schema(name, here, "")  # onnx's type stubs do not know all of a schema
+    source: Any = onnx.defs.get_schema(name, here, "")  # onnx's type stubs lack some members of a schema
     return here if source.has_function or source.has_context_dependent_function else None
 
 
@@ -40,10 +40,11 @@ def body(
     results: int,
     opset: int | None = None,
 ) -> onnx.FunctionProto | None:
-    """The body of one call: the operator of this `version` with these attributes, its first `results` outputs asked for.
+    """The function body of one call; None where this call has none.
 
-    operands: of each input, None where it is left out. opset: that the body should be written for, as far as there is a choice.
-    Attributes are put in; the inputs and outputs of the body are the operator's, in their order. None where this call has none.
+    version: of the operator. operands: one for each input, None where it is omitted. results: how many outputs are requested.
+    opset: the opset that the body should use, where onnx offers a choice. Attribute references are replaced by the call's values;
+    the inputs and outputs of the body are the operator's, in the same order.
     """
     import onnx
 
@@ -61,7 +62,7 @@ def body(
     function.ParseFromString(data)
     made_here = {*function.input, *(name for node in function.node for name in node.output)}
     del function.output[results:]
-    while function.output and function.output[-1] not in made_here:  # an optional result of which this call says nothing
+    while function.output and function.output[-1] not in made_here:  # an optional output that this body does not compute
         del function.output[-1]
     if not function.node or not all(name in made_here for name in function.output) or not function.output:
         return None
@@ -82,7 +83,7 @@ def _versions() -> Mapping[str, tuple[int, ...]]:
 
 
 def _nearest(versions: Sequence[int], opset: int | None) -> int:
-    """The latest version up to `opset`, the first where all are later."""
+    """The latest version that is at most `opset`; the first version where all are later."""
     return max((v for v in versions if opset is None or v <= opset), default=min(versions))
 
 
@@ -109,7 +110,7 @@ def _defaults(source: onnx.defs.OpSchema) -> dict[str, onnx.AttributeProto]:
 
 
 def _put_in(function: onnx.FunctionProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:
-    """Give every reference to an attribute of the call what the call says."""
+    """Replace every reference to an attribute by the attribute's value in the call, or remove it where the call has none."""
     for node in function.node:
         for index in reversed(range(len(node.attribute))):
             attribute = node.attribute[index]

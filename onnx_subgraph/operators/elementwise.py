@@ -1,6 +1,6 @@
-"""Which operators work element by element: each element of the result comes from one element of each operand, broadcast.
+"""Which operators are elementwise: each element of the result depends on one element of each operand, after broadcasting.
 
-ONNX does not say so of its operators in a form that can be read, so the list is kept here.
+ONNX's schemas do not record this, so the list is kept here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Equal Greater GreaterOrEqual IsIn
 Cast CastLike Identity
 """
 ELEMENTWISE = {"": frozenset(_STANDARD.split()), "com.microsoft": frozenset({"Gelu", "QuickGelu"})}
-"""Domain → its operators that work element by element."""
+"""Domain → its elementwise operators."""
 
 
 def is_elementwise(name: str, domain: str = "") -> bool:
-    """Whether each element of the result comes from one element of each operand."""
+    """Whether the operator is elementwise: each element of the result depends on one element of each operand."""
     return name in ELEMENTWISE.get(domain, ())

@@ -1,6 +1,7 @@
-"""For which floating types an execution provider has kernels, as a checked-in table says: for providers that can't be asked.
+"""The floating types for which an execution provider has kernels, for providers that are not installed.
 
-`benchmarks/kernel_table.py` makes the table; each provider's part names the version of onnxruntime that it was taken from.
+The table is checked in and written by `benchmarks/kernel_table.py`. Each provider's entry names the version of onnxruntime that
+it was taken from.
 """
 
 from __future__ import annotations
@@ -18,20 +19,23 @@ _TYPES = {"f": "tensor(float)", "d": "tensor(double)", "h": "tensor(float16)", "
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel for the versions `first` to `last` (None: and on) of an operator. types: the floating ones, `tensor(float)`."""
+    """A kernel for the versions `first` to `last` of an operator (None: no upper bound).
+
+    types: floating ones, as `tensor(float)`.
+    """
 
     first: int
     last: int | None
     types: frozenset[str]
 
     def serves(self, version: int) -> bool:
-        """Whether it is taken for an operator that has been what it is since `version`."""
+        """Whether the kernel is used for an operator whose schema dates from `version`."""
         return self.first == version or (self.last is not None and self.first < version <= self.last)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
-    """The kernels of a provider in a version of onnxruntime, by domain and operator."""
+    """The kernels of a provider in one version of onnxruntime, by domain and operator."""
 
     provider: str
     onnxruntime: str
@@ -40,13 +44,13 @@ class KernelTable:
 
 @cache
 def providers() -> tuple[str, ...]:
-    """The execution providers that there is a table for."""
+    """The execution providers that have a table."""
     return tuple(_read())
 
 
 @cache
 def kernel_table(provider: str) -> KernelTable | None:
-    """The table of a provider; None where there is none."""
+    """The table of a provider; None where it has none."""
     entry = _read().get(provider)
     if entry is None:
         return None

@@ -1,4 +1,4 @@
-"""Operators whose results are drawn at random: equal inputs do not give equal results."""
+"""Random operators: equal inputs do not give equal results."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ RANDOM = frozenset(
         *("BiasDropout", "BitmaskDropout", "BitmaskBiasDropout", "Sampling"),
     )
 )
-"""Names of the standard's and of onnxruntime's random operators. A Dropout draws in training only."""
+"""Names of the random operators of the standard and of onnxruntime. A Dropout is random in training only."""

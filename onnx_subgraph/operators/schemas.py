@@ -1,6 +1,6 @@
 """The schema of an operator at an opset, from onnx or from the table of onnxruntime's operators.
 
-The default domain is `""`. Schemas are immutable and cached; an operator that an opset has withdrawn has no schema there.
+The default domain is `""`. Schemas are immutable and cached. An operator has no schema at an opset that has removed it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _NO_MAXIMUM = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Formal:
-    """A formal input or output. A variadic one stands for any number.
+    """A formal input or output. A variadic formal stands for any number of operands.
 
-    types: what it accepts, as `tensor(float)`. variable: what those share that have one type, `T`; "" where that is not known.
+    types: the accepted types, as `tensor(float)`. variable: the type variable, as `T`; formals with the same variable have the
+    same type. "" where it is unknown.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Formal:
 
 @dataclass(frozen=True, slots=True)
 class AttributeSpec:
-    """A formal attribute. `type`: onnx's name, `FLOAT`, `INTS`. `default`: None where it has none (or one that is a tensor)."""
+    """A formal attribute. type: onnx's name, as `FLOAT`. default: None where there is none, or where it is a tensor."""
 
     name: str
     type: str
@@ -48,7 +49,7 @@ class AttributeSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """What an operator accepts, as of the opset `since_version` of its domain."""
+    """The formal inputs, outputs and attributes of an operator, as of the opset `since_version` of its domain."""
 
     name: str
     domain: str
@@ -67,12 +68,12 @@ class Schema:
 
 
 def formal_at(formals: tuple[Formal, ...], position: int) -> Formal:
-    """The formal of the operand at a position; the last one stands for all behind it, too."""
+    """The formal of the operand at a position. The last formal also stands for all positions after it."""
     return formals[min(position, len(formals) - 1)]
 
 
 def schema(name: str, domain: str = "", opset: int | None = None) -> Schema | None:
-    """The schema of the operator at `opset` of its domain (None: the latest), or None where it is unknown or withdrawn."""
+    """The schema of the operator at `opset` of its domain (None: the latest); None where it is unknown or removed."""
     domain = _canonical(domain)
     found = _standard(name, domain, opset if opset is not None else _NO_MAXIMUM)
     if found is not None:
@@ -82,7 +83,7 @@ def schema(name: str, domain: str = "", opset: int | None = None) -> Schema | No
 
 
 def schema_of_anything(name: str, domain: str, attributes: Iterable[str]) -> Schema:
-    """What is known of an operator of somebody else's domain: nothing, but that it has these attributes, of whatever type."""
+    """A schema for an operator of an unknown domain: it accepts any operands, and these attributes with any type."""
     anything = (Formal("", True, True, frozenset()),)
     known = {attribute: AttributeSpec(attribute, "", False, None) for attribute in attributes}
     return Schema(name, domain, 1, anything, anything, known, 0, _NO_MAXIMUM, 0, _NO_MAXIMUM)
@@ -90,7 +91,7 @@ def schema_of_anything(name: str, domain: str, attributes: Iterable[str]) -> Sch
 
 @lru_cache(maxsize=1024)
 def history(name: str, domain: str = "") -> tuple[Schema, ...]:
-    """Every schema that the operator had, the latest first; () for an operator we do not know."""
+    """Every schema that the operator has had, latest first; () for an unknown operator."""
     domain = _canonical(domain)
     versions = _versions().get((domain, name), ())
     standard = (_standard(name, domain, version) for version in sorted(versions, reverse=True))
@@ -99,7 +100,7 @@ def history(name: str, domain: str = "") -> tuple[Schema, ...]:
 
 
 def is_standard(name: str, domain: str = "") -> bool:
-    """Whether the ONNX standard has, or had, the operator."""
+    """Whether the operator is, or was, part of the ONNX standard."""
     return (_canonical(domain), name) in _versions()
 
 
@@ -112,7 +113,7 @@ def operator_names(domain: str = "") -> tuple[str, ...]:
 
 @cache
 def domains() -> tuple[str, ...]:
-    """The domains whose operators we know, sorted; `""` first."""
+    """The domains whose operators are known, sorted; `""` first."""
     return tuple(sorted({d for d, _ in (*_versions(), *_contributed())}))
 
 
@@ -191,12 +192,12 @@ def _attribute(source: onnx.defs.OpSchema.Attribute) -> AttributeSpec:
 
 
 def _word(member: object) -> str:
-    """The name of a member of one of onnx's enumerations, which its type stubs leave out."""
+    """The name of a member of an onnx enumeration. onnx's type stubs lack `name`."""
     return str(getattr(member, "name", member))
 
 
 def default_value(attribute: onnx.AttributeProto) -> Default | None:
-    """The value of an attribute as numbers, strings and tuples; None where it has none or one that is a tensor or a graph."""
+    """The value of an attribute as numbers, strings and tuples; None where it has no value, or a tensor or graph."""
     import onnx
 
     kinds = onnx.AttributeProto
@@ -216,7 +217,7 @@ def _as_default(value: Any) -> Default:
 
 
 def _shortest(value: float) -> float:
-    """The shortest decimal that is the same float32: schemas mean 1e-5 where they store 9.999999747378752e-06."""
+    """The shortest decimal that rounds to the same float32: 1e-5 where a schema stores 9.999999747378752e-06."""
     import numpy as np
 
     return float(str(np.float32(value)))

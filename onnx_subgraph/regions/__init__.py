@@ -1,1 +1,1 @@
-"""Connected, convex sets of nodes: grown by selectors or sentences, or marked by the user."""
+"""Regions: connected, convex sets of nodes, grown by selectors or sentences, or marked by the user."""

@@ -1,8 +1,8 @@
-"""Nodes that may stand together, put together into parts as large as they can be without a path that leaves one and comes back.
+"""Partition the member nodes of a graph into convex, connected parts that are as large as possible.
 
-A graph is numbers here: node `i` reads the nodes `before[i]`, all smaller than `i`. Every part has a level that grows along each
-path from part to part, so that no order of the parts can be circular; two parts become one when one of them can be moved to the
-level of the other, and only what lies between the two is looked at.
+A part is convex when no path leaves it and comes back. Nodes are numbers: node `i` reads the nodes `before[i]`, all smaller than
+`i`. Every part has a level, and levels grow along each path from part to part; so the graph of the parts has no cycle. Two parts
+are merged when one of them can be moved to the level of the other. The search for this visits only the parts between the two.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from heapq import heappop, heappush
 
 STEPS = 10_000
 EARNED = 16
-"""Steps of searching to begin with, and those that every node and edge adds; where they are used up, two parts stay apart."""
+"""Search steps at the start, and the steps that every node and edge adds. When they are used up, two parts stay separate."""
 
 Joins = Callable[[int, int], bool]
 """Whether two members with an edge from the first to the second may be in one part because of this edge."""
 
 
 def convex_parts(before: Sequence[Sequence[int]], is_member: Sequence[bool], joins: Joins) -> list[list[int]]:
-    """The members in parts that are connected by edges that join, each part ascending, the parts in the order of their first.
+    """Partition the members into convex parts. Each part is ascending; parts are ordered by their first node.
 
-    All parts may be replaced by one node each at the same time: the result has no cycle. No two parts that an edge joins could
-    be one (as long as `STEPS` and `EARNED` allow to look for a path). The cost follows the number of nodes and edges.
+    The nodes of a part are connected by edges that `joins` accepts. Replacing every part by one node leaves the graph acyclic.
+    Parts are maximal: no two parts that such an edge connects could be merged, as long as `STEPS` and `EARNED` allow the search
+    for a path. Takes time linear in the number of nodes and edges.
     """
     parts = Parts(is_member)
     apart = [edge for node, sources in enumerate(before) for edge in parts.add(node, sources, joins)]
-    while apart:  # what lay between two parts may by now be inside one of them
+    while apart:  # A merge can put the nodes between two other parts inside a part, so that these two can now be merged.
         rest = [edge for edge in apart if not parts.join(*edge)]
         if len(rest) == len(apart):
             break
@@ -39,10 +40,10 @@ def convex_parts(before: Sequence[Sequence[int]], is_member: Sequence[bool], joi
 
 
 class Parts:
-    """The parts of the nodes added so far; a node that is no member is a part of its own.
+    """The parts of the nodes added so far. A node that is not a member is a part of its own.
 
-    level: of each part, strictly growing along every edge between two parts, but equal ones between two nodes that are no
-    members: even for members, odd for others, so that between two parts of one level nothing leads from one to the other.
+    level: one number per part. It grows strictly along every edge between two parts, except between two non-members, where it may
+    be equal. Members have even levels, non-members odd ones; so no path connects two parts of members with the same level.
     """
 
     def __init__(self, is_member: Sequence[bool]) -> None:
@@ -53,14 +54,14 @@ class Parts:
         self.steps = STEPS
 
     def of(self, node: int) -> int:
-        """The node that stands for the part of `node`."""
+        """The node that represents the part of `node`."""
         parent = self.parent
         while parent[node] != node:
             parent[node] = node = parent[parent[node]]
         return node
 
     def add(self, node: int, sources: Sequence[int], joins: Joins) -> list[tuple[int, int]]:
-        """Add the next node, above what it reads, and let it be one with what it joins; returns the edges that could not."""
+        """Add the next node and merge it with the sources that it joins. Returns the edges that could not be merged."""
         self.steps += EARNED * (1 + len(sources))
         parts = dict.fromkeys(map(self.of, sources))
         member = self.is_member[node]
@@ -74,7 +75,10 @@ class Parts:
         return [(p, node) for p in sorted(joined, key=lambda p: -self.level[p]) if not self.join(p, node)]
 
     def join(self, first: int, second: int) -> bool:
-        """Make one part of two with an edge from `first` to `second`, where no other path leads from one to the other."""
+        """Merge the two parts of an edge from `first` to `second`, unless another path connects them.
+
+        Returns whether they are one.
+        """
         a, b = self.of(first), self.of(second)
         if a == b:
             return True
@@ -93,7 +97,10 @@ class Parts:
         return True
 
     def meeting(self, a: int, b: int) -> dict[int, int] | None:
-        """New levels that bring `a` up to `b`, or `b` down to `a`, whichever is sooner found; None where there is no way."""
+        """New levels that put `a` and `b` on the same level, by raising `a` or by lowering `b`; None where neither is possible.
+
+        Runs both searches in turn and takes the one that ends first.
+        """
         searches = (self.moves(a, b, 1), self.moves(b, a, -1))
         while self.steps > 0:
             for search in searches:
@@ -106,13 +113,13 @@ class Parts:
         return None
 
     def moves(self, start: int, goal: int, way: int) -> Generator[None, None, dict[int, int] | None]:
-        """The levels of all that must move when `start` comes to the level of `goal`; None where it leads to `goal` itself.
+        """The new level of every part that must move if `start` moves to the level of `goal`; None if `goal` would move too.
 
-        way: 1 for up, along the edges, -1 for down, against them. Yields after each neighbour that it looks at.
+        way: 1 moves up along the edges, -1 moves down against them. Yields after each neighbour that it visits.
         """
         level, is_member = self.level, self.is_member
         moved = {start: level[goal]}
-        # In the order of the old levels, so that each has been pushed by all that can push it when its turn comes.
+        # In the order of the old levels: when a part's turn comes, every part that can move it has been visited.
         queue = [(way * level[start], way * start, start)]
         while queue:
             part = heappop(queue)[2]
@@ -121,7 +128,7 @@ class Parts:
             while index < len(neighbours):
                 yield
                 other = self.of(neighbours[index])
-                if other == part:  # an edge that has come to lie inside
+                if other == part:  # an edge inside the part
                     neighbours[index] = neighbours[-1]
                     neighbours.pop()
                     continue

@@ -1,4 +1,4 @@
-"""The graph that regions grow in, and the facts that sentences may ask of its nodes and of finished regions."""
+"""The graph that regions are grown in, and the facts that sentences can use about its nodes and about finished regions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from onnx_subgraph.operators.names import operator_of
 from onnx_subgraph.regions.region import Region, Wiring
 
 PATTERN = "onnx_subgraph.pattern"
-"""The metadata of a fused node that names its pattern."""
+"""Metadata key of a fused node; its value is the id of the pattern."""
 
 
 class Ground:
-    """The graph that regions grow in, and what is asked of it; several patterns share one, as long as it is not changed.
+    """The graph that regions are grown in, with caches that several patterns share. The graph must not change meanwhile.
 
-    schema: of a node, None for an unknown operator.
+    schema: the schema of a node, None for an unknown operator.
     """
 
     def __init__(self, graph: ir.Graph, constants: Constants, schema: Callable[[ir.Node], Schema | None]) -> None:
@@ -30,28 +30,28 @@ class Ground:
         self.constants = constants
         self.schema = schema
         self.facts = cache(lambda node: NodeFacts(self, node))
-        """What sentences may ask of a node."""
+        """The facts of a node, as sentences use them."""
         self.kind = cache(_kind)
 
     @cached_property
     def wiring(self) -> Wiring:
-        """Its nodes and what they read."""
+        """The nodes of the graph and their edges."""
         return Wiring.of(self.graph)
 
     @cached_property
     def standing(self) -> Mapping[ir.Node, str]:
-        """The nodes that stand for a region already, and of which pattern."""
+        """The nodes that already replace a region → the id of the pattern."""
         return {node: name for node in self.graph if (name := node.metadata_props.get(PATTERN)) is not None}
 
 
 def _kind(node: ir.Node) -> Hashable:
-    """What the facts `_OF_KIND` of a node follow from."""
+    """The key of a node's kind: the facts in `_OF_KIND` depend on it alone."""
     types = tuple([None if v is None else v.dtype for v in node.inputs]), tuple([v.dtype for v in node.outputs])
     return node.domain, node.op_type, types
 
 
 class NodeFacts:
-    """The facts of one node, under the names that the language gives them."""
+    """The facts of one node, under their names in the language."""
 
     def __init__(self, ground: Ground, node: ir.Node) -> None:
         self._ground = ground
@@ -59,22 +59,22 @@ class NodeFacts:
 
     @cached_property
     def operator(self) -> str:
-        """`Conv`, or with its domain, `com.microsoft.Gelu`."""
+        """The operator's name, with its domain unless it is standard: `Conv`, `com.microsoft.Gelu`."""
         return operator_of(self._node)
 
     @property
     def domain(self) -> str:
-        """The domain of the operator, "" for the standard."""
+        """The domain of the operator; "" for the standard."""
         return self._node.domain
 
     @cached_property
     def is_elementwise(self) -> bool:
-        """Whether each element of its result comes from one element of each operand."""
+        """Whether each element of the result depends on one element of each operand."""
         return operators.is_elementwise(self._node.op_type, self._node.domain)
 
     @cached_property
     def inputs(self) -> tuple[Facts | None, ...]:
-        """The facts of each input, None for one that is left out."""
+        """The facts of each input; None for one that is omitted."""
         return tuple(None if v is None else Facts(self._ground.constants, v) for v in self._node.inputs)
 
     @cached_property
@@ -84,17 +84,17 @@ class NodeFacts:
 
     @cached_property
     def dtypes(self) -> tuple[str, ...] | None:
-        """The element types of its inputs and outputs, each once; None where one is not known."""
+        """The element types of the inputs and outputs, without repetition; None where one is unknown."""
         return _dtypes((*self.inputs, *self.outputs))
 
     @cached_property
     def attributes(self) -> Attributes:
-        """Its attributes, by name."""
+        """The attributes, by name."""
         return Attributes(self._ground, self._node)
 
 
 class Attributes:
-    """The attributes of a node as numbers, text and lists; one that is left out is what its schema says, if it says so."""
+    """The attributes of a node as numbers, text and tuples; the schema's default for an attribute that the node does not set."""
 
     def __init__(self, ground: Ground, node: ir.Node) -> None:
         self._ground = ground
@@ -121,7 +121,7 @@ _PLAIN = frozenset(
 
 
 class RegionFacts:
-    """The facts of a finished region, under the names that the language gives them."""
+    """The facts of a finished region, under their names in the language."""
 
     def __init__(self, ground: Ground, region: Region) -> None:
         self._ground = ground
@@ -129,27 +129,27 @@ class RegionFacts:
 
     @property
     def size(self) -> int:
-        """How many nodes it has."""
+        """The number of nodes."""
         return len(self._region.nodes)
 
     @cached_property
     def operators(self) -> tuple[str, ...]:
-        """The operators in it, each once, in the order of their names."""
+        """The operators in the region, without repetition, sorted by name."""
         return tuple(sorted({operator_of(n) for n in self._region.nodes}))
 
     @cached_property
     def inputs(self) -> tuple[Facts, ...]:
-        """What it reads and does not compute."""
+        """The values that the region reads and does not compute."""
         return tuple(Facts(self._ground.constants, v) for v in self._region.inputs)
 
     @cached_property
     def outputs(self) -> tuple[Facts, ...]:
-        """What it computes and others read."""
+        """The values that the region computes and other nodes read."""
         return tuple(Facts(self._ground.constants, v) for v in self._region.outputs)
 
     @cached_property
     def dtypes(self) -> tuple[str, ...] | None:
-        """The element types of all that it reads and computes, each once; None where one is not known."""
+        """The element types of all values that the region reads or computes, without repetition; None where one is unknown."""
         computed = (Facts(self._ground.constants, o) for n in self._region.nodes for o in n.outputs)
         return _dtypes((*self.inputs, *computed))
 

@@ -1,4 +1,4 @@
-"""The regions of a pattern: its sentences asked of nodes, its regions grown, and what `keep` or a filter leaves of each."""
+"""Grow the regions of a pattern: ask its sentences or its selector, then apply `keep` or the selector's filter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from onnx_subgraph.regions.selector import Selector, selector_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grown:
-    """A region of a pattern. selector: who chose it in Python, None for the sentences of a file. refusal: why it is not kept."""
+    """A region of a pattern. selector: the Python selector that chose it, None for sentences.
+
+    refusal: why it is not kept, or None.
+    """
 
     region: Region
     selector: Selector | None
@@ -30,7 +33,10 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a region is not kept. sentence: the one that is false, None where a selector said no. found: the region in words."""
+    """Why a region is not kept. sentence: the `keep` sentence that is false, None for a selector.
+
+    found: a description of the region.
+    """
 
     sentence: Expression | None
     expected: str
@@ -38,7 +44,7 @@ class Refusal:
 
 
 def regions_of(ground: Ground, pattern: Pattern) -> list[Grown]:
-    """The regions of `pattern` in one graph, kept or not. Raises UsageError where a selector in Python can't be had, or fails."""
+    """The regions of `pattern` in one graph, kept or not. Raises UsageError where a Python selector is missing or fails."""
     grow = pattern.grow
     assert grow is not None
     selector = None if grow.selector is None else selector_of(grow)
@@ -55,7 +61,7 @@ def regions_of(ground: Ground, pattern: Pattern) -> list[Grown]:
 
 
 class _Untouched:
-    """The questions of somebody else, asked of no node that is taken: it stands for a region of the pattern already."""
+    """The questions of a pattern, except that nodes that already replace a region of this pattern (`taken`) are never chosen."""
 
     def __init__(self, questions: Questions, taken: Collection[ir.Node]) -> None:
         self._questions = questions
@@ -81,7 +87,10 @@ class _Sentences:
 
 
 def _question(ground: Ground, sentence: Expression | None, *names: str) -> Callable[..., bool]:
-    """A sentence asked of nodes of these names; what is not known is a no. One about the kind of a node is asked once a kind."""
+    """The answers of a sentence about nodes of these names. An unknown fact counts as no.
+
+    A sentence that depends only on the kind of a node is evaluated once per kind.
+    """
     if sentence is None:
         return lambda *nodes: False
 
@@ -107,14 +116,14 @@ def _question(ground: Ground, sentence: Expression | None, *names: str) -> Calla
 
 
 _OF_KIND = frozenset({"operator", "domain", "is_elementwise", "dtypes", "inputs", "outputs", "dtype"})
-"""The facts that follow from the operator of a node and the element types around it."""
+"""The facts that depend only on a node's operator and on the element types of its inputs and outputs."""
 
 
 @cache
 def _subject(sentence: Expression) -> str | None:
-    """The one node that a sentence asks facts of its kind of, and nothing else; None for other sentences.
+    """The only node that a sentence is about, if the sentence depends on the node's kind alone; None otherwise.
 
-    Such a sentence has one answer for all nodes of a kind, which are few.
+    Such a sentence has one answer for all nodes of a kind, and there are few kinds.
     """
     names = free_names(sentence)
     asked = {part.attr for part in ast.walk(sentence.tree) if isinstance(part, ast.Attribute)}
@@ -122,7 +131,7 @@ def _subject(sentence: Expression) -> str | None:
 
 
 def _kept(ground: Ground, grow: Grow, selector: Selector | None, region: Region) -> Grown:
-    """What is kept of a region: all, or the part that the selector's filter gives, and why it is not."""
+    """The part of a region that is kept, or the region with the reason why it is refused."""
     part = region if selector is None else _part(ground, selector, region)
     if isinstance(part, Refusal):
         return Grown(region, selector, part)
@@ -130,9 +139,9 @@ def _kept(ground: Ground, grow: Grow, selector: Selector | None, region: Region)
 
 
 def _part(ground: Ground, selector: Selector, region: Region) -> Region | Refusal:
-    """What the filter of a selector leaves of a region."""
+    """The part of a region that the selector's filter keeps, or the reason why it is refused."""
     name, given = type(selector).__name__, selector.filter(region)
-    answer: object = given  # somebody else's code may give nothing, or a number
+    answer: object = given  # A user's filter may return None or a number.
     refused = Refusal(None, f"a region that {name} keeps", _what_is(RegionFacts(ground, region)))
     if answer is None or isinstance(given, int | np.bool_):
         return region if answer else refused
@@ -151,7 +160,7 @@ def _part(ground: Ground, selector: Selector, region: Region) -> Region | Refusa
 
 
 def _refusal(ground: Ground, grow: Grow, region: Region) -> Refusal | None:
-    """The sentence that says why a region is not kept, or None."""
+    """The reason from the first `keep` sentence that is not true; None where all are true."""
     facts = RegionFacts(ground, region)
     for sentence in grow.keep:
         try:
@@ -163,11 +172,11 @@ def _refusal(ground: Ground, grow: Grow, region: Region) -> Refusal | None:
 
 
 def _what_is(facts: RegionFacts) -> str:
-    """A region in words: what people ask of it."""
+    """A short description of a region: its size, operators and types."""
     dtypes = "unknown types" if facts.dtypes is None else ", ".join(facts.dtypes)
     return f"a region of {facts.size} nodes ({', '.join(facts.operators)}) of {dtypes}"
 
 
 def _label(node: ir.Node) -> str:
-    """What a node is called: its name, else its first result's."""
+    """The name of a node, else of its first named output, else its operator."""
     return node.name or next((o.name for o in node.outputs if o.name), node.op_type)

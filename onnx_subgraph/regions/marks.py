@@ -1,7 +1,7 @@
-"""What a user marks in a model: what lies between values, or a module of the network that was exported.
+"""Regions that a user marks in a model: the nodes between given values, or a module of the exported network.
 
-Both give regions that one operator can take the place of. Between values lies what depends on the first and is needed for the
-last. A module is known by what the exporter recorded: by dynamo in the metadata of each node, by TorchScript in its name.
+Both give regions that one operator can replace. The nodes between values depend on a first value and are needed for a last value.
+The module of a node comes from the exporter: dynamo records it in the node's metadata, TorchScript in the node's name.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from onnx_subgraph.model.nested import reads
 from onnx_subgraph.regions.region import Region
 
 NAME_SCOPES = "pkg.torch.onnx.name_scopes"
-"""Where torch's dynamo exporter writes the modules of a node: the spelling of a list, the outermost first."""
+"""Metadata key of torch's dynamo exporter: the modules of a node, as the text of a Python list, outermost first."""
 
 
 def between(graph: ir.Graph, first: Sequence[str], last: Sequence[str]) -> Region:
-    """The region of the nodes that depend on one of the values `first` and that one of the values `last` needs.
+    """The region of the nodes that depend on one of the values `first` and are needed for one of the values `last`.
 
-    Raises UsageError for a value that is not there, and where nothing lies between them.
+    Raises UsageError for an unknown value, and where no node lies between them.
     """
     values = _values(graph)
     starts, ends = [[_value(graph, values, name) for name in names] for names in (first, last)]
@@ -39,15 +39,15 @@ def between(graph: ir.Graph, first: Sequence[str], last: Sequence[str]) -> Regio
 def modules(graph: ir.Graph, pattern: str, paths_of: Callable[[ir.Node], Sequence[str]] | None = None) -> dict[str, Region]:
     """The regions of the modules whose paths fit `pattern`, by path, in the order of the graph.
 
-    A path is written with dots, `encoder.layer.0.attention`; in a pattern `*` stands for any part of one name, and the pattern
-    may begin at any name of a path. What lies between two nodes of a module belongs to it, whatever the exporter recorded.
-    paths_of: the modules of a node, for a graph whose nodes are not the exporter's any more; None for what it recorded.
-    Raises UsageError where no module fits, or two of them lie in each other's way.
+    A path is written with dots: `encoder.layer.0.attention`. In a pattern, `*` stands for any part of one name, and the pattern
+    may begin at any name of a path. A node between two nodes of a module belongs to the module, whatever the exporter recorded.
+    paths_of: the modules of a node, for a graph whose nodes are no longer the exporter's; None reads what the exporter recorded.
+    Raises UsageError where no module fits, or where two modules cannot be separated.
     """
     fits = re.compile(r"(?:.*\.)?" + r"[^.]*".join(map(re.escape, pattern.split("*"))))
     found: dict[str, list[ir.Node]] = {}
     for node in graph:
-        if node.op_type == "Constant":  # whoever reads one takes it along
+        if node.op_type == "Constant":  # A constant belongs to the node that reads it.
             continue
         for path in (paths_of or paths)(node):
             if fits.fullmatch(path):
@@ -60,7 +60,7 @@ def modules(graph: ir.Graph, pattern: str, paths_of: Callable[[ir.Node], Sequenc
 
 
 def paths(node: ir.Node) -> list[str]:
-    """The modules that a node is in, as paths, the outermost first; empty where the exporter recorded none."""
+    """The paths of the modules that contain a node, outermost first; empty where the exporter recorded none."""
     recorded = node.metadata_props.get(NAME_SCOPES)
     if recorded is not None:
         try:
@@ -73,7 +73,7 @@ def paths(node: ir.Node) -> list[str]:
 
 
 def _closed(graph: ir.Graph, path: str, nodes: Sequence[ir.Node], owner: dict[ir.Node, str]) -> Region:
-    """The region of these nodes and of everything on a way from one of them to another."""
+    """The region of these nodes and of every node on a path between two of them."""
     outputs = [output for node in nodes for output in node.outputs]
     after, before = _dependants(graph, outputs), _needed(graph, outputs)
     inside = set(nodes)
@@ -89,7 +89,7 @@ def _closed(graph: ir.Graph, path: str, nodes: Sequence[ir.Node], owner: dict[ir
 
 def _dependants(graph: ir.Graph, values: Iterable[ir.Value]) -> set[ir.Node]:
     known, found = set(values), set()
-    for node in graph:  # in topological order
+    for node in graph:  # topological order
         if any(value in known for value in reads(node)):
             found.add(node)
             known.update(node.outputs)

@@ -1,7 +1,7 @@
-"""Regions: runs of nodes as large as they can be, that one node can take the place of.
+"""Regions: maximal sets of nodes that one node can replace.
 
-`grow` gives the regions of the nodes that somebody supports; `grow_from` asks the questions of a subgraph selector. A region is
-connected and convex (no path leaves it and comes back), lies in one graph, and all regions of a graph can be replaced together.
+`grow` gives the regions of supported nodes. `grow_from` gives the regions that a subgraph selector chooses. A region lies in one
+graph and is connected and convex: no path leaves it and comes back. All regions of a graph can be replaced together.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from onnx_subgraph.regions.convex import Joins, convex_parts
 class Region:
     """A convex, connected set of nodes of one graph.
 
-    nodes: in the order of the graph. inputs: what they read and do not compute, initializers and what their bodies capture
-    included, in the order of the first use. outputs: what they compute and others read, graph outputs included, in their order.
+    nodes: in the order of the graph. inputs: the values that the nodes read and do not compute, in the order of first use;
+    includes initializers and values that nested graphs capture. outputs: the values that the nodes compute and other nodes read,
+    in order; includes graph outputs.
     """
 
     graph: ir.Graph
@@ -32,7 +33,7 @@ class Region:
 
     @classmethod
     def of(cls, graph: ir.Graph, nodes: Sequence[ir.Node]) -> Region:
-        """The region of `nodes`, which are given in the order of `graph`."""
+        """The region of `nodes`, which must be in the order of `graph`."""
         inside = {n for node in nodes for n in (node, *(m for body in bodies(node) for m in body.all_nodes()))}
         computed = {o for n in nodes for o in n.outputs}
         read = dict.fromkeys(v for n in nodes for v in reads(n) if v not in computed)
@@ -41,24 +42,24 @@ class Region:
 
 
 class Questions(Protocol):
-    """What decides where regions begin and how far they grow. Asked in the order of the graph."""
+    """Decides where regions start and how far they grow. Called in the order of the graph."""
 
     def select(self, node: ir.Node) -> bool:
-        """May a region start here? A yes begins a new region; the other questions are then asked about this one."""
+        """Whether a region may start here. If so, a new region begins, and the next calls of the other methods are about it."""
         ...
 
     def select_input(self, node: ir.Node, producer: ir.Node) -> bool:
-        """May the region that `node` is in grow to `producer`, which computes an input of it?"""
+        """Whether the region of `node` may grow to `producer`, which computes an input of it."""
         ...
 
     def select_output(self, node: ir.Node, consumer: ir.Node) -> bool:
-        """May the region that `node` is in grow to `consumer`, which reads an output of it?"""
+        """Whether the region of `node` may grow to `consumer`, which reads an output of it."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wiring:
-    """The nodes of a graph as numbers, in its order: for each the nodes that it reads, and those that read it, each once."""
+    """The edges of a graph, with nodes as numbers: the producers and the consumers of each node, without repetition."""
 
     nodes: tuple[ir.Node, ...]
     sources: tuple[list[int], ...]
@@ -66,7 +67,7 @@ class Wiring:
 
     @classmethod
     def of(cls, graph: ir.Graph) -> Wiring:
-        """The wiring of a graph in topological order."""
+        """The edges of a graph in topological order."""
         nodes = tuple(graph)
         position = {node: i for i, node in enumerate(nodes)}
         sources: list[list[int]] = []
@@ -79,7 +80,7 @@ class Wiring:
         return cls(nodes, tuple(sources), consumers)
 
     def parts(self, members: Collection[int], joins: Joins) -> list[list[ir.Node]]:
-        """The members in convex parts (`convex_parts`). Only what lies between two members can lie between two parts."""
+        """Partition the members into convex parts (`convex_parts`). Only nodes between two members need to be considered."""
         if not members:
             return []
         after, before = set(members), set(members)
@@ -97,10 +98,11 @@ class Wiring:
 
 
 def grow(graph: ir.Graph, supported: Callable[[ir.Node], bool]) -> list[Region]:
-    """The regions of the nodes of `graph` that are supported, in the order of their first nodes.
+    """The regions of the supported nodes of `graph`, in the order of their first nodes.
 
-    A region can't be made larger by another one beside it. Nodes inside the bodies of If, Loop and Scan are not asked for: such a
-    node stands for all that is in it. `graph` is in topological order, as ONNX demands. Deterministic, and linear in its size.
+    Regions are maximal: no two neighbouring regions could be merged. Nodes inside the bodies of If, Loop and Scan are not asked
+    about; such a node includes everything in its bodies. `graph` must be in topological order, as ONNX requires. Deterministic;
+    takes time linear in the size of the graph.
     """
     wiring = Wiring.of(graph)
     members = {number for number, node in enumerate(wiring.nodes) if supported(node)}
@@ -108,11 +110,11 @@ def grow(graph: ir.Graph, supported: Callable[[ir.Node], bool]) -> list[Region]:
 
 
 def grow_from(graph: ir.Graph, questions: Questions, wiring: Wiring | None = None) -> list[Region]:
-    """The regions that `questions` let grow in `graph`, in the order of their first nodes. wiring: that of the graph, if known.
+    """The regions of `graph` that `questions` chooses, in the order of their first nodes. wiring: the graph's, if already known.
 
-    Each node that is not yet in a region is asked whether one may start there, in the order of the graph; the region then takes
-    all that it may grow to and no other has taken. Where it has grown around a node that it could not take, it falls into convex
-    parts, and those in which no region may start are left out.
+    Visits the nodes in the order of the graph. A node that is in no region yet may start one; the region then takes every node
+    that it may grow to and that no other region has. If a region is not convex, because it has grown around a node that it may
+    not take, it is split into convex parts. A part in which no region may start is dropped.
     """
     wiring = wiring or Wiring.of(graph)
     nodes = wiring.nodes

@@ -1,7 +1,7 @@
-"""Selectors in Python: who decides where a region starts, grows and ends, and what becomes of it.
+"""Python selectors: they decide where a region starts, how far it grows, and what replaces it.
 
-A class with four methods, registered under a name in the entry point group `onnx_subgraph.selectors`, or given in person to
-`region_pattern`. It may have two more: `review`, which sees the finished subgraph, and `build`, which makes the new node.
+A selector is a class with four methods. It is registered under a name in the entry point group `onnx_subgraph.selectors`, or
+passed to `region_pattern`. Two methods are optional: `review` sees the finished subgraph, `build` makes the new node.
 """
 
 from __future__ import annotations
@@ -22,27 +22,26 @@ from onnx_subgraph.operators.names import OWN_DOMAIN
 from onnx_subgraph.regions.region import Questions, Region
 
 METHODS = ("select", "select_input", "select_output", "filter")
-"""What a selector must be able to answer."""
+"""The methods that a selector must have."""
 
 
 Kept = bool | Region | Iterable[ir.Node]
-"""All of a region, nothing, or a part of it: nodes that are connected, and that no path leaves and comes back to."""
+"""What is kept of a region: all of it (True), nothing (False), or a connected, convex part of its nodes."""
 
 
 class Selector(Questions, Protocol):
-    """Where a region may start, how far it may grow, and whether it is worth keeping. Asked in the order of the graph."""
+    """Decides where a region may start, how far it may grow, and whether it is kept. Called in the order of the graph."""
 
     def filter(self, region: Region) -> Kept:
-        """Is the finished region worth it, or which of its nodes are?"""
+        """Whether the finished region is kept, or which of its nodes are."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What somebody who has seen the finished subgraph says of it.
+    """The result of reviewing a finished subgraph.
 
-    refusal: why it is not to be replaced, "" where it is. attributes: of the node that replaces it, by name. metadata: what is
-    noted on that node.
+    refusal: why it is not replaced, "" where it is. attributes: of the new node, by name. metadata: entries for the new node.
     """
 
     refusal: str = ""
@@ -52,9 +51,9 @@ class Review:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewNode:
-    """A node to stand in place of a region; its results are the region's outputs, in their order.
+    """A node that replaces a region; its outputs are the region's outputs, in the same order.
 
-    inputs: values that the region reads, arrays for new constants, or None for an input that is left out.
+    inputs: values that the region reads, arrays for new constants, or None for an omitted input.
     """
 
     op_type: str
@@ -65,29 +64,29 @@ class NewNode:
 
 @runtime_checkable
 class Reviewer(Protocol):
-    """A selector that sees the finished subgraph before it takes the region's place."""
+    """A selector that sees the finished subgraph before it replaces the region."""
 
     def review(self, region: Region, definition: ir.Function) -> Review | None:
-        """What to say of the region, whose nodes `definition` holds; None for nothing."""
+        """Review the region, whose nodes are in `definition`; None to accept it unchanged."""
         ...
 
 
 @runtime_checkable
 class Builder(Protocol):
-    """A selector that makes the node in place of a region."""
+    """A selector that makes the node that replaces a region."""
 
     def build(self, region: Region) -> NewNode | None:
-        """The node; None for a call of a function that holds the region. It is held against the region like any replacement."""
+        """The new node; None for a call of a function that holds the region. It is verified like any other replacement."""
         ...
 
 
 def region_pattern(
     name: str, selector: Selector | type[Selector] | None = None, *, operator: str = "", summary: str = ""
 ) -> Pattern:
-    """A pattern of the regions that a selector chooses, to be used like one from a file.
+    """A pattern of the regions that a selector chooses. It is used like a pattern from a file.
 
-    name: the id. selector: who chooses, or None for the one that is registered under `name`. operator: what replaces a
-    region, with its domain where that is not ours (`com.mylib.ConvBN`); `name` in CamelCase where it is left out.
+    name: the id. selector: None for the one registered under `name`. operator: the operator that replaces a region, with its
+    domain unless that is `onnx_subgraph` (`com.mylib.ConvBN`); by default `name` in CamelCase.
     """
     said = summary or f"Regions of the selector {name}"
     domain, _, called = operator.rpartition(".")
@@ -101,7 +100,7 @@ _MEND = "the mistake is in the package that registers the selector, not in the m
 
 
 def selector_of(grow: Grow) -> Selector:
-    """The selector that `grow` names or holds, made anew where it is a class. Raises UsageError where it can't be had."""
+    """The selector that `grow` names or holds; a class is instantiated. Raises UsageError where it is missing or invalid."""
     chosen = _loaded(grow.selector) if isinstance(grow.selector, str) else grow.selector
     name = grow.selector if isinstance(grow.selector, str) else getattr(chosen, "__name__", type(chosen).__name__)
     try:
@@ -116,7 +115,7 @@ def selector_of(grow: Grow) -> Selector:
 
 
 def _loaded(name: str) -> object:
-    """What is registered under `name`. Only this one is imported."""
+    """The object that is registered under `name`. Imports no other selector."""
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     if found is None:
         known = ", ".join(sorted(entry_points(group=GROUP).names))

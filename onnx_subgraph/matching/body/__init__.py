@@ -1,5 +1,5 @@
-"""Operators of the standard that are written out: regions of a graph that compute an operator's function body.
+"""Find regions of a graph that compute the function body of a standard operator.
 
-`calls` says in which ways an operator can be called, `align` reads from a graph what a call would have been, `congruent` holds
-the body of that call against the graph, value by value. Only the last decides; the others guess.
+`calls` lists the ways to call an operator. `align` guesses the arguments of a call from the graph. `congruent` compares the body
+of this call with the graph, value by value. Only this comparison decides; the others only guess.
 """

@@ -1,7 +1,7 @@
-"""What a call of an operator would have been, read from a graph: its function body is laid over the nodes behind a value.
+"""Guess the arguments of an operator's call from a graph, by aligning its function body with the nodes behind a value.
 
-It is a guess: what shapes decide is not looked at, and a node of the body that may change nothing may be missing in the graph.
-A body that fits better has more nodes that stand in both and fewer that do not.
+The result is a guess: values that depend only on shapes are not compared, and a node of the body that may change nothing may be
+missing in the graph. A body fits better if more nodes are aligned and fewer are not.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from onnx_subgraph.matching.numbering import EXCHANGEABLE, formal, plain_operato
 from onnx_subgraph.matching.view import View
 
 _WEIGHT = 3
-"""How many nodes that stand in both make up for a place that does not fit."""
+"""How many aligned nodes outweigh one mismatch."""
 
 _ROUNDING = 1e-2
-"""How far, relatively, constants may be apart: the body has them in another type, and the guess is held against the graph."""
+"""Relative tolerance for constants. The body has them in another type, and the guess is verified later."""
 
 Pairs = tuple[tuple[ir.Value, ir.Value], ...]
-"""Values of the body with those of the graph that they are laid over."""
+"""Aligned pairs: a value of the body, a value of the graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """How well a body fits.
 
-    wrong: how many places do not. equal: the nodes that stand in both. skipped: nodes of the body that the graph does without.
-    slight: nodes that stand in both and say little. inner: what is laid over what next.
+    wrong: the number of mismatches. equal: the aligned nodes. skipped: nodes of the body that are missing in the graph. slight:
+    aligned nodes that prove little (`SLIGHT`). inner: the pairs to align next.
     """
 
     wrong: int = 0
@@ -50,9 +50,9 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read from the graph: how well the body fits, and where it does, the value at each input and what is a placeholder.
+    """The result of an alignment: the fit and, if nothing is wrong, the value of each input and the number for each placeholder.
 
-    consistent: whether each input and each placeholder stands for one thing throughout.
+    consistent: whether each input and placeholder has the same value everywhere.
     """
 
     fit: Fit
@@ -66,12 +66,12 @@ _RIGHT = Fit()
 
 
 def read(view: View, body: Body, placeholders: Mapping[float, str], value: ir.Value) -> Reading:
-    """What the call is, if `value` is the first result of `body`. placeholders: numbers in it that stand for any, by name."""
+    """The arguments of the call if `value` is the first result of `body`. placeholders: number in the body → attribute name."""
     return _Alignment(view, body, placeholders).read(value)
 
 
 class _Alignment:
-    """One body laid over one graph; a pair of values is compared once."""
+    """The alignment of one body with one graph; each pair of values is compared once."""
 
     def __init__(self, view: View, body: Body, placeholders: Mapping[float, str]) -> None:
         self._view = view
@@ -95,7 +95,7 @@ class _Alignment:
         return Reading(fit, operands, numbers, consistent)
 
     def _pairs(self, value: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
-        """Every pair of values of the best way to lay the body over the graph, each once."""
+        """All pairs of the best alignment, without repetition."""
         queue, seen = [(self._body.outputs[0], value)], set[tuple[ir.Value, ir.Value]]()
         while queue:
             pair = queue.pop()
@@ -144,7 +144,7 @@ class _Alignment:
         yield Fit(fit.wrong, fit.equal, fit.skipped + skipped, fit.slight, ((ours, theirs),))
 
     def _of_nodes(self, node: ir.Node, other: ir.Node) -> Iterator[Fit]:
-        """A node of the body laid over one of the graph, in each order of operands that may change places."""
+        """A node of the body aligned with one of the graph, in each order of exchangeable operands."""
         counted = node.op_type not in SLIGHT
         differ = sum(self._differ(name, attribute, other) for name, attribute in node.attributes.items())
         read, given = (n.inputs[:1] if n.op_type == "CastLike" else n.inputs for n in (node, other))
@@ -164,7 +164,7 @@ class _Alignment:
             )
 
     def _given_as_attributes(self, node: ir.Node, other: ir.Node) -> int:
-        """How many inputs that one of two nodes has are attributes of the other, as axes were before they were inputs."""
+        """How many arguments are an input of one node and an attribute of the other, as axes in different opsets."""
         schema = self._view.schema(other)
         if schema is None:
             return 0
@@ -172,7 +172,7 @@ class _Alignment:
         return sum(bool(name) and (name in node.attributes) != (name in other.attributes) for name in names)
 
     def _may_be(self, ours: ir.Value, theirs: ir.Value) -> bool:
-        """Whether a value of the graph may be one of the body that depends on constants and shapes alone."""
+        """Whether a value of the graph may be one of the body that depends only on constants and shapes."""
         if not is_static(self._view, theirs):
             return False
         mine, other = stored(ours), self._view.constants.array(theirs)

@@ -1,7 +1,7 @@
-"""The ways in which an operator can be called: which inputs are there, of which type, and what its attributes say.
+"""The ways to call an operator: which inputs are present, their types, and the values of attributes.
 
-An attribute that may be any number is called with one that no graph holds; where that number stands in the body, the graph has
-the one that is wanted (`placeholder`).
+An attribute that may be any number gets a number that no graph contains (`_placeholder`). Where the body has this number, the
+graph has the actual one.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from onnx_subgraph.operators.bodies import Operand
 _FLAGS = frozenset(
     {"align_corners", "interleaved", "is_causal", "keepdims", "noop_with_empty_axes", "periodic"},
 )
-"""Attributes that are a question."""
+"""Boolean attributes."""
 _TYPES = frozenset({"output_datatype", "softmax_precision", "stash_type"})
-"""Attributes that are the type of a float."""
+"""Attributes whose value is a float type."""
 _WORDS: Mapping[str, tuple[str, ...]] = {"approximate": ("none", "tanh")}
-"""Attributes that are one of some words."""
+"""Attributes with a fixed set of texts."""
 _TOGETHER = ("num_heads",)
-"""What ends the names of attributes of which an operator wants all or none."""
+"""Suffixes of attributes that must all be present or all be absent."""
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 MODES = range(4)
 _OTHER_TYPES = (ir.DataType.BOOL, ir.DataType.INT64)
-"""What an operand may be that is not of the type of the result."""
+"""Types that an operand may have besides the type of the result."""
 _ANY_NUMBER = 7919
 _ANY_FLOAT = 7919.5
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One way to call an operator. attributes: those that are not left out. operands: None for one that is."""
+    """One way to call an operator. attributes: those that are set. operands: None for an omitted one."""
 
     attributes: tuple[tuple[str, Any], ...]
     operands: tuple[Operand | None, ...]
@@ -60,7 +60,7 @@ class Calls:
         return next(number for number, known in self._placeholders.items() if known == name)
 
     def _changes(self, schema: Schema) -> list[Mapping[str, Any]]:
-        """What may be said of attributes, beside nothing: of those that go together, at once."""
+        """The settings of attributes other than absent; attributes that belong together are set together."""
         changes: list[Mapping[str, Any]] = []
         together: dict[str, dict[str, Any]] = {}
         for name, spec in schema.attributes.items():
@@ -94,7 +94,7 @@ class Calls:
             yield int(self._number(spec.name))
 
     def beside(self, call: Call) -> Iterator[Call]:
-        """The calls that differ from `call` in one thing: an input that is there or not, or of another type, an attribute."""
+        """The calls that differ from `call` in one operand (present, absent, or another type) or in one attribute."""
         for index, choices in self._operands:
             for choice in (*choices, self.plain.operands[index]):
                 if choice != call.operands[index]:
@@ -114,7 +114,7 @@ def _placeholder(spec: AttributeSpec, index: int) -> float:
 
 
 def _types(formal: Formal, dtype: ir.DataType) -> list[ir.DataType]:
-    """The types that an operand may have, that of the result first."""
+    """The types that an operand may have, the type of the result first."""
     likely = [t for t in (dtype, *_OTHER_TYPES) if _name(t) in formal.types]
     return list(dict.fromkeys(likely)) or [t for t in ir.DataType if t and _name(t) in formal.types][:1] or [dtype]
 

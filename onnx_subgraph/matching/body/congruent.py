@@ -1,8 +1,8 @@
-"""Whether a graph computes what an operator would: the function body of one call, held against the graph by value numbers.
+"""Check that a graph computes an operator: compare the function body of one call with the graph by value numbers.
 
-The body is made for the operands as they are, with their types, shapes and small constants; its shapes are inferred, its
-constants folded and its values numbered like those of the graph. Results of equal numbers are the same computation of the same
-values. Layers of a model make the same calls, so a body is kept for the next operands of the same description.
+The body is made for the actual operands: their types, shapes and small constants. Its shapes are inferred, its constants folded,
+and its values numbered like those of the graph. Results with equal numbers are the same computation of the same values. Layers of
+a model make the same calls, so bodies are cached by the description of their operands.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from onnx_subgraph.model.shapes import SHAPE_DATA, infer_shapes
 from onnx_subgraph.operators.bodies import body
 
 _ANONYMOUS = re.compile(r"\b_d(?=\d)")
-"""What shape inference calls dimensions of which it knows nothing; in a body others have these names."""
+"""Inference's names of unknown dimensions. In a body they are renamed, because its own unknown dimensions have the same names."""
 _FEW = 16
-"""The most elements of a constant that a body is made for; larger ones have no part in shapes."""
+"""Maximum number of elements of a constant in an operand's description; larger constants do not affect shapes."""
 
 Dim = int | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """What a body is made for: an operand's type and shape, what a small constant holds, and sizes that it is known to hold."""
+    """The description of an operand: type, shape, the elements of a small constant, and elements known as sizes."""
 
     dtype: ir.DataType
     shape: tuple[Dim, ...] | None
@@ -46,7 +46,7 @@ class _Operand:
 def result_numbers(
     view: View, name: str, version: int, attributes: Mapping[str, object], operands: Sequence[ir.Value | None], results: int
 ) -> list[int] | None:
-    """The number, among the values of `view`, of each result of one call; None where it can't be made."""
+    """The number of each result of a call, among the values of `view`; None where the body cannot be made."""
     if any(v is not None and not isinstance(v.type, ir.TensorType) for v in operands):
         return None
     opset = max(view.opsets.get("", 1), version)
@@ -93,7 +93,7 @@ def _made(
     types = [None if o is None else (int(o.dtype), None if o.shape is None else len(o.shape)) for o in operands]
     try:
         proto = body(name, version, dict(attributes), types, results, opset)
-    except Exception:  # onnx refuses a call that can't be
+    except Exception:  # onnx refuses an invalid call
         return None
     if proto is None:
         return None
@@ -112,7 +112,7 @@ def _made(
 
 
 def _stand_for(formal: ir.Value, operand: _Operand) -> None:
-    """Let an input of a body be what an operand is."""
+    """Give an input of a body the type, shape and elements of an operand."""
     formal.type = ir.TensorType(operand.dtype)
     formal.shape = None if operand.shape is None else ir.Shape(operand.shape)
     if operand.array is not None:

@@ -1,4 +1,4 @@
-"""An operator of the standard at an opset, with the bodies of its calls; made once in a process."""
+"""A standard operator at an opset with the function bodies of its calls; cached per process."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from onnx_subgraph.operators import Schema
 from onnx_subgraph.operators.bodies import body, body_version
 
 _TYPICAL = (ir.DataType.FLOAT, 4)
-"""The type and rank of a result for which it is asked what all bodies have in common."""
+"""The result's type and rank used to find what all bodies have in common."""
 
 Starts = Mapping[str, tuple[Call, ...]]
-"""Operator at the end of a body → the calls from which better ones are looked for."""
+"""Last operator of a body → the calls to start the search from."""
 
 
 @dataclass(frozen=True, eq=False)
 class Defined:
-    """An operator that the standard defines by others. opset: that its bodies should be written for."""
+    """An operator that the standard defines by a function body. opset: the opset that its bodies should use."""
 
     name: str
     version: int
@@ -32,7 +32,7 @@ class Defined:
     schema: Schema
 
     def body(self, call: Call) -> Body | None:
-        """The body of a call; None where there is none, or nothing in it that could be looked for."""
+        """The body of a call; None where there is none, or where it computes nothing."""
         return _body(self.name, self.version, self.opset, call)
 
     def calls(self, dtype: ir.DataType, rank: int | None) -> Calls:
@@ -40,28 +40,28 @@ class Defined:
         return _calls(self, dtype, rank)
 
     def starts(self, dtype: ir.DataType, rank: int | None) -> Starts:
-        """The plainest calls: one for each choice of inputs, because to leave out one and give another is two steps.
+        """The simplest calls: one for each choice of inputs, because replacing one input by another takes two steps.
 
-        And one for each set of operators, for the plainest may need one that the graph does not have.
+        Also one for each set of operators, because the simplest call may need one that the graph does not have.
         """
         return _starts(self, dtype, rank)
 
     @cached_property
     def typical(self) -> tuple[Body, ...]:
-        """The bodies of the plainest call and of those beside it."""
+        """The bodies of the simplest call and its neighbours."""
         calls = self.calls(*_TYPICAL)
         return tuple(known for call in (calls.plain, *calls.beside(calls.plain)) if (known := self.body(call)) is not None)
 
     @cached_property
     def core(self) -> frozenset[str]:
-        """The operators that all bodies have; a graph that lacks one has no such body."""
+        """The operators that all bodies have; a graph without one of them has no such body."""
         each = [known.operators for known in self.typical]
         return frozenset.intersection(*each) if each else frozenset()
 
 
 @lru_cache(maxsize=1024)
 def defined(name: str, opset: int) -> Defined | None:
-    """The operator at an opset, or as it first was where it came later; None where it is not defined by others."""
+    """The operator at an opset, in its first version if it is newer; None where it has no function body."""
     version = body_version(name, opset)
     schema = None if version is None else operators.schema(name, "", version)
     return None if version is None or schema is None else Defined(name, version, max(opset, version), schema)
@@ -89,14 +89,14 @@ def _starts(operator: Defined, dtype: ir.DataType, rank: int | None) -> Starts:
 def _body(name: str, version: int, opset: int, call: Call) -> Body | None:
     try:
         proto = body(name, version, dict(call.attributes), call.operands, 1, opset)
-    except Exception:  # onnx refuses a call that can't be
+    except Exception:  # onnx refuses an invalid call
         return None
     return None if proto is None else _read(proto.SerializeToString())
 
 
 @lru_cache(maxsize=8192)
 def _read(proto: bytes) -> Body | None:
-    """The same body for every call that has it; None for one that does nothing."""
+    """One object for each distinct body; None for a body that computes nothing."""
     import onnx
 
     return Body(onnx.FunctionProto.FromString(proto)) or None

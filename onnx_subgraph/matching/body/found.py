@@ -1,4 +1,4 @@
-"""The matches of a pattern of function bodies: regions that compute what the standard says an operator does."""
+"""The matches of a pattern of function bodies: regions that compute an operator as the standard defines it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from onnx_subgraph.matching.view import View
 from onnx_subgraph.operators import Schema
 
 _MOST_TRIED = 12
-"""How many calls that seem to be there are held against the graph, at most."""
+"""Maximum number of likely calls that are compared with the graph."""
 _STEPS = 4
-"""How many nodes further results may be from what leads to the first one."""
+"""How many nodes other results may be away from the nodes that compute the first result."""
 
 
 def bodies_of(view: View, pattern: Pattern) -> list[Match]:
-    """The matches of `pattern` in one graph: for each operator those that are not inside another one of it."""
+    """The matches of `pattern` in one graph; for each operator only those that are not inside another match of it."""
     present = frozenset(plain_operator(node) for node in view.nodes if not node.domain)
     known = _defined(tuple(pattern.bodies), view.opsets.get("", 1))
     likely = {operator.name: operator for operator in known if operator.core <= present}
@@ -51,18 +51,18 @@ def bodies_of(view: View, pattern: Pattern) -> list[Match]:
 
 @lru_cache(maxsize=64)
 def _defined(names: tuple[str, ...], opset: int) -> tuple[Defined, ...]:
-    """Those of the operators that are defined by others."""
+    """The operators among these names that have a function body."""
     return tuple(operator for name in names if (operator := defined(name, opset)) is not None)
 
 
 _frame = lru_cache(maxsize=64)(Frame)
-"""What stands at the ends of the bodies of operators."""
+"""The last operators of the bodies, cached."""
 
 
 def _matches(
     view: View, pattern: Pattern, operator: Defined, ends: Iterable[ir.Value], present: Collection[str]
 ) -> Iterator[Match]:
-    """The matches of one operator that end with one of these values, given last first."""
+    """The matches of one operator that end in one of these values, which are given last first."""
     inside: set[ir.Node] = set()
     for value in ends:
         match = _match(view, pattern, operator, value, present) if value.producer() not in inside else None
@@ -97,7 +97,7 @@ def _found(
     operands: Sequence[ir.Value | None],
     numbers: Sequence[int],
 ) -> Match | None:
-    """The match, where nothing but results is read by others."""
+    """The match, if only results are read outside; else None."""
     read = [v for v in operands if v is not None]
     roots, doubles = _results(view, value, numbers, read)
     nodes = _region(view, roots.values(), read)
@@ -121,7 +121,7 @@ def _is_taken(
     attributes: Mapping[str, Any],
     roots: Mapping[str, ir.Value],
 ) -> bool:
-    """Whether all that the operator asks of its operands is known to be so."""
+    """Whether the operator's conditions on its operands are known to be true."""
     named: dict[str, object] = {called(name): attributes.get(name, spec.default) for name, spec in schema.attributes.items()}
     values = [*zip(schema.inputs, operands, strict=False), *((f, roots.get(f"y{i}")) for i, f in enumerate(schema.outputs))]
     named |= {called(formal.name): None if value is None else Facts(view.constants, value) for formal, value in values}
@@ -132,7 +132,7 @@ def _is_taken(
 
 
 def _operands(guess: Guess, schema: Schema) -> list[ir.Value | None] | None:
-    """What stands at each input, without trailing ones that are left out; None where one that must be there is not known."""
+    """The value of each input, without trailing omitted ones; None where a required one is unknown."""
     found = [guess.reading.operands.get(i) for i in range(len(schema.inputs))]
     while found and found[-1] is None:
         found.pop()
@@ -141,7 +141,7 @@ def _operands(guess: Guess, schema: Schema) -> list[ir.Value | None] | None:
 
 
 def _attributes(guess: Guess, schema: Schema) -> dict[str, Any] | None:
-    """What the attributes of the call are, as far as it is not their default; None where the graph does not tell."""
+    """The attributes of the call that differ from their default; None where the graph does not determine them."""
     found: dict[str, Any] = {}
     for name, said in guess.call.attributes:
         number = said[0] if isinstance(said, tuple) else said
@@ -158,7 +158,7 @@ def _attributes(guess: Guess, schema: Schema) -> dict[str, Any] | None:
 
 
 def _said(attributes: Mapping[str, Any], schema: Schema) -> Iterator[Mapping[str, Any]]:
-    """The attributes, and what else they may say, of which the first result does not tell."""
+    """The attributes, then variants with other modes, which the first result does not depend on."""
     yield attributes
     for name in schema.attributes if len(schema.outputs) > 1 else ():
         if name.endswith("_mode") and name not in attributes:
@@ -173,7 +173,7 @@ def _attribute(name: str, said: Any, schema: Schema) -> ir.Attr:
 def _results(
     view: View, value: ir.Value, numbers: Sequence[int], read: Sequence[ir.Value]
 ) -> tuple[dict[str, ir.Value], dict[ir.Value, ir.Value]]:
-    """What stands in the graph for each result that is needed there, and what else is equal to one, with that."""
+    """The value of the graph for each result that is needed outside, and the other values that equal one of these."""
     outside = {view.numbering.of(v) for v in read}
     near = _near(view, value, read)
     equal = {i: near.get(n, []) for i, n in enumerate(numbers) if n not in outside}
@@ -191,12 +191,12 @@ def _results(
 
 
 def _needs(user: ir.Node, inner: Collection[ir.Node]) -> bool:
-    """Whether a reader of a result is outside and asks for more than its shape."""
+    """Whether a reader of a result is outside and needs more than its shape."""
     return user not in inner and (user.op_type not in OF_SHAPES or bool(user.domain))
 
 
 def _near(view: View, value: ir.Value, read: Sequence[ir.Value]) -> Mapping[int, list[ir.Value]]:
-    """Number → the values that have it, of those that lead to a result and what is made of them in a few steps."""
+    """Number → the values with it, among those that lead to the result and those computed from them within a few steps."""
     nodes = dict.fromkeys(_region(view, [value], read))
     edge = list(nodes)
     for _ in range(_STEPS):
@@ -211,7 +211,7 @@ def _near(view: View, value: ir.Value, read: Sequence[ir.Value]) -> Mapping[int,
 
 
 def _region(view: View, results: Iterable[ir.Value], read: Sequence[ir.Value]) -> tuple[ir.Node, ...]:
-    """The nodes that compute `results` from `read`, without what depends on shapes alone, in the order of the graph."""
+    """The nodes that compute `results` from `read`, without those that depend only on shapes, in the order of the graph."""
     found: set[ir.Node] = set()
     queue = list(results)
     while queue:

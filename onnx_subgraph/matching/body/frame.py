@@ -1,7 +1,7 @@
-"""What the last nodes of the bodies of operators may be: which operators a value may be the result of, asked of all at once.
+"""Prefilter for function bodies: which operators' bodies may end in a value, for all operators at once.
 
-The bodies are laid into one tree of operators, from their ends back, so that a place in the graph is looked at once, however
-many operators are looked for, and nearly all are ruled out after a few nodes.
+The bodies are merged into one tree of operators, from their ends backwards. So each place in the graph is visited once for all
+operators, and nearly all operators are ruled out after a few nodes.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from onnx_subgraph.matching.numbering import EXCHANGEABLE, plain_operator
 from onnx_subgraph.matching.view import View
 
 _DEEPEST = 6
-"""How many nodes are looked at one behind another."""
+"""Maximum depth of the tree in nodes."""
 _STATIC, _ANY = "static", "any"
-"""What stands for a value that shapes decide, and for an input."""
+"""Markers for a value that depends only on shapes, and for an input."""
 
 Names = frozenset[str]
-"""Operators that are looked for."""
+"""Names of operators to search for."""
 
 
 @dataclass(eq=False)
 class _Place:
-    """What may stand at one place near the end of the bodies.
+    """A position near the end of the bodies, as a node of the tree.
 
-    allowed: an operator there → the operators that have a body with it. behind: what may stand at each operand of it.
+    allowed: operator at this position → the operators that have such a body. behind: (operator, operand index) → position of the
+    operand.
     """
 
     allowed: dict[str, set[str]] = field(default_factory=dict)
@@ -40,11 +41,11 @@ class _Place:
 
     @cached_property
     def told(self) -> Names:
-        """The operators of whose bodies it is known what stands here."""
+        """The operators whose bodies restrict this position."""
         return frozenset().union(*self.allowed.values()) - self.allowed.get(_ANY, set())
 
     def add(self, name: str, body: Body, value: ir.Value, depth: int = 0) -> None:
-        """Lay what computes `value` in a body of the operator `name` here."""
+        """Add the computation of `value`, in a body of the operator `name`, at this position."""
         while (node := value.producer()) is not None and node.op_type in NEUTRAL and value not in body.statics:
             source = node.inputs[0]
             if source is None:
@@ -59,7 +60,7 @@ class _Place:
                 self.behind.setdefault((operator, index), _Place()).add(name, body, operand, depth + 1)
 
     def admitted(self, view: View, value: ir.Value, names: Names) -> Names:
-        """Those of `names` that have a body with `value` here, as far as its last nodes tell."""
+        """The operators of `names` that may have a body with `value` at this position, judged by its last nodes."""
         told = names & self.told
         if not told:
             return names
@@ -83,7 +84,7 @@ class _Place:
 
 
 class Frame:
-    """The ends of the bodies of some operators."""
+    """The tree for the ends of the bodies of some operators."""
 
     def __init__(self, operators: Iterable[Defined]) -> None:
         self._root = _Place()
@@ -95,17 +96,17 @@ class Frame:
                     self._ends[end].add(operator.name)
 
     def ending(self, view: View) -> list[ir.Node]:
-        """The nodes with one of which a body may end, last first."""
+        """The nodes that may be the last node of a body, last first."""
         return [n for n in reversed(view.nodes) if plain_operator(n) in self._ends and not n.domain]
 
     def admitted(self, view: View, node: ir.Node, names: Names) -> Names:
-        """Those of the operators `names` of which a body may end with `node`, as far as its last nodes tell."""
+        """The operators of `names` whose body may end in `node`, judged by its last nodes."""
         ending = names & self._ends.get(plain_operator(node), set())
         return self._root.admitted(view, node.outputs[0], ending) if ending else ending
 
 
 def _computing(view: View, value: ir.Value) -> tuple[ir.Node | None, str]:
-    """The node behind a value, and behind neutral ones, and its operator; None of a value that nothing known computes."""
+    """The node that computes a value, skipping neutral ones, and its operator; None where no known operator computes it."""
     known: dict[ir.Value, tuple[ir.Node | None, str]] = view.shared("computing", dict)
     if value not in known:
         node = view.producer(value)

@@ -1,4 +1,4 @@
-"""One function body as a graph, and what can be said of it before it is held against another one."""
+"""One function body as a graph, with properties for quick comparison."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ NEUTRAL = frozenset(
         *("Slice", "Squeeze", "Transpose", "Unsqueeze"),
     )
 )
-"""Operators of a body that may change nothing, depending on shapes and types: the graph may do without them."""
+"""Operators of a body that may change nothing, depending on shapes and types; they may be missing in the graph."""
 SLIGHT = frozenset({"Identity", "Cast", "CastLike"})
-"""Operators that say little about a body."""
+"""Operators that prove little about a body."""
 OF_SHAPES = frozenset({"Shape", "Size"})
-"""Operators that ask nothing of their input but its shape."""
+"""Operators that use only the shape of their input."""
 
 
 class Body:
     """A function body: its formal inputs, its results, and which of its values depend on more than shapes.
 
-    What rules most bodies out (`operators`) is read from the message; its graph is made when something of that is asked for.
+    `operators`, which rules out most bodies, is read from the protobuf. The graph is made on first use.
     """
 
     def __init__(self, proto: onnx.FunctionProto) -> None:
@@ -49,7 +49,7 @@ class Body:
 
     @property
     def outputs(self) -> Sequence[ir.Value]:
-        """The results that were asked for."""
+        """The requested results."""
         return self._function.outputs
 
     @cached_property
@@ -57,7 +57,7 @@ class Body:
         return {value: index for index, value in enumerate(self.inputs)}
 
     def place(self, value: ir.Value) -> int | None:
-        """Which input of the operator `value` is."""
+        """The index of the operator's input that `value` is, or None."""
         return self._places.get(value)
 
     @cached_property
@@ -71,12 +71,12 @@ class Body:
 
     @cached_property
     def statics(self) -> frozenset[ir.Value]:
-        """The values that are known once the shapes of the inputs are."""
+        """The values that depend only on constants and the shapes of the inputs."""
         return frozenset(value for node in self._function for value in node.outputs if value.name in self._static)
 
     @cached_property
     def _counted(self) -> tuple[onnx.NodeProto, ...]:
-        """The nodes behind the first result that say something."""
+        """The nodes behind the first result, without those that prove little."""
         nodes = self._proto.node
         makers = {name: index for index, node in enumerate(nodes) for name in node.output}
         found: set[int] = set()
@@ -90,18 +90,18 @@ class Body:
         return tuple(nodes[index] for index in sorted(found) if nodes[index].op_type not in SLIGHT)
 
     def __len__(self) -> int:
-        """How many nodes behind the first result say something."""
+        """The number of nodes behind the first result, without those that prove little."""
         return len(self._counted)
 
     @cached_property
     def operators(self) -> frozenset[str]:
-        """The operators without which a graph does not have this body."""
+        """The operators that a graph must have to contain this body."""
         plain = (plain_name(n.op_type, n.domain, len(n.input)) for n in self._counted if n.op_type not in NEUTRAL)
         return frozenset(plain)
 
     @cached_property
     def ends(self) -> frozenset[str]:
-        """The operators of which one stands at the end."""
+        """The possible last operators."""
         found: set[str] = set()
         node = self.outputs[0].producer()
         while node is not None:
@@ -112,7 +112,7 @@ class Body:
 
 
 def stored(value: ir.Value) -> np.ndarray | None:
-    """What a `Constant` of a body holds, with casts after it or not; None for any other value."""
+    """The elements of a `Constant` of a body, also behind casts; None for any other value."""
     node = value.producer()
     while node is not None and node.op_type in SLIGHT and node.inputs[0] is not None:
         node = node.inputs[0].producer()
@@ -121,7 +121,7 @@ def stored(value: ir.Value) -> np.ndarray | None:
 
 
 def is_static(view: View, value: ir.Value) -> bool:
-    """Whether a value of a graph is known once the shapes of its inputs are."""
+    """Whether a value of a graph depends only on constants and the shapes of its inputs."""
     known: dict[ir.Value, bool] = view.shared("static values", dict)
     stack = [value]
     while stack:
@@ -146,11 +146,11 @@ def is_static(view: View, value: ir.Value) -> bool:
 
 
 def _names_read(node: onnx.NodeProto) -> list[str]:
-    """As `_read`."""
+    """As `_read`, for a protobuf node."""
     return [name for name in (node.input[:1] if node.op_type == "CastLike" else node.input) if name]
 
 
 def _read(node: ir.Node) -> list[ir.Value]:
-    """The operands of whose elements a node asks, or whose shape."""
+    """The operands of a node whose elements or shape matter; of a CastLike only the first."""
     operands: Iterable[ir.Value | None] = node.inputs[:1] if node.op_type == "CastLike" else node.inputs
     return [v for v in operands if v is not None]

@@ -1,4 +1,4 @@
-"""Which calls of an operator may have computed a value: one is changed a step at a time for another whose body fits better."""
+"""Search for the call that may have computed a value, by hill climbing: change one thing at a time to fit the graph better."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from onnx_subgraph.matching.numbering import plain_operator
 from onnx_subgraph.matching.view import View
 
 _MOST_STEPS = 12
-"""How often a call is changed for a better one, at most."""
+"""Maximum number of changes from one start."""
 _ENOUGH = 2
-"""How many nodes of a body must be in the graph before other calls are tried, where it has as many."""
+"""Minimum number of aligned nodes before other calls are tried, unless the body has fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A call that was laid over the graph, and what was read.
+    """A call that was aligned with the graph, and the result.
 
-    idle: how many optional inputs would hold what shapes alone decide; as likely they are left out.
+    idle: the number of optional inputs that would depend only on shapes; they are probably omitted.
     """
 
     call: Call
@@ -38,7 +38,7 @@ class Guess:
 
 
 def guesses(view: View, operator: Defined, value: ir.Value, present: Collection[str]) -> list[Guess]:
-    """The calls of `operator` whose whole body seems to be there, with `value` as its first result; the likeliest first.
+    """The calls of `operator` whose whole body seems to be present, with `value` as its first result; the likeliest first.
 
     present: the operators that the graph has.
     """
@@ -83,7 +83,7 @@ class _Search:
                 yield guess
 
     def attempt(self, call: Call) -> Guess | None:
-        """The guess of a call whose body was not tried before; None for any other."""
+        """Align the body of a call; None where the body was tried before or cannot be in the graph."""
         body = self.operator.body(call)
         if body is None or body in self.tried or not body.operators <= frozenset(self.present):
             return None

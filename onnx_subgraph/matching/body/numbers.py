@@ -1,7 +1,7 @@
-"""Which numbers stand in a graph where a body has placeholders.
+"""Find the numbers in a graph that correspond to placeholders in a body.
 
-They are looked for in attributes, and in what depends on constants and shapes alone: there the body is followed as far as the
-graph goes the same way, and from a constant that was computed beforehand one step back where that is plain.
+They are in attributes, and in values that depend only on constants and shapes. For such values the body is followed as long as
+the graph has the same operators. Where the graph has a folded constant instead, simple operators of the body are inverted.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _INVERSE: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "Neg": np.negative,
 }
 _LONGEST = 16
-"""Elements of a constant in which a placeholder may stand."""
+"""Maximum number of elements of a constant that are searched for placeholders."""
 
 
 def holds_placeholder(array: np.ndarray, placeholders: Mapping[float, str]) -> bool:
-    """Whether a placeholder stands in a constant of a body."""
+    """Whether a constant of a body contains a placeholder."""
     return array.dtype.kind in "iuf" and any(float(x) in placeholders for x in array.ravel()[:_LONGEST])
 
 
 def from_attributes(node: ir.Node, other: ir.Node, placeholders: Mapping[float, str]) -> Found:
-    """The numbers in the attributes of a node of the graph, `other`, that is laid over one of the body."""
+    """The numbers for placeholders in the attributes of `other`, a node of the graph aligned with `node` of the body."""
     for name, attribute in node.attributes.items():
         theirs = other.attributes.get(name)
         if attribute.type in PLAIN and theirs is not None and not theirs.is_ref() and theirs.type == attribute.type:
@@ -48,7 +48,7 @@ def from_attributes(node: ir.Node, other: ir.Node, placeholders: Mapping[float, 
 
 
 def from_statics(view: View, ours: ir.Value, theirs: ir.Value | np.ndarray, placeholders: Mapping[float, str]) -> Found:
-    """The numbers in a value of the graph, or in a constant, that is laid over a value of the body."""
+    """The numbers for placeholders in `theirs`, a value of the graph or a constant aligned with `ours` of the body."""
     node = ours.producer()
     if node is None:
         return
