@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes
 
-from onnx_subgraph.model import inference_rules
+from onnx_subgraph.model import inference
 from onnx_subgraph.model.declared_shapes import shaped_like
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import evaluate
@@ -237,7 +237,7 @@ def _forget(value: ir.Value) -> None:
 @functools.cache
 def _install_rules() -> None:
     """The rules that the whole model is inferred with, and those of operators whose results are shaped like a standard one's."""
-    inference_rules.install()
+    inference.install()
     for operator in _SHAPED_LIKE:
         shaped_like(*operator)
 
