@@ -122,8 +122,8 @@ INLINE V exponential_near_zero(V r) {
 /* x - n ln 2. ln 2 is split into two parts. The first has 15 bits, so that n times it is exact. */
 INLINE V without_twos(V x, V n) { return (x - n * all(0x1.62e4p-1f)) - n * all(1.42860677e-6f); }
 
-/* eˣ for x ≤ 87, with a relative error below 1.5e-7. Below x = -86.9 (1.8e-38) the result is 0, not subnormal: processors take a hundred times as long for
-   subnormal numbers, and masked scores would be subnormal. The intermediate values are discarded there. */
+/* eˣ for x ≤ 87, with a relative error below 1.5e-7. Below x = -86.9 (1.8e-38) the result is 0, not subnormal: processors take a hundred times as
+   long for subnormal numbers, and masked scores would be subnormal. The intermediate values are discarded there. */
 INLINE V exponential(V x) {
     const V n = rounded(x * all(1.44269504f));
     return zero_below(x, -86.9f, scaled(exponential_near_zero(without_twos(x, n)), n));
