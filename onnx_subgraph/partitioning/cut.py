@@ -47,7 +47,7 @@ def _replaced(model: ir.Model, region: Region, backend: str, positions: dict[ir.
     for domain, version in (item for function in functions for item in function.opset_imports.items()):
         inner.graph.opset_imports.setdefault(domain, version)
     inner.graph.name = ENGINE
-    _without_strange_sizes(inner.graph)
+    _without_foreign_symbols(inner.graph)
     function = definition(inner.graph, functions)
     function = model.functions.setdefault(function.identifier(), function)
     engine = engine_node(function, inner.arguments, backend, [positions[node] for node in region.nodes])
@@ -61,7 +61,7 @@ def _replaced(model: ir.Model, region: Region, backend: str, positions: dict[ir.
     return engine
 
 
-def _without_strange_sizes(graph: ir.Graph) -> None:
+def _without_foreign_symbols(graph: ir.Graph) -> None:
     """Remove output dimensions whose symbols do not occur in the inputs; they mean nothing outside the original model."""
     symbols = {dim.value for value in graph.inputs for dim in value.shape or () if isinstance(dim, ir.SymbolicDim)}
     for value in graph.outputs:

@@ -209,7 +209,7 @@ class _Trial:
             with self.clock.stage("verify"):
                 verdict, failures = self._compared(partition, reference)
                 if verdict.verdict == "different" and not failures:
-                    failures = self._guilty(partition, reference)
+                    failures = self._wrong_alone(partition, reference)
             if options.measure and not failures and verdict.verdict == "equivalent":
                 with self.clock.stage("measure"):
                     failures = self._slower(partition, reference)
@@ -276,7 +276,7 @@ class _Trial:
             found = slower(self.path, candidate, weights, running, CPU, cases[0].feeds)
         return {made.spot: found[made.node] for made in partition.engines if made.node in found}
 
-    def _guilty(self, partition: Partition, reference: Reference) -> dict[Spot, str]:
+    def _wrong_alone(self, partition: Partition, reference: Reference) -> dict[Spot, str]:
         """The engines whose results differ from the original's when they are the only engine: spot → why."""
         if len(partition.engines) == 1 or len(partition.engines) > ALONE:
             return {}

@@ -1,4 +1,4 @@
-"""Apply matches to the graph: choose which ones, order them, and commit the changes. Only this module changes the graph.
+"""Apply matches to the graph: choose which ones, order them, and commit the changes.
 
 Order: the user's patterns before built-in ones, then larger matches first, then the pattern's order, then the position in the
 graph. So the same input gives the same output. Each match is planned just before its commit, against the graph that the earlier
@@ -34,7 +34,7 @@ from onnx_subgraph.rewriting.outline import Outline, shared_path
 from onnx_subgraph.rewriting.plan import Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 
-_PLUMBING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
+_REARRANGING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
 
 Admits = Callable[[Place], bool]
 Replaced = Mapping[ir.Value, ir.Value]
@@ -75,7 +75,7 @@ def apply(
             skips += _taken(match, taken_by)
         if current is None or not admits(_place_of(current, outline)):
             continue
-        moved = _without_doubles(current, outline)
+        moved = _without_duplicates(current, outline)
         planned = plan(current, target, site)
         if isinstance(planned, Skip):
             for user, index, value in moved:
@@ -128,7 +128,7 @@ def _current(match: Match, renewed: Mapping[ir.Value, ir.Value]) -> Match | None
     return dataclasses.replace(match, bindings=bindings)
 
 
-def _without_doubles(match: Match, outline: Outline) -> list[tuple[ir.Node, int, ir.Value]]:
+def _without_duplicates(match: Match, outline: Outline) -> list[tuple[ir.Node, int, ir.Value]]:
     """Let the readers of a duplicate computation read the match's result. To undo: returns (reader, input index, old value)."""
     moved: list[tuple[ir.Node, int, ir.Value]] = []
     for double, result in match.doubles.items():
@@ -153,7 +153,7 @@ def _recorded(planned: Plan, site: Site, renewed: dict[ir.Value, ir.Value], exce
     names = [str(value.name) for value in old]
     drawn = _excerpt(_by_position(planned.removed, site.outline), site) if excerpts else None
     equal = _equal(planned, site) if record is not None else {}
-    ways = _ways(planned, site) if record is not None else ([], [])
+    ways = _connecting_nodes(planned, site) if record is not None else ([], [])
     removed = _by_position((*ways[0], *planned.removed), site.outline)
     before = _cut(removed, old, planned, site, equal) if record is not None else None
     alike = {str(value.name): str(other.name) for value, other in equal.items()}
@@ -173,7 +173,7 @@ def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) 
     place, root = _place_of(match, outline), root_name(match)
     names = [label(n) for n in sorted(planned.removed, key=lambda n: outline.position[n]) if n.op_type != "Constant"]
     placed, replaced = _place_constants(planned, outline)
-    identities, replaced = _outputs_of_their_own(planned, replaced)
+    identities, replaced = _identities_for_outputs(planned, replaced)
     nodes = [*placed, *fragment.nodes, *identities]
     head = _head(planned, fragment.nodes)
     _describe(planned, nodes, outline)
@@ -222,7 +222,7 @@ def _cut(
     return cut(nodes, results, planned.graph, site.outline, constant_of, equal)
 
 
-def _ways(planned: Plan, site: Site) -> tuple[list[ir.Node], list[ir.Node]]:
+def _connecting_nodes(planned: Plan, site: Site) -> tuple[list[ir.Node], list[ir.Node]]:
     """The nodes that lead from the new operands to the old ones, and those from the old to the new.
 
     The replacement may read another form of a value than the match read, for example before a Transpose.
@@ -279,7 +279,7 @@ def _place_constants(planned: Plan, outline: Outline) -> tuple[list[ir.Node], Re
     return nodes, {old: homes.get(new, new) for old, new in planned.replaced.items()}
 
 
-def _outputs_of_their_own(planned: Plan, replaced: Replaced) -> tuple[list[ir.Node], Replaced]:
+def _identities_for_outputs(planned: Plan, replaced: Replaced) -> tuple[list[ir.Node], Replaced]:
     """Make an Identity for each graph output whose new value is not made by the fragment, or already stands for another output.
 
     Returns these nodes and the updated replacements.
@@ -425,6 +425,6 @@ def _by_position(nodes: Iterable[ir.Node], outline: Outline) -> list[ir.Node]:
 
 
 def _head(planned: Plan, nodes: Sequence[ir.Node]) -> ir.Node | None:
-    """The main node of a replacement: the first of a custom domain, else the last that does more than rearrange data."""
-    named = [n for n in nodes if n.domain] or [n for n in reversed(nodes) if n.op_type not in _PLUMBING]
+    """The main node of a replacement: the first outside the default domain, else the last that does more than rearrange data."""
+    named = [n for n in nodes if n.domain] or [n for n in reversed(nodes) if n.op_type not in _REARRANGING]
     return next(iter([*named, *reversed(nodes)]), None)

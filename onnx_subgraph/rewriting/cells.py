@@ -80,7 +80,7 @@ def _gru(h: Symbol, hidden: Term) -> Cell | None:
     for left, right in _operands("Add", hidden):
         for update, old in _operands("Mul", left):
             for rest, fresh in _operands("Mul", right):
-                if old is h and _is_rest(rest, update) and isinstance(fresh, Applied) and fresh.operator == "Tanh":
+                if old is h and _is_one_minus(rest, update) and isinstance(fresh, Applied) and fresh.operator == "Tanh":
                     found = _reset_before(h, update, fresh.operands[0]) or _reset_after(h, update, fresh.operands[0])
                     if found is not None:
                         return found
@@ -121,7 +121,7 @@ def _reset_after(h: Symbol, update: Term, fresh: Term) -> Cell | None:
     return None
 
 
-def _is_rest(term: Term, of: Term) -> bool:
+def _is_one_minus(term: Term, of: Term) -> bool:
     """Whether a term is 1 - `of`."""
     if not isinstance(term, Applied) or term.operator != "Sub" or term.operands[1] is not of:
         return False

@@ -83,7 +83,7 @@ class Cost:
     def is_slower(self) -> bool:
         """Whether the unfused graph was faster by more than noise in every round.
 
-        That holds for the mean of the sites; or for one site, if no site was faster fused.
+        That must hold for the mean of the sites; or for one site, if no site was faster fused.
         """
         never_faster = min(*self.ratios, *self.apart) > 1 - NOISE
         return _mean(self.least) > 1 + NOISE or (max(self.least) > 1 + NOISE and never_faster)

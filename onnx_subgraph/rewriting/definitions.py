@@ -30,7 +30,7 @@ class Definitions:
         if equal is not None:
             return equal
         number = self._number.get(stem, 1)
-        while _called(definition, stem, number, overloads=overloads) in self._functions:
+        while _set_name(definition, stem, number, overloads=overloads) in self._functions:
             number += 1
         self._number[stem] = number
         return definition
@@ -46,7 +46,7 @@ class Definitions:
                 self._by_text.setdefault((stem, _text(function)), function)
 
 
-def _called(definition: ir.Function, stem: str, number: int, *, overloads: bool) -> ir.OperatorIdentifier:
+def _set_name(definition: ir.Function, stem: str, number: int, *, overloads: bool) -> ir.OperatorIdentifier:
     """Set the name and overload of a definition: the `number`th of its stem."""
     definition.name = stem if number == 1 or overloads else f"{stem}_{number}"
     definition.overload = str(number) if number > 1 and overloads else ""

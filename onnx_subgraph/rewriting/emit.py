@@ -262,7 +262,7 @@ class Emitter:
         operator = self._operator(term)
         if operator.domain == OWN_DOMAIN and self.own is not None:
             return self.own(self)
-        keywords = [(k, t) for k, t in term.keywords if not self._is_absent(t) and not self._says_nothing(operator, k, t)]
+        keywords = [(k, t) for k, t in term.keywords if not self._is_absent(t) and not self._is_later_default(operator, k, t)]
         captured = self.rest.get(term.rest, {}) if term.rest else {}
         arguments: list[Operand] = [self._argument(a) for a in term.arguments]
         if not operator.domain and operator.name in _REARRANGING and arguments and arguments[0] is None:
@@ -354,7 +354,7 @@ class Emitter:
             raise Refused("`_` has no value that could be handed on")
         return None if self._is_missing(term) else self.operand(term)
 
-    def _says_nothing(self, operator: Operator, name: str, term: Term) -> bool:
+    def _is_later_default(self, operator: Operator, name: str, term: Term) -> bool:
         """Whether this opset's operator lacks the attribute, and the term is the default that a later opset gives it."""
         version = self.fragment.opset_imports.get(operator.domain, 1)
         here, latest = (operators.schema(operator.name, operator.domain, v) for v in (version, None))

@@ -41,17 +41,17 @@ def call(match: Match, fragment: Fragment, needed: Collection[str], definitions:
     region = Region(graph, match.nodes, Region.of(graph, match.nodes).inputs, outputs)
     built = None
     if isinstance(match.selector, Builder):
-        with _somebody_elses(match.selector):
+        with _user_code(match.selector):
             built = match.selector.build(region)
     if built is not None:
-        with _somebody_elses(match.selector):
+        with _user_code(match.selector):
             values = _write(built, fragment, outputs)
     else:
         constant_of = fragment.constant_of if _is_ours(match.pattern) else _nothing_known
         definition, read = enclose(region, match.pattern.name, fragment.opset_imports, constant_of)
         definition.doc_string = match.pattern.summary
         named = _named(match.pattern, definition, region, fragment.opset_imports)
-        with _somebody_elses(match.selector):
+        with _user_code(match.selector):
             review = match.selector.review(region, definition) if isinstance(match.selector, Reviewer) else None
             attributes = _attributes({**named, **_reviewed(review)})
         for attribute in attributes:
@@ -75,7 +75,7 @@ def call(match: Match, fragment: Fragment, needed: Collection[str], definitions:
 
 
 @contextmanager
-def _somebody_elses(selector: object) -> Iterator[None]:
+def _user_code(selector: object) -> Iterator[None]:
     """Run the code of a user's selector. Raises Refused, with the selector's name, where that code fails."""
     try:
         yield

@@ -140,7 +140,7 @@ class Fragment:
             for function in self.functions:
                 model.functions.pop(function.identifier(), None)
                 for value in (*function.inputs, *(o for n in function for o in n.outputs)):
-                    value.type = value.shape = None  # a definition serves every shape
+                    value.type = value.shape = None  # a definition is valid for every shape
                     _forget(value)
             for value in (o for n in nodes for o in n.outputs):
                 if SYM_DATA_KEY in value.metadata_props:

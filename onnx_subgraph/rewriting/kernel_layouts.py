@@ -48,11 +48,11 @@ class Layouts:
         return layout.unmoved(emitter, self._term(emitter, value, self.recipes[name])) if name in self.recipes else None
 
     def done(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value:
-        """A value of the defined layout, in the kernel's alternative layout."""
+        """A value of the defined layout, converted to the kernel's alternative layout."""
         return layout.rearrange(emitter, self._term(emitter, value, self.recipes[name]))
 
     def undone(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value:
-        """A value of the kernel's alternative layout, in the defined layout."""
+        """A value of the kernel's alternative layout, converted to the defined layout."""
         left, right = self.recipes[name].split("->")
         return layout.rearrange(emitter, self._term(emitter, value, f"{right.strip()} -> {left.strip()}"))
 

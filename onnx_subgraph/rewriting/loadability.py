@@ -53,11 +53,7 @@ class NoSuchOperator(str):
 
 
 _DOUBLE = "tensor(double)"
-"""The type that needs its own kernel.
-
-onnxruntime casts float16 up to float, but double down to it, and a function's body has its constants in float. So without a
-double kernel the result would have only float's precision, and is refused.
-"""
+"""The type that needs its own kernel: onnxruntime casts float16 up to float, but double down, which loses its precision."""
 _TYPES = {
     ir.DataType.FLOAT: "tensor(float)",
     ir.DataType.DOUBLE: _DOUBLE,
@@ -116,14 +112,14 @@ class Loadability:
             return False
         if not kernels or (dtypes and any(kernel.types for kernel in kernels)):
             return True
-        return self._takes_apart(operator_name, opset, inputs)  # the registrations do not tell which types are supported
+        return self._is_inlined(operator_name, opset, inputs)  # the registrations do not tell which types are supported
 
-    def _takes_apart(self, operator_name: str, opset: int, inputs: Sequence[Operand | None]) -> bool:
+    def _is_inlined(self, operator_name: str, opset: int, inputs: Sequence[Operand | None]) -> bool:
         key = ("apart", operator_name, opset, tuple(inputs))
         if key not in self._known:
             known = schema(operator_name, "", opset)
             outputs = (ANY,) * (1 if known is None else known.min_outputs)
-            self._known[key] = _apart(_probe(operator_name, "", opset, inputs, outputs, ()), self.provider, operator_name)
+            self._known[key] = _why_inlined(_probe(operator_name, "", opset, inputs, outputs, ()), self.provider, operator_name)
         return self._known[key] is not None
 
     def definition_error(
@@ -254,7 +250,7 @@ def _probe(
     return serialized
 
 
-def _apart(model: bytes, provider: str, operator_name: str) -> str | None:
+def _why_inlined(model: bytes, provider: str, operator_name: str) -> str | None:
     """Why the loaded model of one node no longer has that node, or None if it has."""
     import onnx
 

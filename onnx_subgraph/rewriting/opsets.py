@@ -57,7 +57,7 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
         if highest in made:
             if made[highest].fused.partial:
                 made[highest] = replace(made[highest], fused=rewriter(made[highest].base))
-                wishes = _together(wishes, _wishes(made[highest].fused))
+                wishes = _union(wishes, _wishes(made[highest].fused))
                 continue
             wanting = wishes.pop(highest) & {r.pattern for r in made[highest].fused.rewrites}
             if wanting or highest == own:
@@ -70,10 +70,10 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
         except ModelError as error:
             notes[highest] = error.message
             continue
-        wishes = _together(wishes, _wishes(made[highest].fused))  # at this opset, further replacements may need yet another opset
+        wishes = _union(wishes, _wishes(made[highest].fused))  # at this opset, further replacements may need yet another opset
 
 
-def _together(wishes: Wishes, others: Wishes) -> Wishes:
+def _union(wishes: Wishes, others: Wishes) -> Wishes:
     return {opset: wishes.get(opset, frozenset()) | others.get(opset, frozenset()) for opset in (*wishes, *others)}
 
 

@@ -30,7 +30,7 @@ class Outline:
     def __init__(self, model: ir.Model) -> None:
         self.model = model
         self.position: dict[ir.Node, float] = {}
-        # A name of a removed value is not reused in a later round: readers of the report would take it for the old value.
+        # A name of a removed value is not reused in a later round, because names identify values across rewrites.
         self.names: set[str] = model.meta.setdefault(_NAMES, set())
         self.definitions = Definitions(model.functions)
         self._owner: dict[ir.Graph, ir.Node | None] = {}

@@ -89,7 +89,7 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
                     _plan(match, block, site, is_fallback=is_fallback, has_kernel=target == "native" and block is None)
                 )
             except Refused as refused:
-                refusals.append(_without_hope(refused, match, site.loadability) if is_fallback else refused)
+                refusals.append(_unless_inlined(refused, match, site.loadability) if is_fallback else refused)
                 if block is not None and block.lowering:
                     of_lowerings.setdefault(block.lowering, refused)
             except OnnxSubgraphError:
@@ -102,7 +102,9 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     results = tuple(value.name or "" for value in match.roots.values())
     found = [Skip(match.pattern.id, root_name(match), f"{_BUG}: {bug.error}", results=results, bug=bug) for bug in bugs]
     if best is not None:
-        return replace(best, remarks=(*filter(None, [_wish(best, refusals, site)]), *_not_taken(best, of_lowerings), *found))
+        return replace(
+            best, remarks=(*filter(None, [_faster_later(best, refusals, site)]), *_not_taken(best, of_lowerings), *found)
+        )
     if found:
         return found[0]
     if not refusals:
@@ -141,7 +143,7 @@ def _is_faster(planned: Plan, other: Plan, site: Site) -> bool:
     return cost is not None and others is not None and cost < others * (1 - NOISE)
 
 
-def _wish(planned: Plan, refusals: Sequence[Refused], site: Site) -> Skip | None:
+def _faster_later(planned: Plan, refusals: Sequence[Refused], site: Site) -> Skip | None:
     """A remark on a replacement that was measured faster than `planned` and needs a later opset; None if there is none."""
     cost = _cost(planned, site)
     root = next(iter(planned.replaced))
@@ -180,7 +182,7 @@ def _head(planned: Plan) -> str:
     return "nothing" if node is None else operator_of(node)
 
 
-def _without_hope(refused: Refused, match: Match, loadability: Sequence[Loadability]) -> Refused:
+def _unless_inlined(refused: Refused, match: Match, loadability: Sequence[Loadability]) -> Refused:
     """Return `refused`, unless the provider would inline the operator even at that opset."""
     operands = [Operand(root.dtype) for root in match.roots.values() if root.dtype is not None]
     for provider in loadability:

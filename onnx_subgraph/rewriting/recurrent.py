@@ -126,11 +126,15 @@ class _Loop:
             return None
         loop = cls(node, body, cell, step.sequence)
         listed = all(step.term(value) is formula[cell.states[0]] for value in body.outputs[1 + carried :])
-        return loop if listed and loop._ends(step, constants) and loop._fits() and loop._gives(steps[0]) else None
+        return (
+            loop
+            if listed and loop._runs_to_the_end(step, constants) and loop._fits() and loop._count_is_unread(steps[0])
+            else None
+        )
 
     # Conditions besides the formula
 
-    def _ends(self, step: Step, constants: Constants) -> bool:
+    def _runs_to_the_end(self, step: Step, constants: Constants) -> bool:
         """Whether the Loop makes as many steps as the sequence has rows."""
         bound, going_on = self.node.inputs[:2]
         limit = None if bound is None else constants.scalar(bound)
@@ -139,9 +143,9 @@ class _Loop:
         on = step.term(self.body.outputs[0])
         if not isinstance(on, Applied) or on.operator != "Less" or not isinstance(on.operands[0], Next):
             return False
-        return self._is_length(on.operands[1]) and self._begins(going_on, constants, step)
+        return self._is_length(on.operands[1]) and self._starts_if_not_empty(going_on, constants, step)
 
-    def _begins(self, going_on: ir.Value | None, constants: Constants, step: Step) -> bool:
+    def _starts_if_not_empty(self, going_on: ir.Value | None, constants: Constants, step: Step) -> bool:
         """Whether the Loop makes a first step exactly if the sequence is not empty."""
         if going_on is None or constants.scalar(going_on) is True:
             return self._length() not in (None, 0) and isinstance(self._length(), int)
@@ -167,7 +171,7 @@ class _Loop:
         shape = self.sequence.shape
         if shape is None or len(shape) != 3 or shape[2] != self.cell.weight.shape[2]:
             return False
-        if not isinstance(shape[0], int) and (self.cell.operator in _NEVER_EMPTY or self._tells_the_last()):
+        if not isinstance(shape[0], int) and (self.cell.operator in _NEVER_EMPTY or self._last_states_are_read()):
             return False
         expected = (shape[1], self.cell.recurrence.shape[2])
         return all(
@@ -175,12 +179,12 @@ class _Loop:
             for first in map(self._first, self.cell.states)
         )
 
-    def _tells_the_last(self) -> bool:
+    def _last_states_are_read(self) -> bool:
         """Whether the last states are read."""
         last = [self.node.outputs[list(self.body.inputs).index(state.value) - 2] for state in self.cell.states]
         return any(value.uses() or value.is_graph_output() for value in last)
 
-    def _gives(self, steps: ir.Value) -> bool:
+    def _count_is_unread(self, steps: ir.Value) -> bool:
         """Whether the number of steps is unread; the operator has no such output."""
         counted = self.node.outputs[list(self.body.inputs).index(steps) - 2]
         return not (counted.uses() or counted.is_graph_output())

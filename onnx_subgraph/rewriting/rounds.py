@@ -79,7 +79,7 @@ class Rewriter:
 
     stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite records excerpts for a report. costs: what
     replacements cost on these providers. thorough, asked: see `find`. recording: whether the cutting of each rewrite is kept.
-    flushing: whether subnormal weights become zeros at the end. simplifying: whether the rest of the model is constant-folded.
+    flushing: whether subnormal weights become zeros at the end. simplifying: whether the rest of the model is simplified.
     recurring: whether Loops that are recurrent networks become operators, before anything else. numerics: how far our kernels may
     round. rounded: the results of the products that may be rounded; None for all. counts: known counts of subnormal weights,
     valid at every opset. raising: whether to stop after the first round if a replacement needs a later opset.
@@ -106,7 +106,7 @@ class Rewriter:
     def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
         """Return `base` rewritten; `base` itself is unchanged. admits: whether a place may be changed.
 
-        The user's patterns are tried first, and again with the built-in ones on what those leave.
+        The user's patterns are tried first alone, then together with the built-in ones.
         """
         model = copied(base)
         cuttings: list[Cutting] = []
@@ -121,7 +121,7 @@ class Rewriter:
             made, not_made, found = self._all(model, patterns, allowed, record)
             rewrites += made
             skips += not_made
-            if self._is_left_off(skips):
+            if self._stops_early(skips):
                 return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, partial=True)
         allow_rounding(model, self.numerics, self.rounded)
         flushed = flush(model, self.counts) if self.flushing else ()
@@ -129,7 +129,7 @@ class Rewriter:
             simplified = simplify(model) if self.simplifying else NOTHING
         return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified, recurrent)
 
-    def _is_left_off(self, skips: Sequence[Skip]) -> bool:
+    def _stops_early(self, skips: Sequence[Skip]) -> bool:
         return self.raising and any(skip.opset is not None for skip in skips)
 
     def _recurrent(self, model: ir.Model, admits: Admits, record: Record | None) -> tuple[Recurrent, ...]:
@@ -148,7 +148,7 @@ class Rewriter:
         """The result of `_rounds` for these patterns. Regions are tried last. Changes `model`."""
         terms = [p for p in patterns if p.grow is None]
         rewrites, skips, found = self._rounds(model, terms, MOST_ROUNDS, admits, record)
-        if self._is_left_off(skips):
+        if self._stops_early(skips):
             return rewrites, skips, found
         for pattern in (p for p in patterns if p.grow is not None):
             near_misses = found.near_misses  # they describe the current graph
@@ -189,7 +189,7 @@ class Rewriter:
             # Keep these skips, because the next round may not find the match again: a smaller match may replace one that needs a
             # later opset.
             waiting += (s for s in skips if s.opset is not None or s.bug is not None or s.winners)
-            if self._is_left_off(skips):
+            if self._stops_early(skips):
                 break
         if before and rewrites:
             found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))), found.given_up)

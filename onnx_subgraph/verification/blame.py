@@ -99,7 +99,7 @@ def settle(
         if not guilty and found.verdict == "different":
             guilty = _bisected(fused, found, make, verdict, {c.rewrite.place: c.accuracy for c in worst(checks)})
         elif not guilty:
-            hidden = [one for one in left_to_outputs(found, fused.held, checks) if _hides(plant(fused, one.rewrite))]
+            hidden = [one for one in left_to_outputs(found, fused.held, checks) if _misses(plant(fused, one.rewrite))]
             guilty = [*map(_unshown, unshown(found, fused.held, checks)), *map(_hidden, hidden)]
         if not guilty:
             break
@@ -128,7 +128,7 @@ def _hidden(check: SiteCheck) -> Undone:
     return replace(_unshown(check), problem=f"{why}, and the outputs do not show an error that is planted there")
 
 
-def _hides(verdict: Verdict | None) -> bool:
+def _misses(verdict: Verdict | None) -> bool:
     """Whether the outputs fail to show a planted error."""
     return verdict is None or verdict.verdict != "different"
 

@@ -169,12 +169,12 @@ class Drawing:
         if self.rtol is None and self.atol is None:
             changed = self._open(self.fed.model, optimised=True) if self.fed.sources else None
             optimised = changed or self._open_original(optimised=True)
-            self._listen(optimised, cases, noises, 1)
+            self._measure_noise(optimised, cases, noises, 1)
             del optimised
             noisy = self._open_noisy()
             if isinstance(noisy, Failure):
                 self.remarks.append("the noise was measured between optimisation levels only")
-            self._listen(noisy, cases, noises, self.draws)
+            self._measure_noise(noisy, cases, noises, self.draws)
         for case, noise in zip(cases, noises, strict=True):
             case.bounds = {name: self._bound_of(name, a, noise[name]) for name, a in flatten(case.outputs).items()}
 
@@ -186,7 +186,7 @@ class Drawing:
             self.remarks += [] if remark in self.remarks else [remark]
         return bound(array, noise, rtol=self.rtol, atol=self.atol, fix_overflows=self.fix_overflows)
 
-    def _listen(self, session: Session | Failure, cases: list[Case], noises: list[dict[str, Noise]], draws: int) -> None:
+    def _measure_noise(self, session: Session | Failure, cases: list[Case], noises: list[dict[str, Noise]], draws: int) -> None:
         if isinstance(session, Failure):
             return
         for (case, noise), _ in itertools.product(zip(cases, noises, strict=True), range(draws)):

@@ -20,7 +20,7 @@ from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.sessions import Failure, optimise
 
-_PLUMBING = frozenset(
+_NOT_FUSIONS = frozenset(
     {"Cast", "Concat", "Constant", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherND", "Identity", "Reshape", "Shape"}
     | {"Slice", "Split", "Squeeze", "Transpose", "Unsqueeze", "MemcpyFromHost", "MemcpyToHost"}
 )
@@ -136,7 +136,7 @@ def _is_own(value: str, op: str, before: Operators, by_itself: Operators) -> boo
     now.
     """
     was = before.get(value, "")
-    if op in _PLUMBING or op == was or was in _PLUMBING:
+    if op in _NOT_FUSIONS or op == was or was in _NOT_FUSIONS:
         return False
     return bool(was) or sum(op == other for other in by_itself.values()) > sum(op == other for other in before.values())
 

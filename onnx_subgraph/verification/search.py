@@ -65,8 +65,8 @@ def first_that_runs(
 ) -> tuple[Case | Failure, float]:
     """The case of the first sizes that the session runs with, and the run's time in seconds; or a Failure with a next step.
 
-    other_than: sizes to leave out. seconds: the time limit of the search. alone: whether no other process device is involved, so
-    that the run's processor time counts if it is less.
+    other_than: sizes to leave out. seconds: the time limit of the search. alone: whether the run uses only the CPU; then its
+    processor time counts if it is less than the wall time.
     """
     said = ""
     tried: list[Sizes] = []

@@ -150,7 +150,7 @@ def open_session(
             values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
             options.add_external_initializers(list(weights), values)
         handle = plain_session_class()(source(model, options, folder), options, providers=[provider])
-    except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
+    except Exception as error:  # onnxruntime's exceptions have no common base but Exception
         return Failure(first_lines(error))
     if provider not in handle.get_providers():
         raise UsageError(
@@ -199,7 +199,7 @@ def optimise(model: Path, provider: str, target: Path, *, folder: Path | None = 
     try:
         custom_ops.register(options)
         plain_session_class()(source(model, options, folder), options, providers=[provider])
-    except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
+    except Exception as error:  # onnxruntime's exceptions have no common base but Exception
         return Failure(first_lines(error))
     return target
 

@@ -2,10 +2,9 @@
 
 The operands of the site are captured from the original model, or computed from captured values by earlier rewrites (`remade`),
 and cropped where they are large (`cropping`). The provider runs the replaced nodes and the replacement on them, and both results
-are compared with a float64 evaluation of the replaced nodes (`holding`). So a more accurate fusion is never called wrong, and a
-wrong one is found even if the rest of the model hides its error. Drawn values are used for a site inside a subgraph or function,
-for one that gets only zeros, NaN or tiny numbers, and for a large convolution. Of equal rewrites (`likeness`) only two are
-checked.
+are compared with a float64 evaluation (`holding`). So a more accurate fusion is never called wrong, and a wrong one is found even
+if the rest of the model hides its error. Drawn values are used inside subgraphs and functions, where only zeros, NaN or tiny
+numbers arrive, and for a large convolution. Of equal rewrites (`likeness`) only two are checked.
 """
 
 from __future__ import annotations
@@ -173,10 +172,7 @@ class _Sites:
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
     def _on_part(self, cutting: Cutting, captured: Sequence[Captured]) -> Held | None:
-        """The result on a cropped part of large captured values.
-
-        None if they are not large, or the part does not prove the site.
-        """
+        """The result on cropped captured values. None if they are not large, or the crop does not prove the site."""
         values = _few(captured, cutting)[0]
         if isinstance(values, Failure) or bytes_read(values, cutting) <= LARGE:
             return None
@@ -281,8 +277,7 @@ def _scaled(value: Any, scale: float) -> Any:
 def _read_apart(cutting: Cutting) -> str:
     """A value that only the replacement reads, or "".
 
-    It is another form of a value that the replaced nodes read, such as its source. A drawn value would not be consistent with
-    that.
+    It is another form of a value that the replaced nodes read, such as its source. A drawn value would not agree with that.
     """
     known = {value.name for value in cutting.before.graph.inputs}
     known |= {name for name, other in cutting.equal.items() if other in known}

@@ -42,9 +42,9 @@ def verify(
     inputs: an .npz with the only feeds to use. custom_op_libraries: loaded into every session; no others are. weights: the folder
     of the candidate's external data, if that is not its own folder. fixed: input → shape that the candidate is specialised to; it
     is compared at these shapes, and may declare no others. fix_overflows: the candidate may have any value where the reference is
-    NaN or infinite. constant_initializers: the candidate's initializers are constants, so it lacks inputs with a default that the
-    reference has. A candidate written for our library of kernels is also compared with the library loaded. Raises UsageError for
-    a provider or library that is missing, and for shapes or feeds that do not fit; ModelError for an unreadable file.
+    NaN or infinite. constant_initializers: initializers of the reference that are also inputs count as constants; the candidate
+    lacks these inputs. A candidate written for our library of kernels is also compared with the library loaded. Raises UsageError
+    for a provider or library that is missing, and for shapes or feeds that do not fit; ModelError for an unreadable file.
     """
     original = Reference(
         Path(reference),
