@@ -53,7 +53,10 @@ class NoSuchOperator(str):
 
 
 _DOUBLE = "tensor(double)"
-"""The type that needs its own kernel: onnxruntime casts float16 up to float, but double down, which loses its precision."""
+"""The type that needs its own kernel.
+
+onnxruntime casts double down to float, and a function's body has its constants in float. So the result would lack precision.
+"""
 _TYPES = {
     ir.DataType.FLOAT: "tensor(float)",
     ir.DataType.DOUBLE: _DOUBLE,
