@@ -236,7 +236,7 @@ def _outer(pattern: Pattern) -> dict[int, list[dict[int, int]]]:
 
 
 def _least(ways: list[dict[int, int]], counts: Mapping[int, int]) -> list[dict[int, int]]:
-    """The smallest of these ways to reach a line, without choices that do not matter: where every alternative reaches it."""
+    """The smallest of these ways to reach a line, without the points where every alternative reaches it."""
     for point, count in counts.items():
         for rest in [{p: i for p, i in way.items() if p != point} for way in ways if point in way]:
             if all({**rest, point: index} in ways for index in range(count)):

@@ -132,7 +132,10 @@ class Builder:
         return any(isinstance(part, ast.Attribute) and part.attr == "is_output" for part in asked)
 
     def results_wanted(self) -> list[str]:
-        """The names that the replacements provide and that no other line reads. They need all other lines."""
+        """The names that the replacements provide and that no other line reads.
+
+        Building them builds every line that they need.
+        """
         results = self.pattern.results
         read = {t.name for a in self.pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable)}
         return [n for n in results if n not in read] or list(results[-1:])

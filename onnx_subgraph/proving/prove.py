@@ -177,7 +177,7 @@ class _Proof:
             if not fused.rewrites and fused.skips:
                 continue
             if not fused.matches and not spelling.is_plain:
-                break  # a pattern may be limited to the types and ranks of its example; true of every target
+                break  # same for every target: a pattern may accept only its example's types and ranks
             if len(fused.rewrites) != 1 or (fused.left and spelling.is_plain):
                 found = f"{len(fused.rewrites)} rewrites, {fused.left} nodes left" if fused.rewrites else "it is not found"
                 nearly = "" if fused.matches else why_not_found(self.pattern, instance.proto)

@@ -343,7 +343,7 @@ def _take_place(new: ir.Value, old: ir.Value) -> None:
 
 
 def _redirect(redirect: Redirect, planned: Plan, replaced: Replaced, outline: Outline) -> None:
-    """Compute a shape that is read of an inner value from values that stay in the graph."""
+    """Let a reader of an inner value's shape get that shape from values that stay in the graph."""
     reader = redirect.reader
     if redirect.value is not None:
         value = replaced.get(redirect.value, redirect.value)

@@ -56,7 +56,7 @@ def provided_names(match: Match) -> tuple[str, ...]:
 
 
 _NOT_IN_A_BODY = frozenset({("com.microsoft", "EmbedLayerNormalization")})
-"""In the body of a function, onnxruntime 1.31 infers the type of the ids for the results of these operators."""
+"""In the body of a function, onnxruntime 1.31 wrongly infers the type of the ids for the results of these operators."""
 
 
 def check_body(nodes: Iterable[ir.Node]) -> None:

@@ -199,7 +199,7 @@ class Drawing:
                     noise[name].add(array, theirs[name])
 
     def _open_noisy(self) -> Session | Failure:
-        """A session with added noise. Every shape is declared first, because onnxruntime opens that several times faster."""
+        """A session with added noise, with all shapes declared if possible: onnxruntime opens that several times faster."""
         model = self.fed.model.clone()
         try:
             if not add_noise(model, seed=1):

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx_subgraph.rewriting.cutting import Cutting
 
 SIZES = (61, 59, 53, 47, 43, 41, 37)
-"""The sizes after cropping: primes, because sizes of heads and layers are not."""
+"""The sizes after cropping: primes, so that they differ from the sizes of heads and layers."""
 LARGER = 4
 """A dimension is cropped if it is at least this many times larger than its new size."""
 SMALL = 64

@@ -1,8 +1,8 @@
 """Decide whether outputs that differ from onnxruntime's are as near to the float64 result as onnxruntime's are.
 
 Another runtime sums in another order in every kernel, not only in fused ones. So it may differ from onnxruntime by more than the
-noise, and still be as accurate. The truth is the original, evaluated in float64. No element may be further from it than `SLACK`
-times onnxruntime's largest error, and the root mean square of all errors at most `AGGREGATE` times onnxruntime's.
+noise, and still be as accurate. The truth is the original, evaluated in float64. No element's error may exceed `SLACK` times
+onnxruntime's largest error. The root mean square of all errors may not exceed `AGGREGATE` times onnxruntime's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Find sizes that fit, from onnxruntime's error messages: a message names a node, and its operands tell which sizes would fit.
 
 Exporters that trace a model embed sizes in it: a batch of 3 in each Reshape, the length of a mask in an Add. The model does not
-declare them. So a run is tried. If a node refuses the sizes, others are searched that this node and all nodes that refused before
-accept. The next run tells more.
+declare them. So a run is tried. If a node refuses the sizes, the next ones must be accepted by it and by every node that refused
+before. The next run tells more.
 """
 
 from __future__ import annotations
