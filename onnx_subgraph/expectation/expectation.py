@@ -67,8 +67,8 @@ class Section:
     """The expectations of one model; None or empty is not checked.
 
     near_misses: pattern → how often it may nearly match; other patterns may have no near miss. near_misses_span: its place.
-    providers: name → its place; the fused model is verified on each. engines: the number of regions that a backend runs. nodes,
-    size (bytes): of the output model.
+    providers: name → its place; the fused model is verified on each.
+    engines: the number of regions that a backend runs. nodes, size (bytes): of the output model.
     """
 
     model: str

@@ -92,10 +92,11 @@ def partition_model(
 ) -> Partition:
     """Make engines from the regions of a model whose shapes are inferred. Changes `model`.
 
-    backends: each gets the nodes that those before it left. refused: regions to leave unchanged, with the reason. failed: those
-    of them that the backend failed to run. pattern: its regions become engines, as far as a backend supports them, instead of the
-    largest supported ones; whether they are worth it is not checked. Raises UsageError where a backend or the pattern's selector
-    raises.
+    backends: each gets the nodes that those before it left. refused: regions to leave unchanged, with the reason.
+    failed: those of them that the backend failed to run.
+    pattern: its regions become engines, as far as a backend supports them, instead of the largest supported ones; whether they
+    are worth it is not checked.
+    Raises UsageError where a backend or the pattern's selector raises.
     """
     backends = (backends,) if isinstance(backends, Backend) else backends
     limits = limits or RegionLimits()

@@ -49,12 +49,14 @@ class PartitionOptions:
     """How to partition. limits: the requirements on a region.
 
     backend: a name of the registry, or a file that declares one. If there are several, each gets the nodes that those before it
-    left. measure: time the regions, and drop those that are not faster with the backend; the result depends on the machine.
+    left.
+    measure: time the regions, and drop those that are not faster with the backend; the result depends on the machine.
     isolated: verify and measure with the backend in a separate process, so that it can't crash this one; None isolates backends
-    that do not come with this package. accuracy: the allowed error of outputs and engines' results against float64, relative to
-    their largest element; None for the noise of the model. pattern: its regions become engines, instead of the largest that the
-    backend supports. The others are as for `fuse`: verify, rtol, atol, seed, shapes and inputs for the comparison, libraries of
-    custom operators, dry_run to write nothing.
+    that do not come with this package.
+    accuracy: the allowed error of outputs and engines' results against float64, relative to their largest element; None for the
+    noise of the model.
+    pattern: its regions become engines, instead of the largest that the backend supports. The others are as for `fuse`: verify,
+    rtol, atol, seed, shapes and inputs for the comparison, libraries of custom operators, dry_run to write nothing.
     """
 
     backend: str | Sequence[str]
@@ -120,9 +122,9 @@ def partition(
     """Partition one model file. The input is never changed; the output is written completely or not at all.
 
     backend: used instead of those in `options`. If nothing is partitioned, the output is a byte-for-byte copy of the input. If
-    the verdict is "different", or is missing although verification was requested, nothing is written. accepts: called before a
-    result is written; if it returns False, nothing is written. Raises ModelError for a model that can't be read or written,
-    UsageError for a backend that does not exist.
+    the verdict is "different", or is missing although verification was requested, nothing is written.
+    accepts: called before a result is written; if it returns False, nothing is written.
+    Raises ModelError for a model that can't be read or written, UsageError for a backend that does not exist.
     """
     model, output = Path(model), None if output is None else Path(output)
     with with_libraries(options.libraries):

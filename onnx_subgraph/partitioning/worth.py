@@ -29,12 +29,13 @@ CROSSED = 2e9
 class RegionLimits:
     """The requirements on a region to become an engine, and which nodes may be in one.
 
-    min_nodes: the fewest nodes. max_crossing: the most bytes that may cross its border, relative to the bytes that its operators
-    read and write. gain: the fraction of a region's time that its backend is expected to save, compared with the cost of
-    crossing; None for the backend's own figure, infinite to skip this test. allow, deny: operators (`MatMul`,
-    `com.microsoft.Gelu`) or names of nodes, with `*` as wildcard; an empty `allow` allows all. sizes: symbolic dimension → its
-    assumed size. bodies: whether regions inside the subgraphs of an If or a Loop are allowed, if that node is in no region
-    itself.
+    min_nodes: the fewest nodes.
+    max_crossing: the most bytes that may cross its border, relative to the bytes that its operators read and write.
+    gain: the fraction of a region's time that its backend is expected to save, compared with the cost of crossing; None for the
+    backend's own figure, infinite to skip this test.
+    allow, deny: operators (`MatMul`, `com.microsoft.Gelu`) or names of nodes, with `*` as wildcard; an empty `allow` allows all.
+    sizes: symbolic dimension → its assumed size.
+    bodies: whether regions inside the subgraphs of an If or a Loop are allowed, if that node is in no region itself.
     """
 
     min_nodes: int = 3

@@ -45,9 +45,9 @@ from onnx_subgraph.verification.truth import UnknownError, evaluate
 class Proof:
     """The result of proving a pattern.
 
-    cases: the number of models tried. failures: in words, empty when the pattern is proved. targets: target → the number of
-    instances that fused and are equal. notes: spellings that could not be tried, and why. unproved: target → why it has no
-    instance, if the pattern is not at fault: nothing on this machine loads its operator.
+    cases: the number of models tried. failures: in words, empty when the pattern is proved.
+    targets: target → the number of instances that fused and are equal. notes: spellings that could not be tried, and why.
+    unproved: target → why it has no instance, if the pattern is not at fault: nothing on this machine loads its operator.
     """
 
     pattern: str

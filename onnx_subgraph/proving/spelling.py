@@ -31,10 +31,13 @@ class Spelling:
     """One way to write a formula.
 
     chosen: the `id` of each Either, Apply with several operators, or optional Variable (1: without it) → the index of its
-    alternative. seed: of the order and grouping of chains; 0 is as written. dtype: of the example's float32 values. storage: of
-    scalar constants. symbolic: whether the first dimension is symbolic. mixed: whether the inputs are narrower and cast to
-    `dtype`, for patterns of mixed precision; with `returned` the result is cast back. axes_more: the number of axes added to the
-    largest drawn values of the example (-1: one less). other_axis: whether captured axes differ from the example's.
+    alternative.
+    seed: of the order and grouping of chains; 0 is as written. dtype: of the example's float32 values.
+    storage: of scalar constants. symbolic: whether the first dimension is symbolic.
+    mixed: whether the inputs are narrower and cast to `dtype`, for patterns of mixed precision; with `returned` the result is
+    cast back.
+    axes_more: the number of axes added to the largest drawn values of the example (-1: one less).
+    other_axis: whether captured axes differ from the example's.
     """
 
     chosen: Mapping[int, int] = field(default_factory=dict)

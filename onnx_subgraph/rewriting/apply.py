@@ -56,11 +56,11 @@ def apply(
 ) -> tuple[tuple[Rewrite, ...], tuple[Skip, ...]]:
     """Replace as many of `matches` as do not overlap and pass every check. Changes `model` in place.
 
-    target: "onnxruntime", "standard" or "function". loadability: one for each provider that must load the result. constants: the
-    constants of `model`. excerpts: whether each rewrite records excerpts of what it removed and added. admits: whether a place
-    may be changed. record: is called with the cutting of each rewrite. costs: what replacements cost on these providers; None
-    replaces regardless of cost. Never raises for a valid match: a match that can't be replaced leaves the graph unchanged and
-    gives a `Skip` with the reason.
+    target: "onnxruntime", "standard" or "function". loadability: one for each provider that must load the result.
+    constants: the constants of `model`. excerpts: whether each rewrite records excerpts of what it removed and added.
+    admits: whether a place may be changed. record: is called with the cutting of each rewrite.
+    costs: what replacements cost on these providers; None replaces regardless of cost. Never raises for a valid match: a match
+    that can't be replaced leaves the graph unchanged and gives a `Skip` with the reason.
     """
     outline = Outline(model)
     site = Site(outline, constants, loadability, costs)

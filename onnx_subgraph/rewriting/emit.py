@@ -61,9 +61,9 @@ Operand = ir.Value | Weak | None
 class Emitter:
     """Writes the lines of a block into `fragment`.
 
-    bindings, rest: those of the match. lookup: the number of a name. is_read: whether a result of this name is needed. chosen:
-    the alternatives that matched, for the terms of a `match` block. precision: the dtype to which narrower floating operands are
-    cast. own: emits the call of a canonical operator.
+    bindings, rest: those of the match. lookup: the number of a name. is_read: whether a result of this name is needed.
+    chosen: the alternatives that matched, for the terms of a `match` block.
+    precision: the dtype to which narrower floating operands are cast. own: emits the call of a canonical operator.
     """
 
     fragment: Fragment

@@ -35,9 +35,9 @@ class Fragment:
     """Detached nodes, the values that they read and the results that they provide.
 
     opset_imports: domain → version that the nodes are written for. read: stand-in → the value of the graph it stands for.
-    fold_constants: whether constants may be computed (not in a function's definition). constants: new initializers (with
-    `const_value`). provides: root name → value of this fragment that replaces the root. functions: definitions that the nodes
-    call.
+    fold_constants: whether constants may be computed (not in a function's definition).
+    constants: new initializers (with `const_value`). provides: root name → value of this fragment that replaces the root.
+    functions: definitions that the nodes call.
     """
 
     opset_imports: Mapping[str, int]

@@ -79,9 +79,10 @@ def call(
     """Write the fused node into `fragment`, with its definition: an equal one of `definitions`, or a new one.
 
     check_loads: raises Refused where an operator of a body does not load. It is called where the body may hold operators or types
-    that the match does not have. check_instead: set where the node is written for our kernel, which also accepts other layouts of
-    the operands. onnxruntime's lowering of the operator then becomes the body instead of the definition, unless check_instead
-    raises Refused. Raises Refused where the match has no canonical form.
+    that the match does not have.
+    check_instead: set where the node is written for our kernel, which also accepts other layouts of the operands. onnxruntime's
+    lowering of the operator then becomes the body instead of the definition, unless check_instead raises Refused.
+    Raises Refused where the match has no canonical form.
     """
     names = provided_names(match)
     if not names:

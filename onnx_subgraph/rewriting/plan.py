@@ -55,10 +55,11 @@ class Site:
 class Plan:
     """A rewrite that passed every check.
 
-    replaced: old value → value of the fragment. removed: the matched nodes and those that die with them. before: the node that
-    the fragment must precede, or None to put it after the last matched node. moved: nodes to move in front of it, too. lowering:
-    the file of the replacement, as in `Block`. remarks: what to report although the match is replaced: a replacement that would
-    be faster at a later opset, a lowering that was not used, or a bug of this tool.
+    replaced: old value → value of the fragment. removed: the matched nodes and those that die with them.
+    before: the node that the fragment must precede, or None to put it after the last matched node.
+    moved: nodes to move in front of it, too. lowering: the file of the replacement, as in `Block`.
+    remarks: what to report although the match is replaced: a replacement that would be faster at a later opset, a lowering that
+    was not used, or a bug of this tool.
     """
 
     match: Match

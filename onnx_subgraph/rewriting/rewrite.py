@@ -27,11 +27,12 @@ class Rewrite:
     """One committed replacement.
 
     pattern: its id. op: the main operator of the replacement, such as `com.microsoft.Gelu`. node: the name of that node.
-    replaces: the names of the nodes removed, in topological order. added: how many nodes were added. assumes: what the pattern
-    assumes (`finite`), for the report. body: whether the operator is a model-local function. attributes: those of the main node
-    that are one number or one string, by name. before, after: excerpts of the nodes removed and added; None where not requested.
-    root: the name of the last matched node. place: the key of the rewrite, the same in every run. lowering: the file of the
-    lowering that it is from, "" where the replacement is the pattern's or the operator's own.
+    replaces: the names of the nodes removed, in topological order. added: how many nodes were added.
+    assumes: what the pattern assumes (`finite`), for the report. body: whether the operator is a model-local function.
+    attributes: those of the main node that are one number or one string, by name.
+    before, after: excerpts of the nodes removed and added; None where not requested. root: the name of the last matched node.
+    place: the key of the rewrite, the same in every run.
+    lowering: the file of the lowering that it is from, "" where the replacement is the pattern's or the operator's own.
     """
 
     pattern: str
@@ -78,11 +79,12 @@ def _inside(file: str) -> tuple[str, ...]:
 class Skip:
     """A match that was found and not replaced.
 
-    node: the name of its last node. opset: the opset that it needs, or None. change: the smallest change that would allow the
-    replacement, in words; "" where none is known. results: the names of the values that the match provides. bug: the bug of this
-    tool that prevented the plan, or None. winners: the patterns that took its nodes. replaced: whether the match was replaced in
-    another way than the one that this skip is about. lowering: the file of that one. unloadable: whether a provider does not load
-    a replacement.
+    node: the name of its last node. opset: the opset that it needs, or None.
+    change: the smallest change that would allow the replacement, in words; "" where none is known.
+    results: the names of the values that the match provides. bug: the bug of this tool that prevented the plan, or None.
+    winners: the patterns that took its nodes.
+    replaced: whether the match was replaced in another way than the one that this skip is about. lowering: the file of that one.
+    unloadable: whether a provider does not load a replacement.
     """
 
     pattern: str

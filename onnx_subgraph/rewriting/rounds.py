@@ -38,9 +38,9 @@ Stage = Callable[[str], AbstractContextManager[None]]
 class Fused:
     """A model after rewriting, not yet verified. cuttings: one for each rewrite, where they were recorded.
 
-    flushed: the weights in which subnormal numbers became zeros. simplified: what was evaluated before the model runs. recurrent:
-    the Loops that became LSTM, GRU or RNN. opset: of the default domain. partial: whether rewriting stopped after the first
-    round, because replacements need a later opset.
+    flushed: the weights in which subnormal numbers became zeros. simplified: what was evaluated before the model runs.
+    recurrent: the Loops that became LSTM, GRU or RNN. opset: of the default domain.
+    partial: whether rewriting stopped after the first round, because replacements need a later opset.
     """
 
     model: ir.Model
@@ -77,12 +77,14 @@ class Fused:
 class Rewriter:
     """The settings of rewriting: the patterns, the target, and the providers that must load the result.
 
-    stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite records excerpts for a report. costs: what
-    replacements cost on these providers. thorough, asked: see `find`. recording: whether the cutting of each rewrite is kept.
-    flushing: whether subnormal weights become zeros at the end. simplifying: whether the rest of the model is simplified.
-    recurring: whether Loops that are recurrent networks become operators, before anything else. numerics: how far our kernels may
-    round. rounded: the results of the products that may be rounded; None for all. counts: known counts of subnormal weights,
-    valid at every opset. raising: whether to stop after the first round if a replacement needs a later opset.
+    stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite records excerpts for a report.
+    costs: what replacements cost on these providers. thorough, asked: see `find`.
+    recording: whether the cutting of each rewrite is kept. flushing: whether subnormal weights become zeros at the end.
+    simplifying: whether the rest of the model is simplified.
+    recurring: whether Loops that are recurrent networks become operators, before anything else.
+    numerics: how far our kernels may round. rounded: the results of the products that may be rounded; None for all.
+    counts: known counts of subnormal weights, valid at every opset.
+    raising: whether to stop after the first round if a replacement needs a later opset.
     """
 
     patterns: Sequence[Pattern]

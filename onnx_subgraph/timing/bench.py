@@ -45,8 +45,8 @@ class BenchOptions:
 
     runtimes: see `RUNTIMES`; every model is timed in each. provider: of onnxruntime. threads: 0 for the runtime's default.
     budget: the time for all runs together, in seconds. sizes: symbolic dimension → size. shapes: input → shape. inputs: an .npz.
-    libraries: of custom operators. memory: whether to measure it, in one process per model. profile: whether to profile the
-    models.
+    libraries: of custom operators. memory: whether to measure it, in one process per model.
+    profile: whether to profile the models.
     """
 
     runtimes: tuple[str, ...] = ("onnxruntime",)

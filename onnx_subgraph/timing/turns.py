@@ -32,10 +32,11 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Time each of `ways` in turn until the budget is spent. Returns the seconds of each run.
 
-    budget: seconds of wall time; each way runs at least ten times in any case. clock: measures the seconds of a run. A way runs
-    twice in its turn, and only the second run counts, because during the first the caches hold the data of another way. One run
-    does not fill a large cache: a way that runs last in a round and first in the next one has an advantage. So the order of every
-    round is random, with a fixed seed. Raises TimeIsUp when the deadline has passed.
+    budget: seconds of wall time; each way runs at least ten times in any case.
+    clock: measures the seconds of a run. A way runs twice in its turn, and only the second run counts, because during the first
+    the caches hold the data of another way. One run does not fill a large cache: a way that runs last in a round and first in the
+    next one has an advantage. So the order of every round is random, with a fixed seed.
+    Raises TimeIsUp when the deadline has passed.
     """
     times: dict[str, list[float]] = {name: [] for name in ways}
     ends, order, draws = time.perf_counter() + budget, list(ways), Random(0)

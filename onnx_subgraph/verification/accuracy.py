@@ -29,9 +29,11 @@ class Accuracy:
     """The largest errors of one output against the float64 result, in the output's unit.
 
     fused, unfused: the errors of the two results. unfused is 0 where there is no such result, infinite where it is NaN or
-    infinite and the truth is finite. bound: the allowed error of the fused result. problem: another defect (its shape, its
-    dtype), or "". compared: the number of elements that could show an error: finite and not zero, or integers. overflows: the
-    number of elements where the unfused result is NaN or infinite, but the fused one is finite, and the truth fits the dtype.
+    infinite and the truth is finite.
+    bound: the allowed error of the fused result. problem: another defect (its shape, its dtype), or "".
+    compared: the number of elements that could show an error: finite and not zero, or integers.
+    overflows: the number of elements where the unfused result is NaN or infinite, but the fused one is finite, and the truth fits
+    the dtype.
     """
 
     fused: float

@@ -48,11 +48,12 @@ class Undone:
     """A rewrite that was undone.
 
     found: where the error was seen: at the "site", in the outputs of the "model", or "nowhere": nothing shows that the rewrite is
-    right, and `problem` says why. output: the value that differed; an output of the model where `found` is "model". error, bound:
-    its error against float64 (against the reference's output), and the allowed one. original: the error before the rewrite; None
-    where unknown. problem: another defect, or "". site: where `found` is "model", the rewrite's accuracy in the separate check,
-    if known. overflows: the number of elements where the original overflows and the fused model does not, if nothing else is
-    wrong.
+    right, and `problem` says why.
+    output: the value that differed; an output of the model where `found` is "model".
+    error, bound: its error against float64 (against the reference's output), and the allowed one.
+    original: the error before the rewrite; None where unknown. problem: another defect, or "".
+    site: where `found` is "model", the rewrite's accuracy in the separate check, if known.
+    overflows: the number of elements where the original overflows and the fused model does not, if nothing else is wrong.
     """
 
     rewrite: Rewrite

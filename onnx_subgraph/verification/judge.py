@@ -83,8 +83,8 @@ class Bound:
     """The largest difference allowed.
 
     element: for each element (float64, the output's shape); for integers a scalar, the allowed fraction of different elements.
-    aggregate: for the root mean square over the output; infinite when the user set rtol or atol. free: elements that may have any
-    value; None if there are none.
+    aggregate: for the root mean square over the output; infinite when the user set rtol or atol.
+    free: elements that may have any value; None if there are none.
     """
 
     element: Array
@@ -100,9 +100,9 @@ class Bound:
 class Finding:
     """The comparison of one output.
 
-    error, bound: at the element `worst`, whose ratio of error to bound is largest. problem: another defect, or "". compared: the
-    number of finite or discrete elements that were compared. overflows: the number of elements where the reference is NaN or
-    infinite and the candidate finite, if nothing else is wrong.
+    error, bound: at the element `worst`, whose ratio of error to bound is largest. problem: another defect, or "".
+    compared: the number of finite or discrete elements that were compared.
+    overflows: the number of elements where the reference is NaN or infinite and the candidate finite, if nothing else is wrong.
     """
 
     error: float

@@ -27,9 +27,10 @@ class Purpose:
     """The purpose of an input.
 
     kind: "index" (integers in [low, limit)), "mask" (zeros and ones), "length" (a small positive integer, or a shape made of
-    such), "number" (anything of its dtype). limits: for an "index" the rows of each table that it reaches, and the shift added on
-    the way. choices: integers that a "number" is compared with, such as a sample rate that selects a branch. longest: the size of
-    the input whose length this one gives; 0 where it gives none.
+    such), "number" (anything of its dtype).
+    limits: for an "index" the rows of each table that it reaches, and the shift added on the way.
+    choices: integers that a "number" is compared with, such as a sample rate that selects a branch.
+    longest: the size of the input whose length this one gives; 0 where it gives none.
     """
 
     kind: Literal["index", "mask", "length", "number"]

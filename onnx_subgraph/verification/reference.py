@@ -114,10 +114,11 @@ class Reference:
     ) -> Verdict:
         """Whether the candidate, a file or a model in memory, computes the same.
 
-        weights: the folder of its external data, if that is not its own. also: other ways to run it, by the name that their runs
-        report as provider; compared with the first provider's cases. An output that differs by more than the noise is still equal
-        if it is as near to the truth as the original's (see `nearness`). coarser: the factor by which roundings, and so the
-        bounds, are larger for these.
+        weights: the folder of its external data, if that is not its own.
+        also: other ways to run it, by the name that their runs report as provider; compared with the first provider's cases. An
+        output that differs by more than the noise is still equal if it is as near to the truth as the original's (see
+        `nearness`).
+        coarser: the factor by which roundings, and so the bounds, are larger for these.
         """
         fused = load(candidate, weights=weights) if isinstance(candidate, Path) else candidate
         strength = _strength(fused)

@@ -124,10 +124,11 @@ def open_session(
 ) -> Session | Failure:
     """A session for a model file, or for a serialized model whose external data is in `folder`.
 
-    libraries: of custom operators, in addition to those of this run. threads: None for the number of processors, at most four; 1
-    saves a small model the thread pool. weights: initializers that the model declares as external data, in memory. placing:
-    record on which provider each node runs. profile: the prefix of the file in which the session records what runs, for
-    `executed`. Raises UsageError when the provider is in the wheel but does not start on this machine.
+    libraries: of custom operators, in addition to those of this run.
+    threads: None for the number of processors, at most four; 1 saves a small model the thread pool.
+    weights: initializers that the model declares as external data, in memory. placing: record on which provider each node runs.
+    profile: the prefix of the file in which the session records what runs, for `executed`.
+    Raises UsageError when the provider is in the wheel but does not start on this machine.
     """
     runtime = onnxruntime()
     options = runtime.SessionOptions()

@@ -11,13 +11,14 @@ from typing import Literal
 class Run:
     """One output of one run of the candidate, compared with the reference's.
 
-    provider: the execution provider. optimised: whether the candidate's session had graph optimisation on. sizes: symbolic
-    dimension → size of this run. seed: of its feeds, None for the user's own. output: its name. error: the largest absolute
-    difference over the finite elements (in the output's own unit). bound: the largest difference allowed at that element: floor +
-    measured noise (see `judge`). worst: the index of the element with the largest ratio of difference to bound. problem: another
-    defect than the size of the error (another shape, another dtype, non-finite where the reference is finite, the session's error
-    message), or "". overflows: the number of elements where the reference is NaN or infinite and the candidate finite, if nothing
-    else is wrong.
+    provider: the execution provider. optimised: whether the candidate's session had graph optimisation on.
+    sizes: symbolic dimension → size of this run. seed: of its feeds, None for the user's own. output: its name.
+    error: the largest absolute difference over the finite elements (in the output's own unit).
+    bound: the largest difference allowed at that element: floor + measured noise (see `judge`).
+    worst: the index of the element with the largest ratio of difference to bound.
+    problem: another defect than the size of the error (another shape, another dtype, non-finite where the reference is finite,
+    the session's error message), or "".
+    overflows: the number of elements where the reference is NaN or infinite and the candidate finite, if nothing else is wrong.
     """
 
     provider: str
@@ -104,9 +105,10 @@ class Reached:
 class Coverage:
     """The evidence for each fusion. Each fusion counts once in kernel, body or alone, and once in float64, unfused or outputs.
 
-    kernel, body: it ran in a run of the model, by a kernel or by its definition. alone: no run of the model reached it. float64:
-    checked separately against a float64 evaluation. unfused: checked separately against the unfused result, within its noise.
-    outputs: only the outputs of the model are evidence. drawn: how many separate checks used drawn values.
+    kernel, body: it ran in a run of the model, by a kernel or by its definition.
+    alone: no run of the model reached it. float64: checked separately against a float64 evaluation.
+    unfused: checked separately against the unfused result, within its noise. outputs: only the outputs of the model are evidence.
+    drawn: how many separate checks used drawn values.
     """
 
     kernel: int = 0
@@ -125,12 +127,14 @@ class Verdict:
     not-run: nothing was compared, or nothing shows a difference.
 
     strength: "kernel" when every fused operator ran as a kernel of the provider, "body" when the definition of at least one was
-    inlined, so that the definition was verified, not a kernel. reason: why it is not-run, or further remarks. placements: for
-    every provider except the CPU's, where nodes ran; missing where this onnxruntime does not tell. showings: whether each output
-    can show a difference. blind: whether it is not-run because no output can. random: the random operators, whose results were
-    fed to both models. coverage: the evidence for each fusion; None where there are none, or it is unknown. reached: the nodes of
-    the candidate that ran. also: the other ways in which the candidate was run. roundings: the errors of the outputs with kernels
-    that may round their operands; () where none may.
+    inlined, so that the definition was verified, not a kernel.
+    reason: why it is not-run, or further remarks.
+    placements: for every provider except the CPU's, where nodes ran; missing where this onnxruntime does not tell.
+    showings: whether each output can show a difference. blind: whether it is not-run because no output can.
+    random: the random operators, whose results were fed to both models.
+    coverage: the evidence for each fusion; None where there are none, or it is unknown.
+    reached: the nodes of the candidate that ran. also: the other ways in which the candidate was run.
+    roundings: the errors of the outputs with kernels that may round their operands; () where none may.
     """
 
     verdict: Literal["equivalent", "different", "not-run"]

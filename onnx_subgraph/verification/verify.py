@@ -39,12 +39,15 @@ def verify(
     """Compare the candidate with the reference. Both are model files; neither is changed.
 
     seed: of the first feeds. rtol, atol: the bound atol + rtol * |reference| instead of the measured one. shapes: input → shape.
-    inputs: an .npz with the only feeds to use. custom_op_libraries: loaded into every session; no others are. weights: the folder
-    of the candidate's external data, if that is not its own folder. fixed: input → shape that the candidate is specialised to; it
-    is compared at these shapes, and may declare no others. fix_overflows: the candidate may have any value where the reference is
-    NaN or infinite. constant_initializers: initializers of the reference that are also inputs count as constants; the candidate
-    lacks these inputs. A candidate written for our library of kernels is also compared with the library loaded. Raises UsageError
-    for a provider or library that is missing, and for shapes or feeds that do not fit; ModelError for an unreadable file.
+    inputs: an .npz with the only feeds to use. custom_op_libraries: loaded into every session; no others are.
+    weights: the folder of the candidate's external data, if that is not its own folder.
+    fixed: input → shape that the candidate is specialised to; it is compared at these shapes, and may declare no others.
+    fix_overflows: the candidate may have any value where the reference is NaN or infinite.
+    constant_initializers: initializers of the reference that are also inputs count as constants; the candidate lacks these
+    inputs.
+    A candidate written for our library of kernels is also compared with the library loaded.
+    Raises UsageError for a provider or library that is missing, and for shapes or feeds that do not fit; ModelError for an
+    unreadable file.
     """
     original = Reference(
         Path(reference),
