@@ -37,7 +37,9 @@ def grounds(places: Sequence[Occurrence], formula: Formula) -> tuple[str, ...]:
         if value in constant:
             said.append(f"{name} may be any value: it is a constant of shape {shape_words(sizes(value) or ())} there.")
     if formula.axes:
-        said.append(f"{', '.join(formula.axes)} and the other axes of rearrange have any size.")
+        said.append(
+            f"{', '.join(formula.axes)} and the other axes of rearrange have any size; those of one letter are the same axis."
+        )
     if len(formula.results) > 1:
         said.append(f"{', '.join(formula.results)} are results: others read them.")
     return tuple(said)

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_subgraph.language.term import Static
 from onnx_subgraph.matching.sizes import Size
 from onnx_subgraph.mining.atom import Atom, Call, Items, Layout, Operand, Parts
+from onnx_subgraph.mining.axes import shared_axes
 from onnx_subgraph.operators.names import qualified
 
 Slot = tuple[int, int]
@@ -73,6 +74,8 @@ class _Writer:
         self.formula = Formula(numbers={name: slot for slot, name in names.items()})
         self.text: dict[ir.Value, tuple[str, int]] = {}
         self.counts: Counter[str] = Counter()
+        self.axes = shared_axes(atoms)
+        self.of_axis: dict[int, int] = {}
 
     def run(self) -> Formula:
         last = self.leaving[-1] if self.leaving else self.atoms[-1].results[-1]
@@ -119,7 +122,7 @@ class _Writer:
             case Layout(before=((0,), (1,)), after=((1,), (0,))):
                 return f"Transpose({operands[0][0]}, perm=[1, 0])", _ATOM
             case Layout() as layout:
-                return f'rearrange({operands[0][0]}, "{self.recipe(layout)}")', _ATOM
+                return f'rearrange({operands[0][0]}, "{self.recipe(number, layout)}")', _ATOM
             case Parts(axis=axis, sizes=sizes) as parts:
                 cut = f"parts={len(sizes)}" if parts.is_even else f"sizes={list(sizes)}"
                 return f"split({operands[0][0]}, axis={axis}, {cut})", _ATOM
@@ -189,16 +192,19 @@ class _Writer:
         keywords = [f"{name}={static_text(value)}" for name, value in call.keywords]
         return f"{qualified((call.domain, call.operator))}({', '.join([*arguments, *keywords])})", _ATOM
 
-    def recipe(self, layout: Layout) -> str:
-        """The recipe of a rearrangement, with axes of its own."""
-        used = sorted({a for axis in layout.before for a in axis})
-        begin = self._count("layouts")
-        suffix = "" if begin == 0 else str(begin + 1)
-        name = {atom: f"{_AXES[i]}{suffix}" for i, atom in enumerate(used)}
+    def recipe(self, number: int, layout: Layout) -> str:
+        """The recipe of a rearrangement. An axis that another one has, too, has the same name there."""
+        name = {part: self.axis(self.axes[number, part]) for parts in layout.before for part in parts}
         for parts in layout.before:
             for inner in parts[1:]:  # the first one follows from the others
                 self.formula.axes[name[inner]] = layout.sizes[inner]
         return " -> ".join(" ".join(_axis(axis, name) for axis in way) for way in (layout.before, layout.after))
+
+    def axis(self, kind: int) -> str:
+        """The letter of an axis; a number follows where the letters are used up."""
+        place = self.of_axis.setdefault(kind, len(self.of_axis))
+        turn, letter = divmod(place, len(_AXES))
+        return f"{_AXES[letter]}{turn + 1 if turn else ''}"
 
 
 def _axis(atoms: Sequence[int], name: Mapping[int, str]) -> str:

@@ -66,6 +66,30 @@ def test_several_results(tmp_path: Path) -> None:
     assert "y2, y are results: others read them." in made.grounds
 
 
+HEADS = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[batch, seq, 64] a, float[batch, seq, 64] b, float[batch, seq, 64] c) => (float[batch, seq, 64] y)
+<int64[4] heads = {0, 0, 4, 16}, int64[3] flat = {0, 0, 64}> {
+  q4 = Reshape (a, heads) q = Transpose <perm = [0, 2, 1, 3]> (q4)
+  k4 = Reshape (b, heads) k = Transpose <perm = [0, 2, 3, 1]> (k4)
+  v4 = Reshape (c, heads) v = Transpose <perm = [0, 2, 1, 3]> (v4)
+  s = MatMul (q, k) p = Softsign (s) o = MatMul (p, v)
+  t = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape (t, flat)
+}"""
+
+
+def test_axes_that_a_computation_makes_equal_have_one_name_and_no_others(tmp_path: Path) -> None:
+    """Queries and keys have positions of their own, as keys and values have elements of their own, though all are equal here."""
+    path = saved(tmp_path / "m.onnx", HEADS)
+    made = authored(path, Chosen(nodes=tuple(node.name for node in onnx.load(path).graph.node)))
+    assert made.holds and made.formula == (
+        't1 = rearrange(x, "i j (k l) -> i k j l") @ rearrange(z, "i m (k l) -> i k l m")\n'
+        'y = rearrange(Softsign(t1) @ rearrange(u, "i m (k n) -> i k m n"), "i k j n -> i j (k n)")'
+    )
+    wider = HEADS.replace("seq, 64] c", "seq, 32] c").replace("seq, 64] y", "seq, 32] y").replace("{0, 0, 64}", "{0, 0, 32}")
+    wider = wider.replace("Reshape (c, heads)", "Reshape (c, halves)").replace("> {", ", int64[4] halves = {0, 0, 4, 8}> {", 1)
+    assert times(made, HEADS) == times(made, wider) == 1
+
+
 def test_from_one_node_to_another(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.onnx", network(spelled, spelled))
     names = [node.name for node in onnx.load(path).graph.node if node.op_type == "Sin"]
