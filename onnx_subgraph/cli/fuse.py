@@ -1,7 +1,7 @@
 """`onnx-subgraph fuse`: fuses models, verifies them, and writes them.
 
-Several models are independent: one that fails doesn't stop the others, and the exit code is the worst of all. What is
-written where is settled before the first model is read, so that a mistake in the options costs no time.
+Several models are independent: if one fails, the others go on, and the exit code is the worst of all. All output paths are
+checked before the first model is read, so that a mistake in the options costs no time.
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ def fuse(
     """Fuse MODELs, verify them against the originals, and write them.
 
     A MODEL is a file, a folder of them, a glob, or a list, @FILE; - is a model from standard input. MODEL.onnx becomes
-    MODEL.fused.onnx beside it. A model in which nothing fuses is copied. Where the fused model is not equivalent to the original,
-    the fusions that are to blame are undone, with a warning. Where none can be blamed, or the result is not as --expect wants it,
-    nothing is written and the exit code is 1.
+    MODEL.fused.onnx beside it. A model in which nothing fuses is copied. If the fused model is not equivalent to the original,
+    the wrong fusions are undone, with a warning. If none can be found, or the result is not as --expect wants it, nothing is
+    written and the exit code is 1.
     """
     models = _left(models, output, output_dir)
     outputs = plan_outputs(models.paths, output, output_dir, models.below)
@@ -227,7 +227,7 @@ def fuse(
         Task(model, path, patterns, tuner.known(model, options), section, wanted.measured, time_limit, tuner.measure)
         for model, path, section in zip(models.paths, outputs, sections, strict=True)
     ]
-    # A CI system ends a job with SIGTERM: like ^C, it leaves no half-written file behind.
+    # A CI system ends a job with SIGTERM. Like ^C, it must leave no half-written file behind.
     signal.signal(signal.SIGTERM, break_off)
 
     from onnx_subgraph.cli.terminal import progress
@@ -250,7 +250,7 @@ def fuse(
 
 
 def _left(models: Models, output: Path | None, output_dir: Path | None) -> Models:
-    """The models but for what earlier runs of this command have written."""
+    """The models without those that earlier runs of this command have written."""
 
     def say(line: str) -> None:
         click.echo(line, err=True)
@@ -265,5 +265,5 @@ def _left(models: Models, output: Path | None, output_dir: Path | None) -> Model
 
 
 def _is_given(parameter: str) -> bool:
-    """Whether a parameter of this command has a value that the user gave."""
+    """Whether the user gave a value for a parameter of this command."""
     return click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT

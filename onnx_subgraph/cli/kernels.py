@@ -1,4 +1,4 @@
-"""`onnx-subgraph kernels`: the library of kernels, built, described, copied."""
+"""`onnx-subgraph kernels`: builds, describes and copies the library of kernels."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from onnx_subgraph.errors import UsageError
 def kernels(folder: Path | None, sources: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
     """Say where the library of kernels is, which operators and instruction sets it has, and which one is used here.
 
-    It is built the first time, with the system's C compiler or the one of the package ziglang. A session loads it with
-    SessionOptions.register_custom_ops_library(path). ONNX_SUBGRAPH_ISA=baseline|avx2|avx512 caps the instruction set, amx
-    asks for AMX. Operators that are not faster on it than onnxruntime's are left out; ONNX_SUBGRAPH_KERNELS=all has all.
+    The first use builds it, with the system's C compiler or the one of the package ziglang. A session loads it with
+    SessionOptions.register_custom_ops_library(path). ONNX_SUBGRAPH_ISA=baseline|avx2|avx512 limits the instruction set, amx
+    enables AMX. Operators that are not faster than onnxruntime's are left out; ONNX_SUBGRAPH_KERNELS=all includes them.
     """
     from onnx_subgraph import kernels as room
     from onnx_subgraph.cli.terminal import show_json, show_text

@@ -1,7 +1,7 @@
 """Options that several commands share, and the functions that read their values.
 
-An option means the same wherever it appears, so it is written once, here. A value that can't be read is a usage error: click
-names the option and we say what was expected.
+An option means the same in every command, so it is defined once, here. A value that can't be read is a usage error: click names
+the option, and the message says what was expected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def identifiers(text: str) -> tuple[str, ...]:
 
 
 def complete_ids(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The pattern ids that a shell offers: of a list `a,b,c` the last one is completed."""
+    """The pattern ids for shell completion; in a list `a,b,c` the last one is completed."""
     from onnx_subgraph.language.library import headers
 
     before, comma, last = incomplete.rpartition(",")
@@ -57,7 +57,7 @@ def dimension_size(text: str) -> tuple[str, int]:
 
 
 def feeds_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """`path` as it is, where it can be an .npz file, which is a zip archive. Raises click.BadParameter."""
+    """`path`, if it can be an .npz file, which is a zip archive. Raises click.BadParameter otherwise."""
     import zipfile
 
     if path is not None and not zipfile.is_zipfile(path):
@@ -73,7 +73,7 @@ def opset_choice(text: str) -> str:
 
 
 def shapes(values: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
-    """Input → shape from the values of `--shape`. Raises UsageError where an input is given two shapes."""
+    """Input → shape from the values of `--shape`. Raises UsageError if an input has two shapes."""
     result: dict[str, tuple[int, ...]] = {}
     for name, shape in values:
         if result.setdefault(name, shape) != shape:
@@ -87,7 +87,7 @@ def flat(values: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 class PatternsPath(click.Path):
-    """A file or folder of patterns, or the name of a pack that is installed, which stands for its folder."""
+    """A file or folder of patterns, or the name of an installed pack, which stands for its folder."""
 
     def __init__(self) -> None:
         super().__init__(exists=True, path_type=Path)
@@ -95,7 +95,7 @@ class PatternsPath(click.Path):
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
-        """The path as a `Path`. Raises click.BadParameter where there is nothing of that name."""
+        """The path as a `Path`. Raises click.BadParameter if there is nothing of that name."""
         from onnx_subgraph.language.installed import with_names_resolved
 
         (path,) = with_names_resolved(value)
@@ -103,7 +103,7 @@ class PatternsPath(click.Path):
 
 
 def patterns_option(command: Command) -> Command:
-    """`--patterns`: folders or files of patterns, or names of packs, which come before the built-in ones."""
+    """`--patterns`: folders or files of patterns, or names of packs; they come before the built-in ones."""
     return click.option(
         "--patterns",
         "patterns",
@@ -128,7 +128,7 @@ def libraries_option(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    """`--json`: the answer as one JSON object."""
+    """`--json`: the output as one JSON object."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a report.")(command)
 
 
@@ -145,7 +145,7 @@ def provider_option(command: Command) -> Command:
 
 
 def constant_initializers_option(command: Command) -> Command:
-    """`--constant-initializers`: weights that are inputs of the graph are constants."""
+    """`--constant-initializers`: treat weights that are graph inputs as constants."""
     return click.option(
         "--constant-initializers",
         is_flag=True,
@@ -154,7 +154,7 @@ def constant_initializers_option(command: Command) -> Command:
 
 
 def beside_options(command: Command) -> Command:
-    """What is done to a model beside the fusions: `--constant-initializers`, `--keep-subnormals`, …"""
+    """Changes to a model besides the fusions: `--constant-initializers`, `--keep-subnormals`, …"""
     for option in (
         click.option(
             "--keep-loops",
@@ -187,7 +187,7 @@ def _verbosity(context: click.Context, parameter: click.Parameter, value: bool) 
 
 
 def verbose_option(command: Command) -> Command:
-    """`--verbose`: what is being done, as lines."""
+    """`--verbose`: print progress as lines."""
     return click.option(
         "-v",
         "--verbose",
@@ -199,14 +199,14 @@ def verbose_option(command: Command) -> Command:
 
 
 def quiet_option(command: Command) -> Command:
-    """`--quiet`: no report where all is well."""
+    """`--quiet`: no report if all is well."""
     return click.option(
         "-q", "--quiet", is_flag=True, expose_value=False, callback=_verbosity, help="Print no report where all is well."
     )(command)
 
 
 def target_option(command: Command) -> Command:
-    """`--target`: what a fusion becomes."""
+    """`--target`: the operators that fusions become."""
     return click.option(
         "--target",
         type=click.Choice(["onnxruntime", "standard", "native", "function"]),
@@ -217,7 +217,7 @@ def target_option(command: Command) -> Command:
 
 
 def numerics_option(command: Command) -> Command:
-    """`--numerics`: what the kernels of our library may round."""
+    """`--numerics`: the precision to which kernels of our library may round."""
     return click.option(
         "--numerics",
         type=click.Choice(["float32", "bf16x3", "bf16"]),
@@ -228,7 +228,7 @@ def numerics_option(command: Command) -> Command:
 
 
 def prefer_option(command: Command) -> Command:
-    """`--prefer`: what decides where a fusion was measured to be slower than the unfused graph."""
+    """`--prefer`: what to do with a fusion that was measured to be slower than the unfused graph."""
     return click.option(
         "--prefer",
         type=click.Choice(["speed", "fusion"]),
@@ -238,13 +238,13 @@ def prefer_option(command: Command) -> Command:
 
 
 VERBOSITY = "onnx_subgraph.verbosity"
-"""Key in `Context.meta`: "quiet" or "verbose", where the user wants that."""
+"""Key in `Context.meta`: "quiet" or "verbose", if the user chose one."""
 LESS_TIME = "--no-verify and --only leave work out, --shape verifies on smaller inputs, --time-limit gives more time"
-"""What to do where `fuse` ran out of time."""
+"""The hint when `fuse` ran out of time."""
 
 
 def time_limit_option(command: Command) -> Command:
-    """`--time-limit`: how long one model may take."""
+    """`--time-limit`: the longest time for one model."""
     return click.option(
         "--time-limit",
         type=click.FloatRange(min=0),
@@ -255,7 +255,7 @@ def time_limit_option(command: Command) -> Command:
 
 
 def feeds_options(command: Command) -> Command:
-    """`--rtol`, `--atol`, `--seed`, `--shape` and `--inputs`: with what, and how strictly, two models are compared."""
+    """`--rtol`, `--atol`, `--seed`, `--shape` and `--inputs`: the inputs and bounds of a comparison of two models."""
     for option in reversed(
         (
             click.option(
@@ -295,6 +295,6 @@ def feeds_options(command: Command) -> Command:
 
 
 def fix_overflows_option(command: Command) -> Command:
-    """`--fix-overflows`: numbers where the original has none are no difference."""
+    """`--fix-overflows`: a number in place of the original's NaN or infinity is no difference."""
     text = "Accept numbers where the original overflows to NaN or infinity."
     return click.option("--fix-overflows", is_flag=True, help=text)(command)

@@ -1,4 +1,4 @@
-"""`onnx-subgraph partition`: gives the regions of a model that a backend runs to it, verifies the result, and writes it."""
+"""`onnx-subgraph partition`: gives the regions of a model that a backend supports to it, verifies the result, and writes it."""
 
 from __future__ import annotations
 
@@ -142,11 +142,11 @@ def partition(
     shape: tuple[tuple[str, tuple[int, ...]], ...],
     **feeds: Any,
 ) -> int:
-    """Find the largest convex regions of MODEL that a backend supports, and put one onnx_subgraph::Engine operator for each.
+    """Find the largest convex regions of MODEL that a backend supports, and replace each by one onnx_subgraph::Engine operator.
 
-    The result is compared with MODEL as the backend runs it, and as it runs without the backend: by inlining. A region that the
-    backend runs wrongly, or not at all, is left as it was. Where the models are not equivalent, or the result is not as --expect
-    wants it, nothing is written.
+    The result is compared with MODEL twice: with the backend, and without it, by inlining. A region that the backend does not
+    run, or computes wrongly, is restored. If the models are not equivalent, or the result is not as --expect wants it, nothing is
+    written.
     """
     given = shapes(shape)
     if measure and no_verify:
@@ -213,7 +213,7 @@ def partition(
 
 
 def _section(wanted: Wanted, model: Path, patterns: Sequence[Path]) -> Section | None:
-    """The expectations of the model; None without a file. Raises ExpectationError for mistakes in it."""
+    """The expectations of the model; None without a file. Raises ExpectationError for mistakes in the file."""
     if wanted.expect is None:
         return None
     from onnx_subgraph.expectation.partitions import check_section

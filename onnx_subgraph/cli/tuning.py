@@ -1,4 +1,4 @@
-"""What `fuse` is told of measuring: `--tune` measures what pays, `--tuned` names the file that keeps it for later runs."""
+"""The tuning options of `fuse`: `--tune` measures what pays, `--tuned` names the file that keeps the choice for later runs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def tune_options(command: Command) -> Command:
 
 @dataclass(slots=True)
 class Tuner:
-    """The options of `tune_options`. found: for each model what was measured. kept: what the file has, by what it calls each."""
+    """The options of `tune_options`. found: the measurement of each model. kept: the content of the file, by its model names."""
 
     tune: bool
     budget: float
@@ -75,7 +75,7 @@ class Tuner:
     kept: dict[str, Tuning] = field(default_factory=dict)
 
     def check(self, jobs: int, options: Options) -> None:
-        """Reads the file. Raises UsageError where it can't be read, or where nothing can be measured."""
+        """Reads the file. Raises UsageError if it can't be read, or nothing can be measured."""
         if self.tune and (jobs > 1 or not options.providers):
             if jobs > 1:
                 raise UsageError("--tune measures on a machine that does nothing else", hint="leave -j out")
@@ -102,7 +102,7 @@ class Tuner:
 
     @property
     def measure(self) -> Tune | None:
-        """What gives the options for a model by measuring; None where nothing is measured."""
+        """A function that measures the options for a model; None if nothing is to be measured."""
         return self._measured if self.tune else None
 
     def _measured(self, model: Path, library: Library, options: Options, tell: Callable[[str], None]) -> Options:
@@ -112,7 +112,7 @@ class Tuner:
         return _tuned(options, tuning)
 
     def known(self, model: Path, options: Options) -> Options:
-        """The options for a model as the file has them. Raises UsageError where it has none."""
+        """The options for a model from the file. Raises UsageError if it has no entry for it."""
         if self.tune or self.file is None:
             return options
         fitting = [name for name in self.kept if ends_with(model, name)]
@@ -125,7 +125,7 @@ class Tuner:
         return _tuned(options, tuning)
 
     def finish(self) -> None:
-        """Writes the file, where something was measured for it."""
+        """Writes the file, if something was measured for it."""
         if self.tune and self.file is not None:
             from onnx_subgraph.timing.tuning import write
 
