@@ -1,4 +1,4 @@
-"""Options: what fuse() may be told."""
+"""Options: the options of fuse()."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Options:
 
 
 def in_this_way(options: Options, way: Way) -> Options:
-    """The options, with what the way leaves to it."""
+    """The options, changed as the way requires."""
     return replace(
         options,
         skip=(*options.skip, *way.skip),

@@ -1,4 +1,4 @@
-"""FuseResult: what fuse() gives."""
+"""FuseResult: the result of fuse()."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from onnx_subgraph.verification.own import OwnWork
 from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Verdict
 
-if TYPE_CHECKING:  # measuring takes imports of its own, and few runs measure
+if TYPE_CHECKING:  # measuring has its own imports, and few runs measure
     from onnx_subgraph.timing import Bench
     from onnx_subgraph.timing.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What became engines of a backend. count: of engines; nodes: that they hold. refused: why other regions did not."""
+    """The engines in the result. count: of engines; nodes: inside them. refused: why other regions are not engines."""
 
     backend: str
     count: int

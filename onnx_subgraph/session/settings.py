@@ -1,6 +1,6 @@
-"""What a session is to do with its model before it loads it: the settings, and the environment variables that give them.
+"""The settings of a session, and the environment variables that set them.
 
-Only the standard library is imported here, because every program that runs under the hook reads them.
+Only the standard library is imported here, because every program under the hook reads them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SessionSettings:
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> SessionSettings:
-        """The settings that `ONNX_SUBGRAPH_…` variables give, defaults for the rest. Raises UsageError that names a bad one."""
+        """The settings from `ONNX_SUBGRAPH_…` variables, with defaults. Raises UsageError that names a bad variable."""
         given = {name: environment[PREFIX + name].strip() for name in VARIABLES if PREFIX + name in environment}
         cache = given.get("CACHE", "")
         default = cls(cache=None)
@@ -114,13 +114,13 @@ VARIABLES: Mapping[str, str] = {
     "RETRY": "how many seconds it is remembered that preparing a model failed, 3600 by default; 0 tries each time",
     "TIMEOUT": "how many seconds preparing a model may take, 600 by default",
 }
-"""Environment variable without its prefix → what it says."""
+"""Environment variable without its prefix → its meaning."""
 
 
 def asked_for(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the environment asks that onnxruntime's own sessions be prepared too.
+    """Whether the environment asks to prepare onnxruntime's own sessions too.
 
-    SESSION=1 does, and BACKEND and STATIC=1 do without a SESSION=0.
+    SESSION=1 does; BACKEND and STATIC=1 do, unless SESSION=0.
     """
     session, backend, static = (
         environment.get(f"{PREFIX}{name}", "").strip().lower() for name in ("SESSION", "BACKEND", "STATIC")
@@ -129,7 +129,7 @@ def asked_for(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def is_strict(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the environment asks that failures raise; it can be asked where the other variables are wrong."""
+    """Whether the environment asks that failures raise; it can be read even if other variables are wrong."""
     return environment.get(f"{PREFIX}STRICT", "").strip().lower() not in _NO
 
 
@@ -164,7 +164,7 @@ def _share(given: Mapping[str, str], name: str, default: float) -> float:
 
 
 def _number(given: Mapping[str, str], name: str, default: Any, most: float, problem: str, example: str) -> Any:
-    """The number that a variable gives, the default where there is none. Raises UsageError below 0 and above `most`."""
+    """The number in a variable, or the default. Raises UsageError below 0 and above `most`."""
     text = given.get(name, "")
     if not text:
         return default
