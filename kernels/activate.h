@@ -1,4 +1,4 @@
-/* Activations of a vector, chosen outside of loops over vectors. Part of kernels.c. */
+/* Activations of a vector. The choice is made outside of the loops over vectors. Part of kernels.c. */
 
 #ifndef ONNX_SUBGRAPH_ACTIVATE_H
 #define ONNX_SUBGRAPH_ACTIVATE_H
@@ -6,7 +6,7 @@
 #include "isa.h"
 #include "vector.h"
 
-/* activation must be known when this is compiled, so that one branch is left. */
+/* activation must be a compile-time constant, so that only one branch remains. */
 INLINE V activated(Activation activation, V v, V alpha) {
     switch (activation) {
     case RELU: return larger(all(0.0f), v); /* this order keeps NaN */
@@ -19,7 +19,7 @@ INLINE V activated(Activation activation, V v, V alpha) {
     }
 }
 
-/* Calls a function whose first argument has to be known when it is compiled, for each activation. */
+/* Calls a function for each activation. Its first argument must be a compile-time constant. */
 #define FOR_ACTIVATION(activation, function, ...) \
     switch (activation) { \
     case RELU: function(RELU, __VA_ARGS__); break; \

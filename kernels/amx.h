@@ -1,8 +1,9 @@
-/* Products by AMX. Part of kernels.c, after linear.h has said what a block of rows is.
+/* Products with AMX. Part of kernels.c; linear.h defines the block of rows before it.
 
-   A float32 is the sum of three bfloat16, but for the smallest: a = a1 + a2 + a3, and a product of matrices is a1 b3 + a1 b2 + a2 b2 + a2 b1 +
-   a3 b1 + a1 b1, each summed in float32; what is left out is below float32's own rounding. bf16x3 has two pieces and three products, bf16 one.
-   Rows are split once for a block, weights when they are used: they stand in memory as for AVX-512, which few rows read as they are. */
+   A float32, except the smallest, is a sum of three bfloat16: a = a1 + a2 + a3. A product of matrices is a1 b3 + a1 b2 + a2 b2 + a2 b1 + a3
+   b1 + a1 b1, each summed in float32; the omitted products are below float32's own rounding. bf16x3 uses two pieces and three products, bf16
+   one. Rows are split once for a block. Weights are split when they are used: their layout in memory is that of AVX-512, which few rows read
+   directly. */
 
 #ifndef ONNX_SUBGRAPH_AMX_H
 #define ONNX_SUBGRAPH_AMX_H
@@ -20,20 +21,20 @@
 #define TILE_PRODUCT(sums, rows, weights) _tile_dpbf16ps(sums, rows, weights)
 #endif
 
-/* Some compilers do not know that a tile is read from memory, and written to it. */
+/* Some compilers do not know that tile instructions read and write memory. */
 #define TILES_SEE_MEMORY() __asm__ volatile("" ::: "memory")
 
 enum {
-    AMX_ROWS = 16,                        /* of a tile of x, and of sums; two of them are a group, which one panel passes at once */
+    AMX_ROWS = 16,                        /* of a tile of x and of a tile of sums; a group is two of them, multiplied together */
     AMX_DEPTH = 32,                       /* of a tile of x or of weights */
-    AMX_BYTES = 1024,                     /* of any tile: 16 rows of 64 */
-    AMX_STEPS = DEPTH / AMX_DEPTH,        /* tiles to the depth of a part */
+    AMX_BYTES = 1024,                     /* of any tile: 16 rows of 64 bytes */
+    AMX_STEPS = DEPTH / AMX_DEPTH,        /* tiles that cover the depth of a part */
     AMX_SUMS = 2 * AMX_ROWS * PANEL,      /* of a group */
 };
 
 _Static_assert(PANEL == 32, "a panel is two tiles wide");
 
-/* Tiles 0 to 3 are sums, of both tiles of rows beside both of weights; 4 and 5 rows, 6 and 7 weights. */
+/* Tiles 0 to 3: sums, for each pair of a row tile and a weight tile. 4 and 5: rows. 6 and 7: weights. */
 typedef struct {
     uint8_t palette, start, reserved[14];
     uint16_t row_bytes[16];
@@ -46,7 +47,7 @@ static const TileConfig TILE_CONFIG = {
     .rows = {16, 16, 16, 16, 16, 16, 16, 16},
 };
 
-/* The nearest bfloat16 of each, in the upper half. Takes it off what is left. */
+/* The nearest bfloat16 of each element, in the upper half. Subtracts it from *left. */
 INLINE U piece_of(V *left) {
     const U bits = (U)*left, near = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
     *left -= (V)near;
@@ -61,7 +62,8 @@ INLINE char *rows_of(const RowBlock *b, int64_t part, int64_t tile, int pieces) 
     return (char *)b->copies + ((part - b->begin) * (b->tiles * 2) + tile) * AMX_STEPS * pieces * AMX_BYTES;
 }
 
-/* A row of x, `depth` of it from `first` on, as row `i` of its tiles: tile[step][piece][i][depth]. Whether bfloat16 holds all of it. */
+/* Writes a row of x, `depth` elements from `first`, as row `i` of its tiles: tile[step][piece][i][depth]. Returns whether all are
+   in the range of bfloat16. */
 INLINE bool split_row(Storage storage, const void *x, int64_t first, int64_t depth, int64_t i, int pieces, char *tiles) {
     bool holds = true;
     for (int64_t k = 0; k < depth; k += AMX_DEPTH)
@@ -88,7 +90,7 @@ static bool split_rows(const RowBlock *b, int pieces) {
     return holds;
 }
 
-/* A part of a panel as tiles: tile[step][piece][side][pair of depths][column][which of the pair]. next: is fetched meanwhile. */
+/* A part of a panel as tiles: tile[step][piece][side][pair of depths][column][element of the pair]. next: is prefetched. */
 static void split_weights(Storage held, const char *panel, int64_t depth, int pieces, const char *next, char *tiles) {
     for (int64_t k = 0; k < (depth + AMX_DEPTH - 1) / AMX_DEPTH * AMX_DEPTH; k += 2) {
         V even[2] = {all(0.0f), all(0.0f)}, odd[2] = {all(0.0f), all(0.0f)};
@@ -103,8 +105,8 @@ static void split_weights(Storage held, const char *panel, int64_t depth, int pi
     }
 }
 
-/* Adds the products of a group of rows and a part of a panel to the sums. both: whether the group has a second tile of rows. Each product shares
-   an operand with the one before it, so that six take 14 loads. */
+/* Adds the products of a group of rows and a part of a panel to the sums. both: whether the group has a second tile of rows. Each product
+   shares an operand with the one before it, so six products need 14 loads. */
 INLINE void multiply(const int pieces, const bool both, const char *rows, const char *others, const char *weights, int64_t steps, bool first,
                      float *sums) {
     enum { STEP = PANEL * sizeof(float) };
@@ -149,7 +151,7 @@ INLINE void multiply(const int pieces, const bool both, const char *rows, const 
     TILE_STORE(3, below + WIDTH, STEP);
 }
 
-/* All rows, in one part of one panel, as `pass` does. */
+/* All rows, for one part of one panel; like `pass`. */
 INLINE void pass_tiles(const RowBlock *b, const int pieces, int64_t part, int64_t p, const char *next, char *split) {
     const Linear *l = b->linear;
     const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k, steps = (depth + AMX_DEPTH - 1) / AMX_DEPTH;
@@ -178,7 +180,7 @@ static int64_t tiles_scratch(int64_t rows, int64_t parts, int pieces) {
     return tiles * AMX_BYTES + groups_of(rows) * AMX_SUMS * (int64_t)sizeof(float);
 }
 
-/* Whether the block was computed; not where bfloat16 does not hold its rows, since an infinity times a piece that is zero is no number. */
+/* Returns whether the block was computed. It is not where its rows exceed the range of bfloat16, because infinity times a zero piece is NaN. */
 static bool by_tiles(const RowBlock *block, int pieces, int64_t parts, int64_t panel, int64_t panel_end) {
     RowBlock b = *block;
     b.tiles = groups_of(b.rows);

@@ -1,6 +1,6 @@
 /* Attention with an online softmax (Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867; Dao et al. 2022,
-   https://arxiv.org/abs/2205.14135): blocks of keys pass by, and no more than the scores of a few rows and one block are there at once.
-   Part of kernels.c. */
+   https://arxiv.org/abs/2205.14135): keys are processed in blocks, and only the scores of a few rows and one block are in memory. Part of
+   kernels.c. */
 
 #ifndef ONNX_SUBGRAPH_ATTENTION_H
 #define ONNX_SUBGRAPH_ATTENTION_H
@@ -10,28 +10,28 @@
 
 #include <math.h>
 
-enum { KEYS = DEPTH }; /* of a block: the weights of a row over it are the depth of a tile */
+enum { KEYS = DEPTH }; /* keys of a block: the softmax weights of a row over a block have the depth of a tile */
 
 INLINE int64_t up_to(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
-/* Rows of floats, from the first one of a call on, or the first key of a block; step: from one to the next. They stand in the tensor if that is
-   float32, and else in scratch memory. */
+/* Rows of floats. data: the first row of a call, or the first key of a block. step: from one row to the next. They are in the tensor itself
+   if it is float32, else in scratch memory. */
 typedef struct {
     const float *data;
     int64_t step;
 } Lines;
 
-/* What one call works on. The sums and the largest scores of all rows stay between blocks; a single block needs no sums. */
+/* The state of one call. The sums and the largest scores of all rows are kept between blocks; a single block needs no sums. */
 typedef struct {
     const Attention *a;
     Lines query, key, value;       /* of this batch and head */
-    int64_t mask;                  /* where the mask of the first row begins */
+    int64_t mask;                  /* start of the mask of the first row */
     float *y;                      /* of the first row */
     int64_t y_step;
-    float *keys, *values;          /* the block in panels */
-    float *sums;                   /* [rows, width]: of weights · values so far */
-    float *largest, *totals;       /* [rows]: the largest score so far, the sum of the weights relative to it */
-    int64_t width, most_keys;      /* value_size in whole panels; the most keys of a block */
+    float *keys, *values;          /* the block, packed in panels */
+    float *sums;                   /* [rows, width]: weights · values so far */
+    float *largest, *totals;       /* [rows]: the largest score so far, and the sum of the weights relative to it */
+    int64_t width, most_keys;      /* value_size rounded up to panels; the most keys of a block */
     bool single;
 } Block;
 
@@ -43,14 +43,14 @@ static int64_t attention_scratch(const Attention *a) {
     return keys_of_block(a) * (a->size + width) + rows * (width + 2) + 64 + wide;
 }
 
-/* `count` rows of `size` elements, from the element `at` of a tensor on; `wide` is where they stand as floats if they are none. */
+/* `count` rows of `size` elements, from the element `at` of a tensor. `wide`: memory for them as floats if the tensor is not float32. */
 static Lines lines_of(Storage storage, const void *tensor, int64_t at, int64_t step, int64_t count, int64_t size, float *wide) {
     if (storage == AS_FLOAT32) return (Lines){(const float *)tensor + at, step};
     for (int64_t i = 0; i < count; i++) widen(storage, (const uint16_t *)tensor + at + i * step, wide + i * size, size);
     return (Lines){wide, size};
 }
 
-/* Four keys, four elements of each, turned round. */
+/* Transposes four elements of four keys. */
 INLINE void turn_four(const float *from, int64_t step, float *to) {
 #if defined(__SSE2__)
     __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + step), c = _mm_loadu_ps(from + 2 * step), d = _mm_loadu_ps(from + 3 * step);
@@ -62,7 +62,7 @@ INLINE void turn_four(const float *from, int64_t step, float *to) {
 #endif
 }
 
-/* The keys as panels of columns: keys[panel][element][key]. Zeros stand for keys beyond the last. */
+/* The keys as panels of columns: keys[panel][element][key]. Padded with zeros after the last key. */
 static void pack_keys(const Block *b, int64_t count) {
     const int64_t size = b->a->size, step = b->key.step;
     for (int64_t start = 0; start < count; start += PANEL) {
@@ -103,7 +103,7 @@ INLINE void scale_row(const float *x, int64_t count, float scale, float *y) {
     if (i < count) store_part(y + i, load_part(x + i, count - i) * all(scale), count - i);
 }
 
-/* scores[i][key] = scale · query keyᵀ of a few rows, to whole panels. A head that is longer than a tile is deep is summed in parts. */
+/* scores[i][key] = scale · query keyᵀ of a few rows, for whole panels. A head longer than the depth of a tile is summed in parts. */
 static void score(const Block *b, int64_t row, int rows, int64_t count, float *scores) {
     float parts[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
@@ -129,7 +129,7 @@ static void score(const Block *b, int64_t row, int rows, int64_t count, float *s
     } while (k < size);
 }
 
-/* The first `count` of v, and of `rest` what is behind them. */
+/* The first `count` elements of v, and the others of `rest`. */
 INLINE V first_of(V v, int32_t count, V rest) {
     I index;
     for (int32_t i = 0; i < WIDTH; i++) index[i] = i;
@@ -137,7 +137,7 @@ INLINE V first_of(V v, int32_t count, V rest) {
     return (V)(((I)v & mask) | ((I)rest & ~mask));
 }
 
-/* Caps and masks the scores of one row; those of keys that are not there are -infinite. Gives the largest. */
+/* Caps and masks the scores of one row; scores after the last key become -infinity. Returns the largest. */
 INLINE float mask_row(const Block *b, int64_t row, int64_t first, int64_t count, float *scores) {
     const Attention *a = b->a;
     const int64_t mask = b->mask + row * a->mask_step[2] + first * a->mask_step[3];
@@ -164,7 +164,7 @@ INLINE float exponential_of_one(float x) {
     return part[0];
 }
 
-/* Makes weights of the scores of one row, relative to `base`, and gives their sums by lanes. */
+/* Turns the scores of one row into weights relative to `base`. Returns their sums by lane. */
 INLINE V weigh(int64_t count, float base, float *scores) {
     V total = all(0.0f);
     for (int64_t i = 0; i < count; i += WIDTH) {
@@ -175,17 +175,17 @@ INLINE V weigh(int64_t count, float base, float *scores) {
     return total;
 }
 
-/* Makes weights of the scores of one row, relative to the largest so far, and gives what the sums so far are to be multiplied by. */
+/* Turns the scores of one row into weights relative to the largest score so far. Returns the factor for the sums so far. */
 INLINE float weigh_row(const Block *b, int64_t row, int64_t count, float most, float *scores) {
     const float before = b->largest[row], after = most > before ? most : before;
-    const float base = after == -INFINITY ? 0.0f : after; /* nothing but masked keys yet: all weights are 0, and none NaN */
+    const float base = after == -INFINITY ? 0.0f : after; /* all keys so far are masked: the weights are 0, not NaN */
     const float factor = before == -INFINITY ? 0.0f : exponential_of_one(before - base);
     b->largest[row] = after;
     b->totals[row] = b->totals[row] * factor + sum_of(weigh(count, base, scores));
     return factor;
 }
 
-/* `score` for one row, straight from the keys: to pack them takes longer than to use them once. */
+/* `score` for one row, directly from the keys: packing them takes longer than using them once. */
 static void score_one(const Block *b, int64_t count, float *scores) {
     const int64_t size = b->a->size;
     const float *query = b->query.data, scale = b->a->scale;
@@ -205,7 +205,7 @@ static void attend_one(const Block *b, int64_t first, int64_t count) {
     float scores[STRIDE] __attribute__((aligned(64)));
     const int64_t size = b->a->value_size;
     const Lines values = b->value;
-    memset(scores, 0, sizeof scores); /* what is behind the last score is read, and then masked */
+    memset(scores, 0, sizeof scores); /* scores after the last are read, and then masked */
     score_one(b, count, scores);
     const float factor = weigh_row(b, 0, count, mask_row(b, 0, first, count, scores), scores);
     for (int64_t d = 0; d < size; d += 4 * WIDTH) {
@@ -226,12 +226,12 @@ static void attend_one(const Block *b, int64_t first, int64_t count) {
     }
 }
 
-/* What the sums of a row are multiplied by in the end. A row without a weight is NaN, as Softmax gives it. */
+/* The final factor for the sums of a row. A row without any weight is NaN, as in Softmax. */
 INLINE float last_factor(const Attention *a, float total) { return a->keys == 0 ? 0.0f : total > 0.0f ? 1.0f / total : NAN; }
 
 INLINE bool is_empty(const Attention *a, float total) { return a->guarded && !(total > 0.0f); }
 
-/* The only block of keys for a few rows: their results. */
+/* The results of a few rows if there is only one block of keys. */
 static void attend_all(const Block *b, int64_t row, int rows) {
     float scores[TILE_ROWS * STRIDE] __attribute__((aligned(64)));
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
@@ -275,7 +275,7 @@ static void attend(const Block *b, int64_t row, int rows, int64_t first, int64_t
     }
 }
 
-/* Divides by the sums of the weights. */
+/* Writes the results: the sums divided by the sums of the weights. */
 static void write_rows(const Block *b, int64_t rows) {
     const Attention *a = b->a;
     float *y = b->y;
@@ -291,7 +291,7 @@ static void write_rows(const Block *b, int64_t rows) {
     }
 }
 
-/* Where a head of one of the batch begins, in elements. */
+/* The start of a head in elements. */
 INLINE int64_t head_at(const int64_t *step, int64_t batch, int64_t head) { return batch * step[0] + head * step[1]; }
 
 static void attention(const Attention *a, int64_t batch, int64_t head, int64_t row, int64_t row_end, float *scratch) {

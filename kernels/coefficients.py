@@ -1,9 +1,9 @@
-"""Prints the polynomials of `vector.h`, and how far they are from what they stand for.
+"""Print the polynomials of `vector.h`, and their errors.
 
     python kernels/coefficients.py
 
-Each is a least-squares fit at Chebyshev nodes whose weights are raised, again and again, where the error is largest
-(Lawson 1961), which ends near the best polynomial of that degree. Terms that must be exact are held.
+Each is a least-squares fit at Chebyshev nodes. The weights are raised repeatedly where the error is largest (Lawson 1961), which
+converges to nearly the best polynomial of that degree. Terms that must be exact are fixed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def fit(x: np.ndarray, y: np.ndarray, tolerance: np.ndarray, powers: list[int]) -> np.ndarray:
-    """The coefficients of `powers` of x whose largest error, in parts of `tolerance`, is the least."""
+    """The coefficients of `powers` of x that minimize the largest error, in units of `tolerance`."""
     basis = np.stack([x**p for p in powers], axis=1) / tolerance[:, None]
     target, weight = y / tolerance, np.full(len(x), 1 / len(x))
     best, least = np.zeros(len(powers)), np.inf
@@ -30,12 +30,12 @@ def fit(x: np.ndarray, y: np.ndarray, tolerance: np.ndarray, powers: list[int]) 
 
 
 def nodes(low: float, high: float, count: int = 2000) -> np.ndarray:
-    """Chebyshev nodes of an interval, without its ends."""
+    """The Chebyshev nodes of an interval, without its ends."""
     return (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * (np.arange(count) + 0.5) / count)
 
 
 def show(name: str, found: np.ndarray, error: float) -> None:
-    """One polynomial: its coefficients in float32, from the lowest power on, and its largest error."""
+    """Print one polynomial: its coefficients in float32, the lowest power first, and its largest error."""
     print(f"{name}: error {error:.2g}")
     print("   ", ", ".join(f"{np.float32(c):.9g}f" for c in found))
 

@@ -1,4 +1,4 @@
-/* Which instruction sets there are. A further one is one more name here, one more case, and its flags in onnx_subgraph/kernels/compilers.py. */
+/* The available instruction sets. To add one: a name here, a case here, and its flags in onnx_subgraph/kernels/compilers.py. */
 
 #define _DEFAULT_SOURCE /* syscall */
 
@@ -17,7 +17,7 @@
 extern const Isa isa_baseline, isa_avx2, isa_avx512, isa_avx512_bf16, isa_amx;
 const Isa *const isas[] = {&isa_baseline, &isa_avx2, &isa_avx512, &isa_avx512_bf16, &isa_amx, NULL};
 
-/* Whether the system lets this process use AMX, which it has to be asked for. */
+/* Whether the system permits this process to use AMX; a process must request it. */
 static bool amx_is_granted(void) {
 #if defined(AMX_EMULATED)
     return true;
@@ -29,8 +29,8 @@ static bool amx_is_granted(void) {
 #endif
 }
 
-/* The processor is asked itself, because __builtin_cpu_supports is empty in libraries that some compilers link. Bits are those of Intel's
-   manual, volume 2A, CPUID, leaves 1 and 7; registers that the system saves are in XCR0. */
+/* Uses the CPUID instruction, because __builtin_cpu_supports does not work in libraries that some compilers link. The bits are from Intel's
+   manual, volume 2A, CPUID, leaves 1 and 7; XCR0 tells which registers the system saves. */
 bool isa_is_here(int index) {
     enum { FMA = 1u << 12, F16C = 1u << 29, OSXSAVE = 1u << 27, AVX2 = 1u << 5, F = 1u << 16, DQ = 1u << 17, BW = 1u << 30, BF16_BIT = 1u << 5 };
     enum { BASELINE_INDEX, AVX2_INDEX, AVX512_INDEX, AVX512_BF16_INDEX };
@@ -52,7 +52,7 @@ bool isa_is_here(int index) {
     return wide && amx_is_granted();
 }
 
-/* AMD's processors multiply pairs of bfloat16 as fast as floats, twice the products; Intel's were measured at half of that. */
+/* AMD's processors multiply pairs of bfloat16 as fast as floats, which doubles the throughput. Intel's were measured at half that speed. */
 bool isa_pays(int index) {
     uint32_t a, b, c, d;
     if (strcmp(isas[index]->name, "avx512_bf16") != 0) return true;

@@ -1,4 +1,4 @@
-/* All kernels, for the instruction set whose flags this is compiled with; -D ISA=avx2 names it. */
+/* All kernels, for the instruction set of the compiler's flags; -D ISA=avx2 gives its name. */
 
 #include "isa.h"
 #include "attention.h"
@@ -11,7 +11,7 @@
 #define QUOTED(name) WORD(name)
 
 static double peak(int64_t rounds, float *result) {
-    enum { SUMS = WIDTH == 16 ? 24 : 12 }; /* more than the latency of an addition times two */
+    enum { SUMS = WIDTH == 16 ? 24 : 12 }; /* more than two additions per cycle times their latency */
     V sums[SUMS];
     const V factor = all(*result), step = all(0.5f);
 #pragma GCC unroll 24
@@ -30,7 +30,7 @@ const Isa NAMED(ISA) = {
     .products = {
         [AS_FLOAT32] = {[FLOAT32] = &product_float32, [BF16X3] = &product_bf16x3, [BF16] = &product_bf16},
         [AS_FLOAT16] = {[FLOAT32] = &product_float16, [BF16X3] = &product_float16, [BF16] = &product_bf16},
-        [AS_BFLOAT16] = {[FLOAT32] = &product_bf16, [BF16X3] = &product_bf16, [BF16] = &product_bf16}, /* which rounds nothing then */
+        [AS_BFLOAT16] = {[FLOAT32] = &product_bf16, [BF16X3] = &product_bf16, [BF16] = &product_bf16}, /* rounds nothing here */
     },
     .widen = widen,
     .narrow = narrow,

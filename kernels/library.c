@@ -1,7 +1,8 @@
-/* A library of custom operators for stock onnxruntime: what `register_custom_ops_library` calls, and how an instruction set is chosen.
+/* A library of custom operators for any onnxruntime: the function that `register_custom_ops_library` calls, and the choice of an instruction
+   set.
 
-   An operator of the domain onnx_subgraph that is registered wins over a model-local function of the same name, so that the function is
-   what runs where this library is not loaded. */
+   A registered operator of the domain onnx_subgraph takes precedence over a model-local function of the same name. Without this library the
+   function runs. */
 
 #include "op.h"
 
@@ -18,8 +19,8 @@
 
 static const char DOMAIN_NAME[] = "onnx_subgraph";
 static const char VARIABLE[] = "ONNX_SUBGRAPH_ISA";
-static const char WHICH[] = "ONNX_SUBGRAPH_KERNELS"; /* "all", or else those that are faster */
-static const char *const WORDS[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"}; /* each caps at the instruction sets up to it */
+static const char WHICH[] = "ONNX_SUBGRAPH_KERNELS"; /* "all": register all operators; else the faster ones */
+static const char *const WORDS[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"}; /* each limits to those up to it */
 enum { MOST_ISAS = 5, MOST_KINDS = 16 };
 
 extern const Kind LINEAR, LAYER_NORM, RMS_NORM, ADD_LAYER_NORM, ADD_RMS_NORM, SOFTMAX, GELU_OF, FAST_GELU_OF, SWISH_OF, ROTARY, ATTENTION;
@@ -29,14 +30,14 @@ const Kind *const kinds[] = {
     &SOFTMAX, &GELU_OF,   &FAST_GELU_OF, &SWISH_OF, &ROTARY,         NULL,
 };
 
-/* Below AVX2, onnxruntime was measured to be as fast with the definitions of these, or faster. */
+/* Below AVX2 these are not registered: the definitions were measured to be as fast or faster in onnxruntime. */
 static const Kind *const FROM_AVX2[] = {&LINEAR, &ATTENTION, &SOFTMAX, &FAST_GELU_OF, &SWISH_OF};
 
 _Static_assert(sizeof kinds / sizeof *kinds <= MOST_KINDS + 1, "MOST_KINDS is too small");
 
-/* An operator, compiled for one instruction set and for one type of its tensors, as onnxruntime sees it. */
+/* An operator for one instruction set and one tensor type, as registered with onnxruntime. */
 typedef struct {
-    OrtCustomOp op; /* first: onnxruntime gives back a pointer to it */
+    OrtCustomOp op; /* must be first: onnxruntime passes a pointer to it back */
     const Isa *isa;
     const Kind *kind;
     Storage storage;
@@ -112,8 +113,8 @@ static Operator operator_of(const Isa *isa, const Kind *kind, Storage storage) {
     };
 }
 
-/* The most that is wanted, as an index of WORDS: what the environment says, or else all but AMX; -1 where it has an unknown word. AMX has to be
-   asked for, because its products were proved by operations in C and have not run on such a processor yet. */
+/* The highest instruction set to use, as an index of WORDS: from the environment, else all but AMX; -1 for an unknown word. AMX must be
+   requested, because its products were only tested in emulation, and have not run on such a processor yet. */
 static int cap(bool *asked) {
     enum { UNASKED = 3 };
     const int count = sizeof WORDS / sizeof *WORDS;
@@ -131,8 +132,8 @@ static int rank(const Isa *isa) {
     return i;
 }
 
-/* The index in `isas` of the best that this processor has and is wanted; -1 where the environment has an unknown word. What does not pay here is
-   taken where it is asked for by its name. */
+/* The index in `isas` of the best allowed instruction set of this processor; -1 if the environment has an unknown word. One that is not
+   faster here is used only if it is requested by name. */
 static int chosen(void) {
     bool asked;
     const int most = cap(&asked);
@@ -147,27 +148,27 @@ static bool wants_all(void) {
     return word && strcmp(word, "all") == 0;
 }
 
-/* Whether an operator is registered for an instruction set; where it is not, the function that the model carries is what runs. */
+/* Whether an operator is registered for an instruction set; if not, the model's function runs. */
 static bool is_registered(const Kind *kind, const Isa *isa, bool all) {
     bool slow = false;
     for (size_t i = 0; i < sizeof FROM_AVX2 / sizeof *FROM_AVX2; i++) slow = slow || FROM_AVX2[i] == kind;
     return all || !slow || rank(isa) > 0;
 }
 
-/* The instruction set that a session made now would use; NULL where the environment has an unknown word. */
+/* The instruction set that a new session would use; NULL if the environment has an unknown word. */
 EXPORT const char *onnx_subgraph_isa(void) {
     const int index = chosen();
     return index < 0 ? NULL : isas[index]->name;
 }
 
-/* The instruction sets that this processor has and this library was compiled for: the name of the one of that index, or NULL at the end. */
+/* The name of the index-th instruction set that this processor has and this library was compiled for; NULL at the end. */
 EXPORT const char *onnx_subgraph_isa_here(int index) {
     for (int i = 0; isas[i]; i++)
         if (isa_is_here(i) && index-- == 0) return isas[i]->name;
     return NULL;
 }
 
-/* The operators that a session made now would have; NULL at the end. */
+/* The operators that a new session would have; NULL at the end. */
 EXPORT const char *onnx_subgraph_operator(int index) {
     const int best = chosen();
     for (int i = 0; best >= 0 && kinds[i]; i++)
@@ -175,15 +176,15 @@ EXPORT const char *onnx_subgraph_operator(int index) {
     return NULL;
 }
 
-/* For benchmarks: see `peak` in isa.h. 0 where this processor lacks that instruction set. */
+/* For benchmarks: see `peak` in isa.h. 0 if this processor lacks the instruction set. */
 EXPORT double onnx_subgraph_peak(const char *isa, int64_t rounds, float *result) {
     for (int i = 0; isas[i]; i++)
         if (strcmp(isas[i]->name, isa) == 0 && isa_is_here(i)) return isas[i]->peak(rounds, result);
     return 0.0;
 }
 
-/* Sessions keep pointers to operators and to the domain, whose ends nobody tells: both live as long as this library, a domain for each
-   instruction set, with all operators and with those that are faster, and each onnxruntime of the process. */
+/* Sessions keep pointers to operators and domains, and nothing tells when sessions end. So both live as long as this library: one domain for
+   each instruction set, with all operators or only the faster ones, and for each onnxruntime in the process. */
 typedef struct {
     const OrtApi *api;
     OrtCustomOpDomain *domain;

@@ -1,8 +1,8 @@
 /* act(x w + bias) * gate + residual. Part of kernels.c.
 
-   The depth is cut into parts that one tile sums up, the same ones whatever the rows; their sums are added in order. Weights are packed in
-   panels, depth after depth, as float32 or in half the memory: as float16 where they are float16, as bfloat16 where they are that, or where the
-   user allows it. Products are float32. */
+   The depth is divided into parts, each summed by one tile. The parts do not depend on the number of rows, and their sums are added in order.
+   Weights are packed in panels, one depth after another, as float32 or in half the memory: as float16 or bfloat16 if they are that, or as
+   bfloat16 if the user allows it. Products are float32. */
 
 #ifndef ONNX_SUBGRAPH_LINEAR_H
 #define ONNX_SUBGRAPH_LINEAR_H
@@ -13,15 +13,15 @@
 enum {
     TILE_SIZE = TILE_ROWS * STRIDE,
     TILE_SUMS = TILE_ROWS * PANEL,
-    BLOCK_PARTS = 4, /* parts of the depth whose rows are copied at once: for 128 rows 600 KB, which stay in L2 */
+    BLOCK_PARTS = 4, /* parts of the depth whose rows are copied at once: 600 KB for 128 rows, which stay in L2 */
     FEW = TILE_ROWS / 2,
-    SIDE = 4,        /* the most panels side by side: so many streams of weights make the most of the memory */
+    SIDE = 4,        /* the most panels side by side: this many streams of weights use the full memory bandwidth */
 };
 
-/* Where the share of `index` begins, of `count` shares of `total` that are as even as can be. */
+/* The start of share `index` if `total` is divided as evenly as possible into `count` shares. */
 INLINE int64_t share(int64_t total, int64_t index, int64_t count) { return total * index / count; }
 
-/* The same of a depth, in whole pairs. */
+/* The same for a depth, in whole pairs. */
 INLINE int64_t share_of_depth(int64_t depth, int64_t part, int64_t parts) { return part == parts ? depth : (share(depth, part, parts) + 1) & ~1; }
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -37,7 +37,7 @@ static void pack_float32(const float *w, int64_t depth, int64_t columns, int64_t
     }
 }
 
-/* The nearest bfloat16, to even where two are as near, in the upper half; a NaN stays one, and only an infinity is infinite. */
+/* The nearest bfloat16 (ties to even), in the upper half. NaN stays NaN, and only infinity becomes infinite. */
 INLINE uint32_t bfloat16(float v) {
     enum { INFINITE = 0x7f800000 };
     uint32_t bits;
@@ -56,7 +56,7 @@ static void pack_float16(const float *w, int64_t depth, int64_t columns, int64_t
     }
 }
 
-/* As read_weights reads them. A depth of whole pairs: `depth_packed`. */
+/* Packs for read_weights. depth_packed: the depth, rounded up to whole pairs where read_weights needs that. */
 #if defined(__AVX512BF16__)
 INLINE int64_t depth_packed(Storage held, int64_t depth) { return held == AS_BFLOAT16 ? (depth + 1) & ~1 : depth; }
 
@@ -86,12 +86,12 @@ static void pack_bfloat16(const float *w, int64_t depth, int64_t columns, int64_
 }
 #endif
 
-/* The weights of panel p from k on. */
+/* The weights of panel p, from depth k. */
 INLINE const char *weights(const Linear *l, Storage held, int64_t p, int64_t k) {
     return (const char *)l->packed + (p * depth_packed(held, l->depth) + k) * line_of(held);
 }
 
-/* What earlier blocks of the depth have left of a row, from the first column of a panel on, in y itself where that is float32. step: from one row to
+/* The sums of a row from earlier blocks of the depth, from the first column of a panel; in y itself if that is float32. step: from one row to
    the next. first: there are none. last: no block follows. */
 typedef struct {
     float *sums;
@@ -99,7 +99,7 @@ typedef struct {
     bool first, last;
 } Earlier;
 
-/* All that follows a product, for `count` columns of one row, a vector of them whole or in part. */
+/* Everything after the product, for `count` columns of one row: a whole vector or a part of one. */
 INLINE void finish_vector(Activation activation, Storage storage, const Linear *l, int64_t at, int64_t column, int64_t count, const Earlier *e,
                           float *earlier, V v) {
     if (!e->first) v += load_as(AS_FLOAT32, earlier, 0, count);
@@ -137,7 +137,7 @@ static void finish_rows(const Linear *l, int64_t row, int count, int64_t column,
     else FOR_ACTIVATION(activation, finish, l->storage, l, row, count, column, &e, sums)
 }
 
-/* Adds one of the depth to the sums of few_of. step: from one row of x to the next. */
+/* Adds the products at one depth to the sums of few_of. step: from one row of x to the next. */
 INLINE void few_line(Storage held, const int count, const int side, const float *x, int64_t step, const char *const *from, int64_t d, V *acc) {
 #pragma GCC unroll 4
     for (int s = 0; s < side; s++) {
@@ -152,7 +152,7 @@ INLINE void few_line(Storage held, const int count, const int side, const float 
     }
 }
 
-/* Few rows are bound by memory: they read each weight once, of `side` panels at the same time, and x where it is, if it is float32. */
+/* A few rows are limited by memory: they read each weight once, from `side` panels at the same time, and read x in place if it is float32. */
 INLINE void few_of(Storage held, const int count, const int side, const Linear *l, int64_t row, int64_t p, int64_t last_panel, int64_t k,
                    int64_t depth, float *sums) {
     float copies[FEW * DEPTH];
@@ -177,7 +177,7 @@ INLINE void few_of(Storage held, const int count, const int side, const Linear *
     for (int i = 0; i < count * side * 2; i++) store(sums + i * WIDTH, k ? load(sums + i * WIDTH) + acc[i] : acc[i]);
 }
 
-/* The most rows that are few: with AVX512_BF16 two, since products of pairs take half the time of those of floats. */
+/* The most rows for `few`. Two with AVX512_BF16, because products of pairs take half the time of float products. */
 INLINE int64_t few_rows(Storage held) {
 #if defined(__AVX512BF16__)
     return held == AS_BFLOAT16 ? 2 : FEW;
@@ -212,22 +212,22 @@ INLINE void few(Storage held, const Linear *l, int64_t row, int count, int64_t p
     }
 }
 
-/* Rows of x, in copies tile after tile, for some parts of the depth. */
+/* Copies of rows of x, tile after tile, for some parts of the depth. */
 typedef struct {
     const Linear *linear;
-    Storage held; /* the weights */
+    Storage held; /* storage of the packed weights */
     int64_t row, rows, tiles;
-    int64_t begin, end;        /* the parts */
-    int64_t panel, panels;     /* the first of this call, and how many it has */
+    int64_t begin, end;        /* the parts of the depth */
+    int64_t panel, panels;     /* the first panel of this call, and their number */
     float *copies, *sums;
-    float *earlier;            /* [rows, columns of the panels]: what earlier blocks of the depth have left, where y is no float32 */
+    float *earlier;            /* [rows, columns of the panels]: sums from earlier blocks of the depth, if y is not float32 */
 } RowBlock;
 
 INLINE int64_t row_of(const RowBlock *b, int64_t tile) { return share(b->rows, tile, b->tiles); }
 INLINE int64_t depth_of(const RowBlock *b, int64_t part) { return share_of_depth(b->linear->depth, part, parts_of(b->linear->depth)); }
 INLINE float *copy_of(const RowBlock *b, int64_t part, int64_t tile) { return b->copies + ((part - b->begin) * b->tiles + tile) * TILE_SIZE; }
 
-/* Part of row i of x as floats. */
+/* Copies a part of row i of x as floats. */
 INLINE void copy_row(const RowBlock *b, int64_t i, int64_t k, int64_t depth, float *to) {
     const Linear *l = b->linear;
     const int64_t at = (b->row + i) * l->depth + k;
@@ -237,7 +237,7 @@ INLINE void copy_row(const RowBlock *b, int64_t i, int64_t k, int64_t depth, flo
 INLINE Earlier earlier_of(const RowBlock *b, int64_t i, int64_t panel) {
     const Linear *l = b->linear;
     const bool first = b->begin == 0, last = depth_of(b, b->end) == l->depth;
-    if (first && last) return (Earlier){b->sums, 0, first, last}; /* none is read */
+    if (first && last) return (Earlier){b->sums, 0, first, last}; /* not read */
     if (l->storage == AS_FLOAT32) return (Earlier){(float *)l->y + (b->row + i) * l->columns + panel * PANEL, l->columns, first, last};
     return (Earlier){b->earlier + (i * b->panels + panel - b->panel) * PANEL, b->panels * PANEL, first, last};
 }
@@ -252,7 +252,7 @@ static void copy_rows(const RowBlock *b) {
     }
 }
 
-/* Part of a panel of 16 bits as floats. */
+/* Converts a part of a 16-bit panel to floats. */
 static void widen_weights(Storage held, const char *panel, int64_t depth, float *to) {
     for (int64_t k = 0; k < depth; k++, to += PANEL) {
         V left, right;
@@ -262,8 +262,8 @@ static void widen_weights(Storage held, const char *panel, int64_t depth, float 
     }
 }
 
-/* All rows, in one part of one panel. next: the part of a panel that follows; every tile fetches its share of it. Weights of 16 bits that several
-   tiles read are widened once. */
+/* All rows, for one part of one panel. next: the part of a panel that follows; every tile prefetches a share of it. 16-bit weights that
+   several tiles read are converted once. */
 static void pass(const RowBlock *b, int64_t part, int64_t p, const char *next) {
     const Linear *l = b->linear;
     const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
@@ -285,7 +285,7 @@ static void pass(const RowBlock *b, int64_t part, int64_t p, const char *next) {
     }
 }
 
-/* The weights that are read after a part of panel p: the next part, or the first one of the next panel. */
+/* The weights that are read after this part of panel p: the next part, or the first part of the next panel. */
 INLINE const char *following(const RowBlock *b, int64_t part, int64_t p) {
     const bool more = part + 1 < b->end;
     return weights(b->linear, b->held, more ? p : p + 1, depth_of(b, more ? part + 1 : b->begin));
@@ -294,7 +294,7 @@ INLINE const char *following(const RowBlock *b, int64_t part, int64_t p) {
 #include "amx.h"
 #include "pairs.h"
 
-/* The rows of a single tile stay in L1 only if their depth is one part. */
+/* The rows of a single tile fit in L1 only for one part of the depth. */
 static int64_t parts_of_block(int64_t rows, int64_t depth) { return tiles_of(rows) == 1 ? 1 : least(parts_of(depth), BLOCK_PARTS); }
 
 INLINE int64_t bytes_of_blocks(int pieces, int64_t rows, int64_t depth) {
@@ -309,7 +309,7 @@ INLINE int64_t scratch_of(Storage held, int pieces, const Linear *l, int64_t row
     return bytes_of_blocks(pieces, rows, l->depth) + (earlier ? rows * panels * PANEL * (int64_t)sizeof(float) : 0);
 }
 
-/* The weights are read once, in the order in which they stand, as far as the depth is one block. */
+/* Each weight is read once; in memory order if the depth is one block. */
 static void many(Storage held, int pieces, const Linear *l, int64_t row, int64_t rows, int64_t panel, int64_t panel_end, float *scratch) {
     const int64_t parts = parts_of(l->depth), tiles = tiles_of(rows), most = parts_of_block(rows, l->depth);
     for (int64_t begin = 0; begin < parts; begin += most) {
@@ -332,7 +332,7 @@ INLINE void linear_of(Storage held, int pieces, const Linear *l, int64_t row, in
     else many(held, pieces, l, row, row_end - row, panel, panel_end, scratch);
 }
 
-/* A product: how its weights are held, how they are packed so, and how many pieces of bfloat16 AMX makes of an element. */
+/* A product. held: the storage of packed weights; packing: packs them; pieces: the bfloat16 pieces into which AMX splits an element. */
 #define PRODUCT(name, held, packing, pieces) \
     static int64_t name##_bytes(int64_t depth) { return depth_packed(held, depth) * line_of(held); } \
     static int64_t name##_scratch(const Linear *l, int64_t rows, int64_t panels) { return scratch_of(held, pieces, l, rows, panels); } \

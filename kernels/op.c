@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double PARALLEL = 2e5; /* operations below which other threads are not woken */
+static const double PARALLEL = 2e5; /* with fewer operations, other threads are not used */
 
 OrtStatus *failed(const Kernel *kernel, const char *format, ...) {
     char message[512];
@@ -41,7 +41,7 @@ static OrtStatus *read_value(const Kernel *kernel, const OrtValue *value, Tensor
     TRY(status);
     void *data;
     TRY(kernel->api->GetTensorMutableData((OrtValue *)value, &data));
-    static const float nothing[1]; /* NULL means absent; the data of an empty tensor may be NULL, and is not read */
+    static const float nothing[1]; /* NULL means absent. The data of an empty tensor may be NULL; it is never read. */
     out->data = data ? data : nothing;
     return NULL;
 }
@@ -84,7 +84,7 @@ OrtStatus *write_output(const Kernel *kernel, OrtKernelContext *context, int ind
     return NULL;
 }
 
-/* onnxruntime's answer is the same where there is no attribute and where it has another type, so that the others are asked for. */
+/* onnxruntime returns the same error for a missing attribute and for one of another type, so ask for the other types. */
 static OrtStatus *absent(const Kernel *kernel, const OrtKernelInfo *info, const char *name, OrtStatus *status, const char *wanted) {
     const OrtApi *api = kernel->api;
     float number;
@@ -139,7 +139,7 @@ OrtStatus *read_word(const Kernel *kernel, const OrtKernelInfo *info, const char
 }
 
 void *aligned(int64_t bytes) {
-    const size_t lines = ((size_t)bytes + 63) / 64 * 64 + 64; /* one more, so that none is no error */
+    const size_t lines = ((size_t)bytes + 63) / 64 * 64 + 64; /* one more, so that 0 bytes are not an error */
 #if defined(_WIN32)
     return _aligned_malloc(lines, 64);
 #else

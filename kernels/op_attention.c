@@ -1,7 +1,7 @@
 /* Attention(query, key, value, mask?), as docs/operators.md defines it: softmax(scale * query keyᵀ + mask) value of each head.
 
-   query: [batch, heads, length, size]; key: [batch, groups, keys, size]; value: [batch, groups, keys, value_size]; each of them may have its
-   heads behind each other instead, [batch, length, heads * size], and the result is as the query is. */
+   query: [batch, heads, length, size]; key: [batch, groups, keys, size]; value: [batch, groups, keys, value_size]. Each may instead have the
+   heads in its last axis, [batch, length, heads * size]. The result has the layout of the query. */
 
 #include "op.h"
 
@@ -14,7 +14,7 @@ enum { QUERY, KEY, VALUE, MASK };
 typedef struct {
     Kernel kernel;
     float scale, cap;
-    int64_t heads, repeats, guarded; /* heads: 0 where the query says it */
+    int64_t heads, repeats, guarded; /* heads: 0 if the query's shape gives it */
 } AttentionKernel;
 
 static OrtStatus *create(Kernel *kernel, const OrtKernelInfo *info) {
@@ -34,7 +34,7 @@ static OrtStatus *create(Kernel *kernel, const OrtKernelInfo *info) {
     return NULL;
 }
 
-/* A tensor by heads, whichever way they stand. step: from one of the batch, head and position to the next. */
+/* A tensor by heads, in either layout. step: from one batch element, head and position to the next. */
 typedef struct {
     int64_t batch, heads, length, size, step[3];
 } ByHeads;
@@ -95,16 +95,16 @@ static OrtStatus *read_all(const AttentionKernel *self, const Tensor *in, Attent
     return read_mask(kernel, in + MASK, scores, a->mask_step);
 }
 
-/* The work is cut into units, the blocks of rows of every head, and these into parts. A part that runs has a place in the scratch memory to
-   itself: the first that is free, so that as many are used as threads run, and stay in their caches. */
+/* The work is divided into units (a block of rows of a head), and the units into parts. A running part owns one place in the scratch memory:
+   the first free one. So only as many places are used as threads run, and they stay in the caches. */
 enum { MOST_PARTS = 64 };
 
 typedef struct {
     const Isa *isa;
     Attention attention;
-    int64_t blocks, rows, units, each; /* blocks: of each head; rows: of a block; each: units of a part */
+    int64_t blocks, rows, units, each; /* blocks: per head; rows: per block; each: units per part */
     float *scratch;
-    int64_t place; /* floats of a place */
+    int64_t place; /* floats per place */
     atomic_bool taken[MOST_PARTS];
 } Cut;
 
@@ -126,8 +126,8 @@ static void run_one(void *data, size_t index) {
     atomic_store(&cut->taken[mine], false);
 }
 
-/* Memory that stays between runs: to have the system map it again each time takes longer than the work of a few heads. There is one for
-   all kernels, and who finds it taken by another run has memory of its own. */
+/* Memory kept between runs, because mapping it again each time takes longer than the work of a few heads. All kernels share one buffer; a run
+   that finds it in use allocates its own. */
 typedef struct {
     int64_t bytes;
     void *memory;

@@ -1,7 +1,7 @@
 /* Linear(x, w, b?, gate?, residual?): y = act(x w + b) * gate + residual.
 
    x: [..., depth]; w: [depth, columns]; b: [columns]; y, gate, residual: [..., columns].
-   Constant weights are packed when the kernel is made, and so held once more; others at each run. */
+   Constant weights are packed when the kernel is created, so they are in memory twice; others are packed in each run. */
 
 #define _DEFAULT_SOURCE /* madvise */
 
@@ -17,8 +17,8 @@
 
 enum { X, W, B, GATE, RESIDUAL };
 
-/* Four parts, where there is work for them, let threads share what is left at the end. Rows are cut before columns, since each part copies its
-   rows; but parts of few rows, or of many columns, would read the weights too often. */
+/* At least four parts, if there is enough work, let threads share the rest at the end. Rows are divided before columns, because each part
+   copies its rows. But parts with few rows, or with many columns, would read the weights too often. */
 enum { FEWEST_PARTS = 4, FEWEST_ROWS = 32, MOST_COLUMNS = 1024 };
 
 typedef struct {
@@ -69,7 +69,7 @@ static bool has_huge(const float *w, int64_t count) {
     return !fine;
 }
 
-/* Weights are one long stream, which large pages make faster by up to a tenth. */
+/* Memory for weights. They are read as one long stream; large pages make that up to 10% faster. */
 static void *large(int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     enum { PAGE = 2 << 20 };
@@ -113,12 +113,12 @@ static OrtStatus *create(Kernel *kernel, const OrtKernelInfo *info) {
 
 static void destroy(Kernel *kernel) { release(((LinearKernel *)kernel)->packed); }
 
-/* How one product is cut: `wide` parts of its panels beside each other, for each part of its rows. */
+/* How one product is divided: `wide` parts of its panels for each part of its rows. */
 typedef struct {
     const Product *product;
     Linear linear;
     const float *w;
-    char *packed; /* to be filled, where the weights are not constant */
+    char *packed; /* to be filled if the weights are not constant */
     int64_t wide, panels, rows_each, panels_each;
     atomic_bool no_memory;
 } Cut;

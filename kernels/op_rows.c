@@ -1,4 +1,4 @@
-/* Operators along rows and element by element:
+/* Operators along rows, and elementwise ones:
 
    LayerNorm(x, scale?, shift?), RMSNorm(x, scale?), Gelu(x), FastGelu(x), Swish(x) and Rotary(x, cos, sin), as docs/operators.md defines them;
    AddLayerNorm(x, other, scale?, shift?) = (LayerNorm(x + other, scale, shift), x + other);
@@ -12,29 +12,29 @@
 #include <string.h>
 
 enum {
-    PART = 16384,   /* elements of one part of the work: 64 KiB are read, and what they give stays in L2 */
-    WIDENED = 2048, /* elements of 16 bits that are made floats at a time, which stay in L1 */
+    PART = 16384,   /* elements of one part of the work: it reads 64 KiB, and its results stay in L2 */
+    WIDENED = 2048, /* 16-bit elements that are converted at a time; they stay in L1 */
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t rows_of(int64_t elements, int64_t columns) { return columns >= elements ? 1 : elements / (columns > 0 ? columns : 1); }
 
-/* Some rows; other and sum are NULL where the operator has none, or nobody reads it. */
+/* Some rows. other and sum are NULL if the operator has none or the output is unused. */
 typedef struct {
     const void *x, *other;
     void *y, *sum;
 } Lines;
 
-/* Work along rows, which is what an operator begins with that does some: `run` is handed rows from `row` on, as they are where they are float32 or
-   its kernel widens what it reads, and else as float32 in memory that stays in L1. */
+/* Work along rows; the first field of an operator's own struct. `run` gets rows starting at `row`: the tensors themselves if they are float32
+   or the kernel converts them, else float32 copies in memory that stays in L1. */
 typedef struct Rows {
     const Kernel *kernel;
     const void *x, *other;
     void *y, *sum;
     int64_t columns, count;
-    bool widens; /* the kernel does */
-    bool apart;  /* y may not be where x is */
+    bool widens; /* the kernel converts 16-bit elements itself */
+    bool apart;  /* y must not overlap x */
     void (*run)(const struct Rows *rows, int64_t row, int64_t count, Lines lines);
     atomic_bool no_memory;
 } Rows;
@@ -72,7 +72,7 @@ static void rows_part(void *data, size_t index) {
                                                  row_at(rows, rows->sum, row)});
 }
 
-/* cost: operations for each element. */
+/* cost: operations per element. */
 static OrtStatus *run_rows(Rows *rows, OrtKernelContext *context, double cost) {
     const int64_t each = rows_of(PART, rows->columns);
     if (rows->count * rows->columns == 0) return NULL;
@@ -80,12 +80,12 @@ static OrtStatus *run_rows(Rows *rows, OrtKernelContext *context, double cost) {
     return atomic_load(&rows->no_memory) ? failed(rows->kernel, "no memory for a block") : NULL;
 }
 
-/* Normalizations. Inputs: x, other where there is a sum, scale, shift where it is centred. */
+/* Normalizations. Inputs: x, other (if it adds), scale, shift (if centred). */
 
 typedef struct {
     Kernel kernel;
     float epsilon;
-    int64_t axes; /* how many of the last axes are normalized */
+    int64_t axes; /* the number of last axes that are normalized */
     bool centred, adds;
 } NormKernel;
 
@@ -117,7 +117,7 @@ static OrtStatus *create_rms_norm(Kernel *kernel, const OrtKernelInfo *info) { r
 static OrtStatus *create_add_layer_norm(Kernel *kernel, const OrtKernelInfo *info) { return create_norm(kernel, info, true, true); }
 static OrtStatus *create_add_rms_norm(Kernel *kernel, const OrtKernelInfo *info) { return create_norm(kernel, info, false, true); }
 
-/* What broadcasts to x. step: in it, from one of an axis of x to the next. */
+/* A tensor that broadcasts to x. step: in it, for one step along an axis of x. */
 typedef struct {
     const float *data;
     int axes;
@@ -127,10 +127,10 @@ typedef struct {
 typedef struct {
     Rows rows;
     Norm norm;
-    Spread shift; /* one that is no row of norm.shift */
+    Spread shift; /* a shift that is not a single row, as norm.shift is */
 } NormRows;
 
-/* Adds it to the runs along the last axis of y, which begins with `run` and ends before `run_end`. */
+/* Adds it to y, which holds the runs from `run` up to `run_end`. A run is a line along the last axis. */
 static void add_spread(const Spread *spread, float *y, int64_t run, int64_t run_end) {
     const int64_t length = spread->sizes[spread->axes - 1], step = spread->step[spread->axes - 1];
     for (; run < run_end; run++, y += length) {
@@ -147,11 +147,11 @@ static void norm_some(const Rows *rows, int64_t row, int64_t count, Lines lines)
     norm.x = lines.x, norm.other = lines.other, norm.y = lines.y, norm.sum = lines.sum;
     rows->kernel->isa->norm(&norm, 0, count);
     if (!self->shift.data) return;
-    const int64_t runs = norm.columns / self->shift.sizes[self->shift.axes - 1]; /* of each row */
+    const int64_t runs = norm.columns / self->shift.sizes[self->shift.axes - 1]; /* per row */
     add_spread(&self->shift, lines.y, row * runs, (row + count) * runs);
 }
 
-/* As long as a row, and of the shape of its axes, but for axes of one before them. */
+/* Whether a tensor has the size and axes of a row, apart from leading axes of size 1. */
 static bool is_row(const Tensor *tensor, const int64_t *sizes, int axes, int64_t columns) {
     bool fits = tensor->count == columns;
     for (int i = 1; i <= tensor->axes && fits; i++) fits = tensor->sizes[tensor->axes - i] == (i <= axes ? sizes[axes - i] : 1);
@@ -216,7 +216,7 @@ NORM(RMS_NORM, "RMSNorm", 1, 2, 1, create_rms_norm, "x", "scale");
 NORM(ADD_LAYER_NORM, "AddLayerNorm", 2, 4, 2, create_add_layer_norm, "x", "other", "scale", "shift");
 NORM(ADD_RMS_NORM, "AddRMSNorm", 2, 3, 2, create_add_rms_norm, "x", "other", "scale");
 
-/* Element by element, and Softmax: one input, and a result of its shape. */
+/* Elementwise operators and Softmax: one input, and a result of its shape. */
 
 typedef struct {
     Kernel kernel;

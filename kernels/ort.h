@@ -1,8 +1,8 @@
-/* What this library uses of onnxruntime's C API, in C11.
+/* The part of onnxruntime's C API that this library uses, in C11.
 
-   The API is a table of functions that only grows: a slot never changes its place or its meaning. Places and meanings are those of
-   `OrtApi` and `OrtCustomOp` in onnxruntime's include/onnxruntime/core/session/onnxruntime_c_api.h. The header is in no Python package,
-   so what is used is declared here; the assertions at the end hold each place. */
+   The API is a table of functions that only grows: a slot never changes its position or meaning. Both are those of `OrtApi` and `OrtCustomOp`
+   in onnxruntime's include/onnxruntime/core/session/onnxruntime_c_api.h. No Python package contains the header, so the used part is declared
+   here. The assertions at the end check each position. */
 
 #ifndef ONNX_SUBGRAPH_ORT_H
 #define ONNX_SUBGRAPH_ORT_H
@@ -25,7 +25,7 @@ typedef struct OrtSessionOptions OrtSessionOptions;
 typedef struct OrtCustomOpDomain OrtCustomOpDomain;
 typedef struct OrtCustomOp OrtCustomOp;
 
-typedef void (*OrtSlot)(void); /* a function that is not used here */
+typedef void (*OrtSlot)(void); /* an unused function */
 
 typedef struct {
     OrtStatus *(*CreateStatus)(int code, const char *message);
@@ -66,11 +66,11 @@ typedef struct {
 } OrtApi;
 
 typedef struct {
-    const OrtApi *(*GetApi)(uint32_t version); /* NULL where this onnxruntime is older than the version */
+    const OrtApi *(*GetApi)(uint32_t version); /* NULL if this onnxruntime is older than the version */
     const char *(*GetVersionString)(void);
 } OrtApiBase;
 
-/* An operator: what onnxruntime asks of it. onnxruntime reads the fields that `version` has. */
+/* An operator's functions that onnxruntime calls. onnxruntime reads the fields that `version` has. */
 struct OrtCustomOp {
     uint32_t version;
     void *(*CreateKernel)(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info);

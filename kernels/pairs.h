@@ -1,7 +1,7 @@
-/* Products by AVX512_BF16. Part of kernels.c, after linear.h has said what a block of rows is.
+/* Products with AVX512_BF16. Part of kernels.c; linear.h defines the block of rows before it.
 
-   One instruction multiplies pairs of bfloat16 and adds both products to a float32. Weights stand in pairs of depth for that, rows are
-   rounded to pairs once for a block. Few rows are bound by memory: they read the same weights, and are not rounded. */
+   One instruction multiplies pairs of bfloat16 and adds both products to a float32. So weights are packed in pairs along the depth, and rows
+   are rounded to pairs once for a block. A few rows are limited by memory: they read the same weights, and are not rounded. */
 
 #ifndef ONNX_SUBGRAPH_PAIRS_H
 #define ONNX_SUBGRAPH_PAIRS_H
@@ -9,15 +9,15 @@
 #if defined(__AVX512BF16__)
 
 enum {
-    PAIR_STRIDE = DEPTH / 2 + 16, /* from one row of pairs to the next, as STRIDE: no two fall on the same set of the cache */
-    PAIR_BYTES = PANEL * 4,       /* of a panel, for each pair */
+    PAIR_STRIDE = DEPTH / 2 + 16, /* from one row of pairs to the next; as for STRIDE, no two rows share a cache set */
+    PAIR_BYTES = PANEL * 4,       /* bytes of a panel for each pair */
 };
 
 INLINE uint32_t *pairs_at(const RowBlock *b, int64_t part, int64_t tile) {
     return (uint32_t *)b->copies + ((part - b->begin) * b->tiles + tile) * TILE_ROWS * PAIR_STRIDE;
 }
 
-/* Rounds one row. Whether bfloat16 holds all of it. */
+/* Rounds one row. Returns whether all of it is in the range of bfloat16. */
 INLINE bool round_row(Storage storage, const void *x, int64_t at, int64_t depth, uint32_t *to) {
     bool holds = true;
     for (int64_t k = 0; k < depth; k += WIDTH) {
@@ -41,7 +41,7 @@ static bool round_rows(const RowBlock *b) {
     return holds;
 }
 
-/* As tile_of, of pairs. */
+/* Like tile_of, for pairs. */
 INLINE void tile_of_pairs(const int count, const uint32_t *rows, const char *panel, int64_t pairs, const char *next, int64_t ahead, float *sums,
                           bool add) {
     V acc[TILE_ROWS * 2];
@@ -70,7 +70,7 @@ static void tile_pairs(int count, const uint32_t *rows, const char *panel, int64
 #undef ROWS
 }
 
-/* All rows, in one part of one panel, as `pass` does. */
+/* All rows, for one part of one panel; like `pass`. */
 static void pass_pairs(const RowBlock *b, int64_t part, int64_t p, const char *next) {
     const Linear *l = b->linear;
     const int64_t k = depth_of(b, part), depth = depth_of(b, part + 1) - k;
@@ -83,7 +83,7 @@ static void pass_pairs(const RowBlock *b, int64_t part, int64_t p, const char *n
     }
 }
 
-/* Whether the block was computed; not where bfloat16 does not hold its rows, which would become infinite. */
+/* Returns whether the block was computed. It is not where its rows exceed the range of bfloat16, because they would become infinite. */
 static bool by_pairs(const RowBlock *b, int64_t panel, int64_t panel_end) {
     if (b->linear->huge || !round_rows(b)) return false;
     for (int64_t p = panel; p < panel_end; p++)

@@ -1,4 +1,4 @@
-/* What works on rows, or element by element. A row is read again while it is in L1. Part of kernels.c. */
+/* Kernels on rows, and elementwise ones. A row is read again while it is in L1. Part of kernels.c. */
 
 #ifndef ONNX_SUBGRAPH_ROWS_H
 #define ONNX_SUBGRAPH_ROWS_H
@@ -17,7 +17,7 @@ static void activate(Activation activation, float alpha, const float *x, float *
     FOR_ACTIVATION(activation, activate_all, alpha, x, y, count)
 }
 
-/* The sum of x, or that of the squares of what is left of x without `mean`. Four sums at once, which hides the latency of one. */
+/* The sum of x, or of the squares of x - mean. Four sums at once hide the latency of an addition. */
 INLINE float row_sum(Storage storage, const void *x, int64_t count, const bool squares, float mean) {
     V sums[4] = {all(0.0f), all(0.0f), all(0.0f), all(0.0f)};
     const V middle = all(mean);
@@ -134,8 +134,8 @@ INLINE void turn_neighbours(const float *restrict x, const float *restrict cosin
 
 static void rotary(const Rotary *r, int64_t row, int64_t row_end) {
     const int64_t half = r->size / 2;
-    int64_t batch = row / r->rows_of_batch, left = r->rows_of_batch - row % r->rows_of_batch; /* left: rows of this one of the batch */
-    int64_t position = row / r->repeat % r->length, again = r->repeat - row % r->repeat;      /* again: rows of this position */
+    int64_t batch = row / r->rows_of_batch, left = r->rows_of_batch - row % r->rows_of_batch; /* left: remaining rows of this batch element */
+    int64_t position = row / r->repeat % r->length, again = r->repeat - row % r->repeat;      /* again: remaining rows of this position */
     int64_t x = 0;
     for (; row < row_end; row++, x += r->size) {
         const int64_t at = batch * r->batch_step + position * half;

@@ -1,7 +1,7 @@
-/* Elements as memory holds them, and as vectors of floats. Part of kernels.c.
+/* Conversion between elements in memory and vectors of floats. Part of kernels.c.
 
-   Kernels compute in float32; tensors of 16 bits are widened where they are read, which is exact, and rounded to the nearest, to even
-   where two are as near, where they are written. Infinities, NaN and numbers too small to be normalized stay what they are. */
+   Kernels compute in float32. 16-bit elements are widened when they are read, which is exact, and rounded to the nearest (ties to even) when
+   they are written. Infinities, NaN and subnormal numbers are preserved. */
 
 #ifndef ONNX_SUBGRAPH_STORAGE_H
 #define ONNX_SUBGRAPH_STORAGE_H
@@ -14,7 +14,7 @@ typedef uint16_t UnalignedH __attribute__((vector_size(2 * WIDTH), aligned(2), m
 
 INLINE int64_t size_of(Storage storage) { return storage == AS_FLOAT32 ? 4 : 2; }
 
-/* The words of a vector as wide as one of floats. Compilers take half a vector of SSE2 apart, unless they are told how. */
+/* Conversion between 16-bit and 32-bit words. For half a vector of SSE2, compilers need intrinsics to do it without splitting the vector. */
 #if defined(__SSE2__) && WIDTH == 4
 INLINE U words_of(H bits) {
     __m128i both = _mm_setzero_si128();
@@ -42,7 +42,7 @@ INLINE H to_float16(V v) { return (H)_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_IN
 INLINE V of_float16(H bits) { return _mm256_cvtph_ps((__m128i)bits); }
 INLINE H to_float16(V v) { return (H)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
 #else
-/* The exponent moves from a bias of 15 to one of 127. A number below 2⁻¹⁴ has none, and is its digits times 2⁻²⁴. */
+/* The exponent bias changes from 15 to 127. A number below 2⁻¹⁴ is subnormal: its digits times 2⁻²⁴. */
 INLINE V of_float16(H bits) {
     const U h = words_of(bits), digits = (h & 0x7fff) << 13, sign = (h & 0x8000) << 16;
     const I exponent = (I)(digits & 0x0f800000);
@@ -52,7 +52,7 @@ INLINE V of_float16(H bits) {
     return (V)(chosen(most, large, chosen(least, small, plain)) | sign);
 }
 
-/* Below 2⁻¹⁴ an addition rounds: the last digit of 1/2 is 2⁻²⁴. */
+/* Below 2⁻¹⁴ an addition of 1/2 rounds, because the last digit of 1/2 is 2⁻²⁴. */
 INLINE H to_float16(V v) {
     const I bits = (I)v & 0x7fffffff;
     const U plain = ((U)bits - (112u << 23) + 0xfff + ((U)bits >> 13 & 1)) >> 13;
@@ -87,7 +87,7 @@ INLINE void store_bits(uint16_t *p, H bits, int64_t count) {
         for (int64_t i = 0; i < count; i++) p[i] = bits[i];
 }
 
-/* The elements from `at` on of what p points to: a vector of them, or `count` where these are fewer, and zeros behind them. */
+/* A vector of the elements from `at`; if `count` is less than a vector, the rest is zero. */
 INLINE V load_as(Storage storage, const void *p, int64_t at, int64_t count) {
     if (storage != AS_FLOAT32) return widened(storage, load_bits((const uint16_t *)p + at, count));
     return count >= WIDTH ? load((const float *)p + at) : load_part((const float *)p + at, count);

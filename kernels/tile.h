@@ -1,7 +1,7 @@
 /* The product of a few rows and one panel of columns, held in registers. Part of kernels.c.
 
-   A panel is two vectors wide. The rows stand in a small buffer with a stride that is known when this is compiled: no address is
-   computed in the loop, and no two rows fall on the same set of the L1 cache, as rows of 1,024 floats would. */
+   A panel is two vectors wide. The rows are in a small buffer with a constant stride. So the loop computes no addresses, and no two rows
+   share a set of the L1 cache, as rows of 1,024 floats would. */
 
 #ifndef ONNX_SUBGRAPH_TILE_H
 #define ONNX_SUBGRAPH_TILE_H
@@ -17,24 +17,24 @@ enum {
 #elif WIDTH == 8 || !defined(__SSE2__)
     TILE_ROWS = 6, /* 12 sums: 15 of 16 registers */
 #else
-    TILE_ROWS = 4, /* without fused multiply-add, products take registers as well */
+    TILE_ROWS = 4, /* without fused multiply-add, products need registers too */
 #endif
-    DEPTH = 256,         /* the most of depth that one tile sums up: longer sums of float32 lose digits, and the rows stay in L1 */
+    DEPTH = 256,         /* the most depth that one tile sums: longer float32 sums lose digits, and the rows must stay in L1 */
     STRIDE = DEPTH + 16, /* from one row of the buffer to the next */
 };
 
-/* How weights of float16 are held: as they are where the processor widens them. */
+/* The storage of float16 weights: float16 only if the processor can convert it. */
 #if defined(__F16C__)
 #define HELD_FLOAT16 AS_FLOAT16
 #else
 #define HELD_FLOAT16 AS_FLOAT32
 #endif
 
-/* Bytes of a panel for each of its depth. */
+/* The bytes of a panel for each depth. */
 INLINE int64_t line_of(Storage held) { return PANEL * (int64_t)(held == AS_FLOAT32 ? sizeof(float) : sizeof(uint16_t)); }
 
-/* Both vectors of line k of a panel, whose weights are held as they are said to be. With AVX512_BF16 a word of bfloat16 holds two of them that follow
-   each other in a column, the first one below; else one of a column of the left vector and, above it, of the right one. */
+/* Both vectors of line k of a panel in the storage `held`. With AVX512_BF16 a word of bfloat16 holds two consecutive elements of a column,
+   the first in the lower half. Otherwise it holds an element of the left vector and, in the upper half, one of the right vector. */
 INLINE void read_weights(Storage held, const char *panel, int64_t k, V *left, V *right) {
 #if defined(__AVX512BF16__)
     const char *from = panel + (held == AS_BFLOAT16 ? k & ~(int64_t)1 : k) * line_of(held);
@@ -52,9 +52,9 @@ INLINE void read_weights(Storage held, const char *panel, int64_t k, V *left, V 
     }
 }
 
-/* sums[i][j] = sum over k of rows[i][k] · panel[k][j], with `count` rows known when this is compiled. step: from one row of sums to the next.
-   next: what is read afterwards; it is fetched meanwhile. Few rows are bound by the latency of a sum, so that they have several sums,
-   of every second or fourth k. */
+/* sums[i][j] = sum over k of rows[i][k] · panel[k][j]; `count` is a compile-time constant. step: from one row of sums to the next. next: data
+   that is read afterwards, and is prefetched. A few rows are limited by the latency of an addition, so they have several sums, over every
+   second or fourth k. */
 INLINE void tile_of(const Storage held, const int count, const float *rows, const char *panel, int64_t depth, const char *next, int64_t ahead,
                     float *sums, int64_t step, bool add) {
     enum { MOST = TILE_ROWS };
@@ -122,7 +122,7 @@ INLINE void tile(int count, const float *rows, const float *panel, int64_t depth
     tile_ahead(AS_FLOAT32, count, rows, (const char *)panel, depth, (const char *)next, line_of(AS_FLOAT32), sums, step, false);
 }
 
-/* The rows of the next tile, of `left` rows: as even as possible, so that no tile is left with a row or two. */
+/* The number of rows of the next tile if `left` remain: as even as possible, so that no tile has only a row or two. */
 INLINE int tile_rows(int64_t left) {
     const int64_t tiles = (left + TILE_ROWS - 1) / TILE_ROWS;
     return (int)((left + tiles - 1) / tiles);

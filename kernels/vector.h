@@ -1,7 +1,7 @@
-/* Vectors of floats, as wide as the instruction set that this is compiled for, and functions of them.
+/* Vectors of floats, as wide as the instruction set of the compilation, and functions of them.
 
-   GCC's and Clang's vector extensions do arithmetic; intrinsics are used where those have no word for it. The polynomials are printed
-   by `coefficients.py`. The errors are held by tests/kernels/test_rows.py. */
+   Arithmetic uses the vector extensions of GCC and Clang; intrinsics are used for the rest. `coefficients.py` prints the polynomials.
+   tests/kernels/test_rows.py checks the errors. */
 
 #ifndef ONNX_SUBGRAPH_VECTOR_H
 #define ONNX_SUBGRAPH_VECTOR_H
@@ -26,7 +26,7 @@ typedef int32_t I __attribute__((vector_size(4 * WIDTH)));
 typedef uint32_t U __attribute__((vector_size(4 * WIDTH)));
 typedef float Unaligned __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 
-/* Tests compile the kernels without inlining: in a seventh of the time, and slow. */
+/* Tests compile the kernels without inlining: that takes a seventh of the time, and the kernels are slow. */
 #if defined(NO_INLINING)
 #define INLINE static inline __attribute__((unused))
 #else
@@ -36,22 +36,22 @@ typedef float Unaligned __attribute__((vector_size(4 * WIDTH), aligned(4), may_a
 INLINE V load(const float *p) { return *(const Unaligned *)p; }
 INLINE void store(float *p, V v) { *(Unaligned *)p = v; }
 
-/* Of a > b ? a : b, where a comparison with NaN is false: b is the result where either is NaN. */
+/* a > b ? a : b, where a comparison with NaN is false: the result is b if either is NaN. */
 #if WIDTH == 16
 INLINE V all(float s) { return _mm512_set1_ps(s); }
 INLINE V larger(V a, V b) { return _mm512_max_ps(a, b); }
 INLINE V smaller(V a, V b) { return _mm512_min_ps(a, b); }
-/* The first `count` of a vector, zeros behind them; 0 < count < WIDTH. */
+/* Loads or stores the first `count` elements of a vector, 0 < count < WIDTH; the others are loaded as zero. */
 INLINE V load_part(const float *p, int64_t count) { return _mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), p); }
 INLINE void store_part(float *p, V v, int64_t count) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << count) - 1), v); }
-/* v · 2ⁿ for whole n, -125 ≤ n ≤ 127. */
+/* v · 2ⁿ for integral n, -125 ≤ n ≤ 127. */
 INLINE V scaled(V v, V n) { return _mm512_scalef_ps(v, n); }
-/* 1 / v for 1 ≤ v < 8e37, to half a unit more than a division, which takes several times as long. */
+/* 1 / v for 1 ≤ v < 8e37. The error is half a unit larger than that of a division, which takes several times as long. */
 INLINE V reciprocal(V v) {
     const V near = _mm512_rcp14_ps(v);
     return near + near * (all(1.0f) - v * near);
 }
-/* a where x < limit, b elsewhere, where x is NaN as well. */
+/* a where x < limit; b elsewhere, also where x is NaN. */
 INLINE V where_below(V x, float limit, V a, V b) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, all(limit), _CMP_LT_OQ), b, a); }
 INLINE V zero_below(V x, float limit, V v) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, all(limit), _CMP_NLT_UQ), v); }
 INLINE float sum_of(V v) { return _mm512_reduce_add_ps(v); }
@@ -119,23 +119,23 @@ INLINE V exponential_near_zero(V r) {
     return p * r + all(1.0f);
 }
 
-/* x - n ln 2. ln 2 is in two parts, the first of 15 bits: n times it is exact. */
+/* x - n ln 2. ln 2 is split into two parts. The first has 15 bits, so that n times it is exact. */
 INLINE V without_twos(V x, V n) { return (x - n * all(0x1.62e4p-1f)) - n * all(1.42860677e-6f); }
 
-/* eˣ for x ≤ 87, within 1.5e-7 of it. Below -86.9, 1.8e-38, it is 0: a processor takes a hundred times as long over numbers that are too
-   small for a normalized float, and what a mask drops would be such numbers. What is computed of them is dropped, whatever it is. */
+/* eˣ for x ≤ 87, with a relative error below 1.5e-7. Below x = -86.9 (1.8e-38) the result is 0, not subnormal: processors take a hundred times as
+   long for subnormal numbers, and masked scores would be subnormal. The intermediate values are discarded there. */
 INLINE V exponential(V x) {
     const V n = rounded(x * all(1.44269504f));
     return zero_below(x, -86.9f, scaled(exponential_near_zero(without_twos(x, n)), n));
 }
 
-/* 1 / (1 + e⁻ˣ), within 3e-7 of it; 0 below -87. */
+/* 1 / (1 + e⁻ˣ), with a relative error below 3e-7; 0 below -87. */
 INLINE V sigmoid(V x) {
     const V e = exponential(smaller(all(87.0f), -x)); /* this order keeps NaN */
     return zero_below(x, -87.0f, reciprocal(all(1.0f) + e));
 }
 
-/* tanh x, within 3e-7 of it: a polynomial near 0, where 1 - 2 / (e²ˣ + 1) would lose digits. */
+/* tanh x, with a relative error below 3e-7. Near 0 it is a polynomial, because 1 - 2 / (e²ˣ + 1) would lose digits. */
 INLINE V tangent(V x) {
     const V t = absolute(x), s = x * x;
     V p = all(-0.00627423963f);

@@ -1,1 +1,1 @@
-"""What a run of `fuse` is expected to give, as a YAML file: read, held against a result, and made from one."""
+"""Expectation files: what a run of `fuse` must give, as YAML. Read, check against a result, and write."""

@@ -1,7 +1,7 @@
-"""A section held against a result: one `Check` for each expectation, and for a miss why, as far as the matching knows.
+"""Check a section against a result: one `Check` for each expectation, with reasons for a failed one.
 
-A pattern that fused less often than expected is explained by what nearly matched and by what matched and could not be replaced,
-at its node, with what was expected and found there.
+If a pattern fused less often than expected, the reasons are its near misses and its matches that could not be replaced, each with
+the node and with what was expected and found there.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.verdict import Run, Verdict
 
 MOST_REASONS = 3
-"""Reasons of one kind that a miss lists; `explain` has all."""
+"""The most reasons of one kind in a check; `explain` lists all."""
 UNNAMED = "(a node without a name)"
 _INDEX = re.compile(r"(?<=[./])\d+(?=[./])")
 """The index of a layer in a scope: `/encoder/layer.3/output`."""
 _SAME = 1e-6
-"""The relative difference up to which two attributes are equal: they are float32."""
+"""The relative difference up to which two attributes are equal, because attributes are float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One expectation and what was found. what: the thing that is counted or measured. span: where it is expected.
+    """One expectation and the finding. what: the counted or measured thing. span: the place of the expectation in its file.
 
-    reasons: where it is missed, what is known of why, a line each.
+    reasons: why it failed, if known, one line each.
     """
 
     what: str
@@ -46,15 +46,15 @@ class Check:
 
 
 def check(section: Section, result: FuseResult, told: Sequence[NearMiss]) -> tuple[Check, ...]:
-    """Every expectation of `section` held against `result`, in the order of `reading.KEYS`.
+    """Check every expectation of `section` against `result`, in the order of `reading.KEYS`.
 
-    told: the near misses of the result that are worth telling; the others only explain.
+    told: the near misses to report and count; the others only serve as reasons.
     """
     return tuple(_checks(section, result, told))
 
 
 def bytes_text(size: int) -> str:
-    """A number of bytes for a person: `438.2 MB`."""
+    """A number of bytes as text: `438.2 MB`."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if size >= factor:
             return f"{size / factor:.4g} {unit}"
@@ -62,12 +62,12 @@ def bytes_text(size: int) -> str:
 
 
 def number_text(value: Scalar) -> str:
-    """An attribute as it is written: `1e-05`, as short as float32 allows."""
+    """An attribute's value as text: `1e-05`, as short as float32 allows."""
     return f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
 def places(near_misses: Iterable[NearMiss], pattern: str) -> list[NearMiss]:
-    """Where `pattern` nearly matched, the furthest first; what two alternatives found wrong in the same way is one place."""
+    """The near misses of `pattern`, the furthest match first. Equal findings of several alternatives count once."""
     once: dict[tuple[str, ...], NearMiss] = {}
     for miss in near_misses:
         key = (miss.anchor, miss.node, miss.expected, miss.found)
@@ -94,7 +94,7 @@ def _checks(section: Section, result: FuseResult, told: Sequence[NearMiss]) -> I
 
 
 def limited(what: str, limit: Limit, found: int, reasons: tuple[str, ...] = ()) -> Check:
-    """A number held against its limit. reasons: why there are not as many."""
+    """Check a number against its limit. reasons: why the number is different."""
     met = limit.allows(found)
     return Check(what, limit.text, str(found), met, limit.span, () if met else reasons)
 
@@ -134,7 +134,7 @@ def _why_fewer(pattern: str, sites: Sequence[Rewrite], result: FuseResult, told:
 
 
 def _gaps(sites: Iterable[Rewrite]) -> list[str]:
-    """The scopes that are missing in a row of layers: `/layer.1` where `sites` lie in `/layer.0`, `/layer.2` and `/layer.3`."""
+    """The missing scopes in a row of layers: `/layer.1` if the `sites` are in `/layer.0`, `/layer.2` and `/layer.3`."""
     rows: dict[tuple[str, str], set[int]] = {}
     for site in sites:
         scope = site.node.rpartition("/")[0] + "/"
@@ -150,7 +150,7 @@ def _gaps(sites: Iterable[Rewrite]) -> list[str]:
 
 
 def _built_on(sites: Iterable[Rewrite], result: FuseResult) -> list[str]:
-    """The patterns whose operators `sites` took into their own."""
+    """The patterns whose operators were fused again in `sites`."""
     makers = {rewrite.node: rewrite.pattern for rewrite in result.rewrites if rewrite.node}
     return list(dict.fromkeys(makers[name] for site in sites for name in site.replaces if name in makers))
 
@@ -219,7 +219,7 @@ def _outputs(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def held_to(tolerance: Tolerance, verdict: Verdict) -> Check:
-    """The largest difference of an output held against the tolerance."""
+    """Check the largest difference of an output against the tolerance."""
     expected = f"a difference of at most {tolerance.value:g}"
     if verdict.verdict == "not-run":
         return Check("tolerance", expected, "not verified", False, tolerance.span, (verdict.reason,))

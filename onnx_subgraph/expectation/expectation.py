@@ -1,7 +1,7 @@
-"""What is expected of the models of a run: one section for each model, found by the end of the model's path.
+"""The data of an expectation file: one section for each model, found by the end of the model's path.
 
-Everything is optional: what a section does not mention is not held against the run. Each expectation knows its place in the
-file, so that a miss is shown where it can be changed.
+Everything is optional: what a section does not mention is not checked. Each expectation has its place in the file, so that a
+failed one can be shown there.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from onnx_subgraph.errors import ExpectationError, Span
 from onnx_subgraph.paths import ends_with
 
 Scalar = int | float | str
-"""The value of an attribute that an expectation can name."""
+"""The value of an attribute in an expectation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A number that is expected: exactly, at least or at most. text: as it was written."""
+    """An expected number: exactly, at least or at most. text: as written."""
 
     kind: Literal["exactly", "at least", "at most"]
     number: int
@@ -28,7 +28,7 @@ class Limit:
     span: Span
 
     def allows(self, number: int) -> bool:
-        """Whether `number` is as expected."""
+        """Whether `number` is within the limit."""
         match self.kind:
             case "at least":
                 return number >= self.number
@@ -40,7 +40,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class AttributeValues:
-    """The values that an attribute of a fused operator may have, at every place where its pattern fused."""
+    """The allowed values of a fused operator's attribute, wherever its pattern fused."""
 
     values: tuple[Scalar, ...]
     span: Span
@@ -48,7 +48,7 @@ class AttributeValues:
 
 @dataclass(frozen=True, slots=True)
 class Fusions:
-    """What is expected of one pattern: how often it fuses, and the attributes that its operators have."""
+    """The expectations of one pattern: how often it fuses, and the attributes of its operators."""
 
     count: Limit | None
     attributes: Mapping[str, AttributeValues] = field(default_factory=dict)
@@ -64,11 +64,11 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What is expected of one model; what is None or empty is not looked at.
+    """The expectations of one model; None or empty is not checked.
 
-    near_misses: pattern → how often it may nearly match; patterns that are not named may not at all. near_misses_span: where
-    that is written. providers: name → its place; the fused model is verified on each. engines: how many
-    regions a backend runs. nodes, size (bytes): of the model that is made.
+    near_misses: pattern → how often it may nearly match; other patterns may have no near miss. near_misses_span: its place.
+    providers: name → its place; the fused model is verified on each.
+    engines: the number of regions that a backend runs. nodes, size (bytes): of the output model.
     """
 
     model: str
@@ -92,7 +92,10 @@ class Expectation:
     sections: tuple[Section, ...]
 
     def section(self, model: Path) -> Section:
-        """The section for `model`: of those whose name its path ends with, the longest. Raises ExpectationError without one."""
+        """The section whose name is the longest match for the end of the path of `model`.
+
+        Raises ExpectationError if there is none.
+        """
         fitting = [section for section in self.sections if ends_with(model, section.model)]
         if not fitting:
             hint = f"add a section `{model.name}:` below it, or make the file again with --write-expect"
@@ -100,6 +103,6 @@ class Expectation:
         return max(fitting, key=lambda section: len(PurePosixPath(section.model).parts))
 
     def unused(self, models: Iterable[Path]) -> tuple[Section, ...]:
-        """The sections that are for none of `models`."""
+        """The sections that match none of `models`."""
         used = {self.section(model).model for model in models}
         return tuple(section for section in self.sections if section.model not in used)

@@ -1,4 +1,4 @@
-"""What a partition is expected to give: engines, nodes and the largest difference, in a file such as those for `fuse`."""
+"""Expectations of `partition`: engines, nodes and the largest difference, in the same file format as for `fuse`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from onnx_subgraph.paths import short_names
 
 HEAD = "# What `onnx-subgraph partition` is expected to give: checked with --expect, made with --write-expect.\n"
 KEYS = ("engines", "nodes", "tolerance")
-"""The keys of a section that a partition answers."""
+"""The keys of a section that apply to a partition."""
 
 
 def check_section(section: Section) -> None:
-    """Raises ExpectationError for a section that asks for what only `fuse` tells."""
+    """Raises ExpectationError for a section with keys that apply only to `fuse`."""
     others = {
         "fusions": section.fusions,
         "near-misses": section.near_misses is not None,
@@ -31,12 +31,12 @@ def check_section(section: Section) -> None:
 
 
 def check_partition(section: Section, result: PartitionResult) -> tuple[Check, ...]:
-    """Every expectation of `section` held against `result`, in the order of `KEYS`."""
+    """Check every expectation of `section` against `result`, in the order of `KEYS`."""
     return tuple(_checks(section, result))
 
 
 def partition_expectation(result: PartitionResult) -> str:
-    """The expectation file that `result` meets."""
+    """The expectation file that `result` satisfies."""
     section = {"engines": len(result.engines), "nodes": f"at most {result.nodes_after}", **tolerance_of(result.verdict)}
     return HEAD + yaml_text({"models": {short_names([result.model])[result.model]: section}})
 
@@ -51,7 +51,7 @@ def _checks(section: Section, result: PartitionResult) -> Iterator[Check]:
 
 
 def _why_others(result: PartitionResult) -> tuple[str, ...]:
-    """Why regions and operators are in no engine, the most frequent first."""
+    """Why regions and operators are in no engine, the most frequent reason first."""
     refused = [f"a region of {region.cost.nodes} nodes at {region.node}: {region.reason}" for region in result.refused]
     unsupported = sorted(result.unsupported, key=lambda group: -len(group.nodes))
     said = [f"{len(group.nodes)} {group.operator} at {group.nodes[0]}: {group.reason}" for group in unsupported]

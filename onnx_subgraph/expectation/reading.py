@@ -1,7 +1,7 @@
-"""An expectation file → `Expectation`, with the strictness of pattern files: every key and word is known, or it is an error.
+"""Read an expectation file strictly: an unknown key or word is an error.
 
-An error shows the line with a caret and says what to write instead. A number is written `12`, `at least 12` or `at most 12`,
-a size with its unit, `at most 440 MB`.
+An error shows the line with a caret and says what to write instead. A number is written `12`, `at least 12` or `at most 12`, a
+size with its unit, `at most 440 MB`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _SIZE_USAGE = "write `at most 440 MB`; the units are B, KB, MB and GB"
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """The ids that patterns have, and had.
+    """The current and former ids of patterns.
 
-    renamed: former id → the id of the pattern that it is a part of now. tell: is told where one is used.
+    renamed: former id → the id of the pattern that now contains it. tell: called with a warning where a former id is used.
     """
 
     known: Collection[str]
@@ -50,7 +50,7 @@ class Ids:
     tell: Callable[[str], None]
 
     def current(self, key: Scalar) -> str:
-        """The id that the pattern called `key` has now. Raises ExpectationError, with the place, where there is none."""
+        """The current id of the pattern called `key`. Raises ExpectationError, with the place, where there is none."""
         if key.text in self.known:
             return key.text
         if key.text not in self.renamed:
@@ -60,7 +60,10 @@ class Ids:
         return self.renamed[key.text]
 
     def keyed(self, entries: Iterable[tuple[Scalar, Data]]) -> Iterator[tuple[str, Scalar, Data]]:
-        """The entries by the id that their pattern has now. Raises ExpectationError, with the place, where two have one id."""
+        """The entries with the current ids of their patterns.
+
+        Raises ExpectationError, with the place, where two have the same id.
+        """
         lines: dict[str, int] = {}
         for key, data in entries:
             current = self.current(key)
@@ -77,10 +80,10 @@ def read_expectation(
     renamed: Mapping[str, str] = MappingProxyType({}),
     tell: Callable[[str], None] = lambda _: None,
 ) -> Expectation:
-    """The expectations that the file `path` holds.
+    """Read the expectations in the file `path`.
 
-    patterns: the ids that there are. renamed: former id → the one that took its place. tell: is told where one is used.
-    Raises ExpectationError, with the place.
+    patterns: the known ids. renamed: former id → the current one. tell: called with a warning where a former id is used. Raises
+    ExpectationError, with the place.
     """
     ids = Ids(patterns, renamed, tell)
     fields = read_file(path, KIND)

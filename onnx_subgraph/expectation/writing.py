@@ -1,7 +1,7 @@
-"""Results → an expectation file that they meet, and that the next export must meet too.
+"""Write an expectation file from results: the results satisfy it, and the next export must satisfy it too.
 
-Counts are exact; what may get better is bounded (`at most`), with room for what is not worth a failure: sizes are rounded up, and
-the tolerance is the power of ten above the measured bound.
+Counts are exact. Numbers that may improve have a bound (`at most`) with some slack: sizes are rounded up, and the tolerance is
+the power of ten above the measured bound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEAD = "# What `onnx-subgraph fuse` is expected to give: checked with --expect, 
 
 
 def expectation_text(results: Sequence[tuple[FuseResult, Sequence[NearMiss]]]) -> str:
-    """The expectation file that `results` meet; beside each result its near misses that are worth telling."""
+    """The expectation file that `results` satisfy. Each result comes with its near misses to report."""
     sections = short_names(result.model for result, _ in results)
     return HEAD + yaml_text({"models": {sections[result.model]: _section(result, told) for result, told in results}})
 
@@ -47,7 +47,7 @@ def _section(result: FuseResult, told: Sequence[NearMiss]) -> dict[str, Any]:
 
 
 def _fusions(sites: Sequence[Rewrite]) -> int | dict[str, Any]:
-    """The count, and beside it the attributes that are real numbers: an ε changes without any other trace in the graph."""
+    """The count, and the floating attributes if there are any: no other trace in the graph shows a changed ε."""
     attributes = _real_numbers(dict(site.attributes) for site in sites)
     return {"count": len(sites), "attributes": attributes} if attributes else len(sites)
 
@@ -62,7 +62,7 @@ def _real_numbers(attributes: Iterable[Mapping[str, object]]) -> dict[str, Any]:
 
 
 def tolerance_of(verdict: Verdict) -> dict[str, float]:
-    """The power of ten above the largest bound that was measured; nothing where there is none."""
+    """The power of ten above the largest measured bound; empty where there is none."""
     bound = max((run.bound for run in verdict.runs if math.isfinite(run.bound)), default=0.0)
     return {"tolerance": float(f"1e{math.ceil(math.log10(bound))}")} if bound > 0 else {}
 

@@ -1,8 +1,8 @@
-"""The library of kernels of our own: where it is, what it is built with, and what it says of itself.
+"""Our library of kernels: locate it, build it, and describe it.
 
-Its source is C, in the folder kernels/ of a checkout and inside the package of a wheel. The wheels for Linux hold it compiled.
-Elsewhere `path()` builds it when it is first asked for, with the system's compiler or that of the package ziglang, and keeps it
-in the user's cache. Nothing is built or loaded before somebody asks.
+The C sources are in the folder kernels/ of a checkout, and inside the package of a wheel. The wheels for Linux contain the
+compiled library. Elsewhere `path()` builds it on first use, with the system's compiler or that of the package ziglang, and keeps
+it in the user's cache. Nothing is built or loaded before the first use.
 """
 
 from __future__ import annotations

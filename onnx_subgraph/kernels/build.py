@@ -1,7 +1,7 @@
-"""Building the library: each source compiled, the kernels once for each instruction set, and all linked.
+"""Build the library: compile each source, kernels.c once for each instruction set, and link all objects.
 
-A library is kept under a name made of what went into it (sources, compiler, flags), so that a changed source or compiler gives
-another. It appears whole: a process that builds the same one meanwhile makes no harm.
+The file's name contains a hash of everything that goes into it (sources, compiler, flags), so a changed source or compiler gives
+another file. The file is moved into place when it is complete, so two processes may build it at the same time.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from onnx_subgraph.kernels.compilers import COMMON, Compiler, compilers, instruc
 KERNELS = "kernels.c"
 """The source that is compiled for each instruction set."""
 SECONDS = 300.0
-"""How long a compiler may take over one file."""
+"""The time limit of a compiler for one file."""
 
 HINT = "pip install 'onnx-subgraph[kernels]', which brings one, or install GCC or Clang, or name one by CC"
 
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 _WORDS = 2000
-"""How much of a compiler's message is shown."""
+"""The most characters of a compiler's message that are shown."""
 
 
 def source_folder() -> Path:
-    """Where the C sources are: inside the package in a wheel, beside it in a checkout."""
+    """The folder of the C sources: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "kernels" / "source", package.parent / "kernels"):
         if (folder / KERNELS).is_file():
@@ -40,13 +40,13 @@ def source_folder() -> Path:
 
 
 def compiled() -> Path | None:
-    """The library that came compiled with the package, as in the wheels for Linux; None where there is none."""
+    """The compiled library in the package, as in the wheels for Linux; None where there is none."""
     library = Path(__file__).with_name("compiled") / f"onnx_subgraph_kernels{_SUFFIX}"
     return library if library.is_file() else None
 
 
 def build(folder: Path) -> Path:
-    """The library, in `folder`; built now where it is not there. Raises KernelError, with what every compiler said."""
+    """The library in `folder`, built if it is not there. Raises KernelError with the messages of all compilers."""
     failures = []
     for compiler in compilers():
         target = folder / f"onnx_subgraph_kernels-{_key(compiler)}{_SUFFIX}"
@@ -73,7 +73,7 @@ def build(folder: Path) -> Path:
 
 
 def compile_library(compiler: Compiler, target: Path, extra: Sequence[str] = ()) -> None:
-    """Writes the library that this compiler makes of the sources to `target`. extra: more flags. Raises KernelError."""
+    """Compile the sources with this compiler into `target`. extra: more flags. Raises KernelError."""
     shared = ("-shared",) if sys.platform == "win32" else ("-shared", "-fPIC")
     with temporary.folder() as scratch:
         objects = compile_objects(compiler, scratch, (*shared[1:], *extra))
@@ -83,9 +83,9 @@ def compile_library(compiler: Compiler, target: Path, extra: Sequence[str] = ())
 
 
 def compile_sources(sources: Sequence[Path], target: Path) -> None:
-    """Writes the library that the first compiler that can makes of somebody's C sources. `ort.h` is found by them.
+    """Compile a user's C sources into `target` with the first compiler that succeeds. The sources can include `ort.h`.
 
-    Raises KernelError, with what every compiler said.
+    Raises KernelError with the messages of all compilers.
     """
     shared = ("-shared",) if sys.platform == "win32" else ("-shared", "-fPIC")
     failures = []
@@ -112,7 +112,7 @@ def compile_sources(sources: Sequence[Path], target: Path) -> None:
 
 
 def compile_objects(compiler: Compiler, folder: Path, extra: Sequence[str] = (), only: Sequence[str] = ()) -> list[Path]:
-    """The object files of the sources, or of `only` some of them, written into `folder`. Raises KernelError."""
+    """Compile the sources, or `only` some of them, to object files in `folder`. Raises KernelError."""
     commands = {}
     for source in sorted(source_folder().glob("*.c")):
         if only and source.name not in only:

@@ -1,4 +1,4 @@
-"""The C compilers of this machine, as commands, and what they are told."""
+"""Find the C compilers of this machine, with their commands and flags."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 COMMON = ("-std=c11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden")
-"""Products and sums are contracted where the processor does both at once; nothing else may change a result."""
+"""A product and a sum are contracted where the processor has an instruction for both; no other flag may change a result."""
 
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
@@ -28,9 +28,9 @@ _X86 = {
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C compiler. command: what runs it. name: what it says of itself. flags: what it alone has to be told.
+    """A C compiler. command: to run it. name: its version line. flags: those that only this compiler needs.
 
-    processor: what it compiles for, as `platform.machine` names it.
+    processor: the target, as `platform.machine` names it.
     """
 
     command: tuple[str, ...]
@@ -40,12 +40,12 @@ class Compiler:
 
 
 def instruction_sets(processor: str = platform.machine()) -> Mapping[str, Sequence[str]]:
-    """The instruction sets that the kernels are compiled for on such a processor, as in kernels/isa.c, with their flags."""
+    """The instruction sets for which the kernels are compiled on such a processor, as in kernels/isa.c, with their flags."""
     return _X86 if processor.lower() in {"x86_64", "amd64"} else {"baseline": ()}
 
 
 def compilers(environment: Mapping[str, str] = os.environ) -> Iterator[Compiler]:
-    """The compilers that can be run: the one that CC names, or else those of the system and that of the package ziglang."""
+    """The compilers that run: the one in CC, or else those of the system, then the one of the package ziglang."""
     named = shlex.split(environment.get("CC", ""))
     commands = [named] if named else [["cc"], ["gcc"], ["clang"]]
     for command in commands:
@@ -55,12 +55,12 @@ def compilers(environment: Mapping[str, str] = os.environ) -> Iterator[Compiler]
     if not named and importlib.util.find_spec("ziglang") is not None:
         command = [sys.executable, "-m", "ziglang", "cc"]
         if (name := _version(command)) is not None:
-            # Without the flag it compiles for this very processor.
+            # By default it would compile for the processor of this machine.
             yield Compiler(tuple(command), f"zig: {name}", ("-mcpu=baseline",))
 
 
 def _version(command: Sequence[str]) -> str | None:
-    """The first line of what a compiler says of itself; None where it does not run."""
+    """The first line that a compiler prints for --version; None where it does not run."""
     try:
         done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""The library of kernels as a file, and what it says of itself and of this processor."""
+"""The file of the library of kernels, and its description of itself and of this processor."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from onnx_subgraph.kernels.build import build, compiled
 from onnx_subgraph.paths import cache_folder
 
 ISA = "ONNX_SUBGRAPH_ISA"
-"""The environment variable that caps the instruction set."""
+"""The environment variable that limits the instruction set."""
 FILE = "onnx_subgraph_kernels"
-"""The name of the library where it is copied to, without its suffix."""
+"""The name of a copied library, without its suffix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """path: the library's. here: the instruction sets of this processor that it has kernels for, from the least on. used: the one
-    that a session made now would use. operators: their names, in the domain onnx_subgraph.
+    """The library's description.
+
+    path: its file. here: the instruction sets of this processor for which it has kernels, the lowest first. used: the one that a
+    new session would use. operators: their names, in the domain onnx_subgraph.
     """
 
     path: Path
@@ -36,15 +38,15 @@ class Description:
 def path() -> Path:
     """The library of kernels, for `SessionOptions.register_custom_ops_library`.
 
-    It is the one that came with the package. Where there is none, or CC names a compiler, it is built when it is first asked for.
-    Raises KernelError where it is not there and no compiler is, with what to do.
+    It is the one in the package. If there is none, or if CC names a compiler, it is built on first use. Raises KernelError, with
+    a next step, if it is missing and no compiler can build it.
     """
     came = None if os.environ.get("CC") else compiled()
     return came or build(cache_folder() / "kernels")
 
 
 def describe() -> Description:
-    """What the library says of itself. Loads it. Raises KernelError."""
+    """Load the library and read its description. Raises KernelError."""
     where = path()
     try:
         library = ctypes.CDLL(str(where))
@@ -62,7 +64,7 @@ def describe() -> Description:
 
 
 def _words(function: Callable[[int], bytes | None]) -> Iterator[str]:
-    """What a function of the library gives for 0, 1, 2 and so on, up to NULL."""
+    """The results of a library function for 0, 1, 2 and so on, up to NULL."""
     index = 0
     while (word := function(index)) is not None:
         yield word.decode()
@@ -70,7 +72,7 @@ def _words(function: Callable[[int], bytes | None]) -> Iterator[str]:
 
 
 def copy(folder: Path) -> Path:
-    """Copies the library into a folder, for a deployment, and gives the copy's path. Raises KernelError."""
+    """Copy the library into a folder, for deployment. Returns the path of the copy. Raises KernelError."""
     source = path()
     target = folder / f"{FILE}{source.suffix}"
     try:

@@ -1,6 +1,7 @@
-"""Whether a model was written for the library of kernels: a word in its metadata, read without reading the model.
+"""Tell whether a model was written for our library of kernels, from a metadata key, without reading the whole model.
 
-A model of the target `function` has operators of the same domain that only its definitions know, so that the domain says nothing.
+The operators' domain does not tell: a model for the target `function` has operators of the same domain, for which there may be no
+kernels.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from pathlib import Path
 from onnx_subgraph.protobuf import fields
 
 KERNELS = "onnx_subgraph.kernels"
-"""Key in the metadata of a model whose operators the library has kernels for: their names."""
+"""Metadata key of a model written for the library; its value lists the operators with kernels."""
 _METADATA, _KEY = 14, 1
-"""The fields of ModelProto that hold a key and its value, and of StringStringEntryProto that hold the key, in onnx.proto."""
+"""Field numbers in onnx.proto: metadata_props in ModelProto, and key in StringStringEntryProto."""
 
 
 def is_marked(model: Path | bytes) -> bool:
-    """Whether a model file, or a serialized model, has the mark. What is no model has none. Raises OSError."""
+    """Whether a model file, or a serialized model, has the key. False for anything that is not a model. Raises OSError."""
     with io.BytesIO(model) if isinstance(model, bytes) else model.open("rb") as file:
         try:
             entries = [dict(fields(io.BytesIO(entry), {_KEY})) for _, entry in fields(file, {_METADATA})]

@@ -13,9 +13,9 @@ def shaped_like(domain: str, name: str, standard: str) -> bool:
     """
     from onnx_shape_inference import registry
 
-    from onnx_subgraph.model import inference_rules
+    from onnx_subgraph.model import inference
 
-    inference_rules.install()
+    inference.install()
 
     if registry.has(domain, name):
         return True

@@ -1,6 +1,6 @@
 """Infer types and symbolic shapes for every value of a model, without changing what the file declares.
 
-onnx-shape-inference does the work; `inference_rules` guards and extends it. Declarations of inner values are often stale (a batch
+onnx-shape-inference does the work; `inference` guards and extends it. Declarations of inner values are often stale (a batch
 size edited only at the inputs). So an inferred dimension overrides a declared one, and a declared one fills in what inference
 does not know. The values hold the inferred types and shapes while the tool works; `declared_only` restores the declarations for
 writing.
@@ -38,10 +38,10 @@ def infer_shapes(model: ir.Model) -> None:
     """
     import onnx_shape_inference
 
-    from onnx_subgraph.model import inference_rules
+    from onnx_subgraph.model import inference
     from onnx_subgraph.model.local_functions import infer_local_functions
 
-    inference_rules.install()
+    inference.install()
     remember_declared(model)
     model.meta[_INFERRED] = True
     model.meta.pop(PROBLEM, None)

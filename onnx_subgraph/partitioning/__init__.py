@@ -1,1 +1,1 @@
-"""Which runs of operators become engines, and the way back: `partition` and `inline`."""
+"""Partition a model: regions of operators become engines (`partition`), and ordinary nodes again (`inline`)."""

@@ -1,4 +1,4 @@
-"""Which regions of a model become engines, and what is said of the others: `partition_model`, which knows no files."""
+"""Choose which regions of a model become engines, and give the reasons for the others. `partition_model` works without files."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from onnx_subgraph.regions.growing import regions_of
 from onnx_subgraph.regions.region import Region, grow
 
 Spot = tuple[str, int]
-"""A region: the title of the backend, and the position of its first node in the graph as it was given."""
+"""A region: the title of the backend, and the position of its first node in the original graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeEngine:
     """A region that became an engine.
 
-    node: the engine's name. key: equal for equal regions. backend: who runs it. place: the position of the region's first node.
-    replaces: the names of its nodes. operators: operator → how many of them, the most frequent first.
+    node: the engine's name. key: equal for equal regions. backend: the title of the backend. place: the position of the region's
+    first node. replaces: the names of its nodes. operators: operator → number of nodes, the most frequent first.
     """
 
     node: str
@@ -44,13 +44,16 @@ class MadeEngine:
 
     @property
     def spot(self) -> Spot:
-        """What is refused where it fails."""
+        """The key under which the region is refused if the engine fails."""
         return self.backend, self.place
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedRegion:
-    """A region that a backend was not given, and why. node: the name of its first node. failed: the backend did not run it."""
+    """A region that did not become an engine, and why. node: the name of its first node.
+
+    failed: whether the backend failed to run it.
+    """
 
     node: str
     reason: str
@@ -61,7 +64,7 @@ class RefusedRegion:
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """Nodes of one operator that can't be in a region of a backend for the same reason."""
+    """Nodes of one operator that a backend's regions can't contain, all for the same reason."""
 
     operator: str
     reason: str
@@ -71,7 +74,7 @@ class Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A model with its engines, not verified, and why there are no others."""
+    """A model with its engines, not verified, and the reasons against other engines."""
 
     model: ir.Model
     engines: tuple[MadeEngine, ...]
@@ -87,12 +90,13 @@ def partition_model(
     failed: Collection[Spot] = (),
     pattern: Pattern | None = None,
 ) -> Partition:
-    """Make engines of the regions of a model whose shapes are inferred. Changes `model`.
+    """Make engines from the regions of a model whose shapes are inferred. Changes `model`.
 
-    backends: asked in this order, each about what those before it have left. refused: why a region shall be left as it is,
-    whatever its backend says. failed: those of them that the backend did not run. pattern: whose regions become engines, as far
-    as a backend supports them, in place of those that are as large as can be; that they are worth it is its own business.
-    Raises UsageError where a backend fails over a question, or the selector of the pattern.
+    backends: each gets the nodes that those before it left. refused: regions to leave unchanged, with the reason.
+    failed: those of them that the backend failed to run.
+    pattern: its regions become engines, as far as a backend supports them, instead of the largest supported ones; whether they
+    are worth it is not checked.
+    Raises UsageError where a backend or the pattern's selector raises.
     """
     backends = (backends,) if isinstance(backends, Backend) else backends
     limits = limits or RegionLimits()
@@ -106,9 +110,11 @@ def partition_model(
 
 @dataclass(slots=True)
 class _Choice:
-    """What backends were given, one after the other, and what was left. The fields are as the arguments of `partition_model`.
+    """The state of the choice: the engines of all backends so far, and what was left.
 
-    places: the positions of the nodes before any was given away. reasons: by backend, what it has against a node.
+    Fields as the arguments of `partition_model`.
+
+    places: the original positions of the nodes. reasons: backend → node → why it does not support it.
     """
 
     model: ir.Model
@@ -122,7 +128,7 @@ class _Choice:
     reasons: dict[str, dict[ir.Node, str]] = field(default_factory=dict)
 
     def give(self, backend: Backend) -> None:
-        """Give a backend its regions of what is there: of the main graph, and where that is asked for of bodies in no region."""
+        """Make a backend's engines in the main graph and, if requested, in subgraphs that are in no region."""
         support = Support(self.model, backend, self.limits)
         taken: list[tuple[Region, Cost]] = []
         graphs = [self.model.graph]
@@ -144,7 +150,7 @@ class _Choice:
             )
 
     def _kept(self, regions: Iterable[Region], support: Support) -> list[tuple[Region, Cost]]:
-        """Those of the regions that are worth an engine; of the others it is noted why not."""
+        """The regions that are worth an engine; for the others the reason is recorded."""
         backend, limits, kept = support.backend, self.limits, []
         gain = backend.gain if limits.gain is None else limits.gain
         for region in regions:
@@ -159,7 +165,7 @@ class _Choice:
         return kept
 
     def unsupported(self, names: Iterable[str]) -> Iterator[Unsupported]:
-        """What each backend has against the nodes that are in no engine in the end."""
+        """For each backend, why it does not support the nodes that ended in no engine."""
         here = {node for node in self.model.graph.all_nodes() if node in self.places}
         for name in names:
             groups: dict[tuple[str, str], list[str]] = {}
@@ -170,7 +176,7 @@ class _Choice:
 
 
 def _regions(model: ir.Model, pattern: Pattern) -> list[Region]:
-    """The regions of the main graph that a pattern keeps."""
+    """The regions of the main graph that a pattern accepts."""
 
     def known(node: ir.Node) -> Schema | None:
         return schema(node.op_type, node.domain, model.opset_imports.get(node.domain, 1))
@@ -180,7 +186,7 @@ def _regions(model: ir.Model, pattern: Pattern) -> list[Region]:
 
 
 def _unsupported(region: Region, support: Support) -> str:
-    """What keeps the backend from running all of a region; "" where nothing does."""
+    """Why the backend can't run all of a region; "" if it can."""
     wrong = [node for node in region.nodes if node.op_type != "Constant" and not support(node)]
     return f"{_name(wrong[0])} in it: {support.reasons[wrong[0]]}" if wrong else ""
 

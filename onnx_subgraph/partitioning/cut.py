@@ -1,7 +1,7 @@
-"""A region of a graph becomes one engine operator.
+"""Replace a region of a graph by one engine operator.
 
-Its definition is the region enclosed, so that the equal layers of a network, which differ in their weights alone, have one
-definition. What is not baked into it stays where it is in the model, and is read.
+The region becomes the operator's definition. Equal layers of a network, which differ only in their weights, share one definition.
+Constants that are not embedded in the definition stay in the model, as inputs of the operator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from onnx_subgraph.rewriting.outline import Outline, shared_path
 def cut(model: ir.Model, regions: Iterable[Region], backend: str) -> tuple[ir.Node, ...]:
     """Replace regions by engine operators for `backend`, one each. Changes `model` in place.
 
-    The regions of a graph can all be replaced together, and whatever crosses their borders is a tensor of a known dtype.
+    It must be possible to replace all regions of a graph together, and every value that crosses a border must be a tensor of
+    known dtype.
     """
     outline = Outline(model)
     regions = tuple(regions)
@@ -40,28 +41,28 @@ def cut(model: ir.Model, regions: Iterable[Region], backend: str) -> tuple[ir.No
 
 
 def _replaced(model: ir.Model, region: Region, backend: str, positions: dict[ir.Node, int], outline: Outline) -> ir.Node:
-    region = Region.of(region.graph, region.nodes)  # its inputs may be results of an engine by now
+    region = Region.of(region.graph, region.nodes)  # recompute: its inputs may be results of an engine by now
     inner = enclosed(region, model.opset_imports, constant)
     functions = called(region.nodes, model.functions)
     for domain, version in (item for function in functions for item in function.opset_imports.items()):
         inner.graph.opset_imports.setdefault(domain, version)
     inner.graph.name = ENGINE
-    _without_strange_sizes(inner.graph)
+    _without_foreign_symbols(inner.graph)
     function = definition(inner.graph, functions)
     function = model.functions.setdefault(function.identifier(), function)
     engine = engine_node(function, inner.arguments, backend, [positions[node] for node in region.nodes])
     engine.name = outline.fresh(f"{shared_path([node.name or '' for node in region.nodes])}{ENGINE}")
     put_in_place(engine, region, inner.nodes)
     for old, new in zip(region.outputs, engine.outputs, strict=True):
-        # Shape inference does not see through an engine: what it knows of the results is declared.
+        # Shape inference can't look into an engine, so declare the known types and shapes of its results.
         here = (new.type, _without_expressions(new.shape))
         new.meta[DECLARED] = old.meta.get(DECLARED, here) if new.is_graph_output() else here
     _drop_unread(inner.baked)
     return engine
 
 
-def _without_strange_sizes(graph: ir.Graph) -> None:
-    """Forget the sizes of outputs that are no sizes of the inputs: they say nothing to those who only see the region."""
+def _without_foreign_symbols(graph: ir.Graph) -> None:
+    """Remove output dimensions whose symbols do not occur in the inputs; they mean nothing outside the original model."""
     symbols = {dim.value for value in graph.inputs for dim in value.shape or () if isinstance(dim, ir.SymbolicDim)}
     for value in graph.outputs:
         if value.shape is not None:
@@ -69,7 +70,7 @@ def _without_strange_sizes(graph: ir.Graph) -> None:
 
 
 def _without_expressions(shape: ir.Shape | None) -> ir.Shape | None:
-    """The shape with names for its symbolic dimensions, and none for those that are computed from others."""
+    """The shape with names for symbolic dimensions; those computed from others become unknown."""
     if shape is None:
         return None
     named = (d if isinstance(d, int) or (d.value or "").isidentifier() else ir.SymbolicDim(None) for d in shape)

@@ -1,8 +1,8 @@
-"""Each engine by itself: is what its backend gave as near to the truth as what onnxruntime gives?
+"""Check each engine separately: are its backend's results as accurate as onnxruntime's?
 
-The values that flow into an engine are noted down while the partitioned model is verified. On them the region is run by
-onnxruntime and evaluated in float64. So an engine that is wrong is seen although the model behind it hides that, as a
-LayerNormalization hides a factor.
+The operands of an engine are recorded while the partitioned model is verified. On them the region is run by onnxruntime and
+evaluated in float64. So a wrong engine is found even if the rest of the model hides its error, as a LayerNormalization hides a
+constant factor.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from onnx_subgraph.backends.subgraph import Subgraph
 
 RUNS = 2
-"""So many runs of each engine are noted down."""
+"""The number of runs of each engine that are recorded."""
 MOST_WEIGHTS = 1 << 30
-"""Bytes of weights up to which a region is evaluated in float64."""
+"""The most bytes of weights of a region that is evaluated in float64."""
 _Run = tuple[Sequence[Array], Sequence[Array]]
-"""The inputs of a run, and what came out."""
+"""The inputs and outputs of a run."""
 
 
 class Watched(Backend):
-    """A backend, and the first runs of each region: its inputs and what came out."""
+    """A backend that records the first runs of each region."""
 
     def __init__(self, inner: Backend) -> None:
         self.name, self.version = inner.name, inner.version
@@ -46,16 +46,16 @@ class Watched(Backend):
         self.runs: dict[str, list[_Run]] = defaultdict(list)
 
     def supports(self, node: ir.Node) -> bool:
-        """As the backend does."""
+        """Ask the inner backend."""
         return self._inner.supports(node)
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> Any:
-        """As the backend does, and which region it is."""
+        """Compile with the inner backend, and remember the region."""
         self.regions[subgraph.name] = subgraph
         return subgraph.name, self._inner.compile(subgraph, signature)
 
     def run(self, compiled: Any, inputs: Sequence[Array]) -> Sequence[Array]:
-        """As the backend does, noted down."""
+        """Run with the inner backend, and record inputs and outputs."""
         name, region = compiled
         outputs = self._inner.run(region, inputs)
         if len(self.runs[name]) < RUNS:
@@ -64,7 +64,7 @@ class Watched(Backend):
 
 
 def wrong(watched: Iterable[Watched]) -> dict[str, str]:
-    """The engines whose results are further from the truth than they may be: name → how far, in words."""
+    """The engines whose results exceed their bound: name → the error, in words."""
     found = {}
     for name, region, runs in _noted(watched):
         worst = max(_held(region, runs), key=lambda found: found.gravity, default=None)
@@ -78,9 +78,9 @@ def wrong(watched: Iterable[Watched]) -> dict[str, str]:
 
 
 def further(watched: Iterable[Watched], accuracy: float) -> dict[str, str]:
-    """The engines with a result that is further from the truth than the accuracy: name → how far, in words.
+    """The engines whose results are less accurate than required: name → the error, in words.
 
-    accuracy: a share of the largest element of the result.
+    accuracy: relative to the largest element of the result.
     """
     found = {}
     for name, region, runs in _noted(watched):
@@ -91,7 +91,7 @@ def further(watched: Iterable[Watched], accuracy: float) -> dict[str, str]:
 
 
 def apart(watched: Iterable[Watched]) -> dict[str, float]:
-    """How far each engine's results are from onnxruntime's, as a share of the largest element: name → the furthest."""
+    """The largest difference of each engine's results from onnxruntime's, relative to the largest element: name → difference."""
     plain, found = OnnxRuntime(), {}
     for name, region, runs in _noted(watched):
         compiled = plain.compile(region, ())
@@ -109,7 +109,7 @@ def _held(region: Subgraph, runs: Sequence[_Run]) -> Iterator[Accuracy]:
 
 
 def _results(region: Subgraph, runs: Sequence[_Run]) -> Iterator[tuple[Array, Array, Array]]:
-    """Every result of these runs, onnxruntime's and the truth; nothing where that can't be had."""
+    """Every result of these runs: the backend's, onnxruntime's and the float64 one. Empty where there is no float64 result."""
     if region.nbytes > MOST_WEIGHTS:
         return
     exact, plain = Exact(onnx.load_from_string(region.serialized(whole=True))), OnnxRuntime()

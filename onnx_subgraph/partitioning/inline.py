@@ -1,6 +1,6 @@
-"""Engines and fused functions, back as ordinary nodes.
+"""Turn engines and fused functions back into ordinary nodes.
 
-onnx-ir's pass does the work; nodes that come out of an engine get the names back that they had before the engine was made.
+onnx-ir's inliner does the work. Nodes from an engine get back the names that they had before the engine was made.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from onnx_subgraph.regions.ground import PATTERN
 from onnx_subgraph.rewriting.outline import Outline
 
 _CALL = "onnx_subgraph.call"
-"""A mark on a call, which the nodes that take its place inherit."""
+"""Metadata key of a call; the nodes that replace the call inherit it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InlineResult:
-    """What `inline` did to one model. calls: how many were put back."""
+    """What `inline` did to one model. calls: the number of inlined calls."""
 
     model: Path
     output: Path
@@ -41,7 +41,7 @@ class InlineResult:
 
 
 def inline(model: StrPath, output: StrPath) -> InlineResult:
-    """Write `model` without functions to `output`; handed on byte for byte where it has none.
+    """Write `model` without functions to `output`; a byte-for-byte copy if it has none.
 
     Raises ModelError for a model that can't be read, inlined or written.
     """
@@ -63,7 +63,7 @@ def inline(model: StrPath, output: StrPath) -> InlineResult:
 
 
 def inline_model(model: ir.Model) -> int:
-    """Put the body of every model-local function in the place of its calls. Changes `model`; returns the number of calls.
+    """Inline every model-local function. Changes `model`; returns the number of calls.
 
     Raises ValueError or onnx-ir's PassError where functions call each other, or need another opset than the model.
     """
@@ -91,14 +91,14 @@ def inline_model(model: ir.Model) -> int:
 def _inlined(model: ir.Model, criteria: Callable[[ir.Function], bool]) -> int:
     functions = dict(model.functions)
     inner = (functions.get(node.op_identifier()) for node in model.graph.all_nodes() if node.graph is not model.graph)
-    in_bodies = sum(1 for function in inner if function is not None and criteria(function))  # which the pass does not count
+    in_bodies = sum(1 for function in inner if function is not None and criteria(function))  # the pass does not count these
     result = InlinePass(criteria)(model)
     assert isinstance(result, InlinePassResult)
     return in_bodies + sum(count for called, count in result.id_count.items() if criteria(functions[called]))
 
 
 def _names_in(node: ir.Node) -> list[str]:
-    """The names of the nodes that an engine replaced; none where the model does not say so any more."""
+    """The names of the nodes that an engine replaced; empty where the model does not have them any more."""
     try:
         names = json.loads(node.metadata_props.get(REPLACES, "[]"))
     except ValueError:
@@ -120,7 +120,7 @@ def _name_back(model: ir.Model, engines: Mapping[str, tuple[object, list[str]]])
 
 
 def _rename(nodes: Sequence[ir.Node], names: Sequence[str], outline: Outline) -> None:
-    """Names for nodes that an engine was; the Constant nodes that its definition begins with had none."""
+    """Name the nodes of a former engine. The Constant nodes at the start of its definition had no names."""
     for node, name in zip(nodes[len(nodes) - len(names) :], names, strict=False):
         if not name:
             continue

@@ -1,7 +1,7 @@
-"""Which engines are slower than onnxruntime on this machine: their regions are timed in place, run by either.
+"""Find engines that are slower than onnxruntime on this machine, by timing their regions in place.
 
-Every round runs the original, the engines by their backend, and the engines by nested sessions of onnxruntime. What the last
-takes longer than the first is what crossing the borders costs, and an engine has to save its share of it.
+Every round runs the original, the engines by their backend, and the engines by nested sessions of onnxruntime. The difference of
+the last and the first is the cost of crossing the borders. An engine must save its share of it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from onnx_subgraph.backends.subgraph import Subgraph
 
 ROUNDS, SECONDS = 40, 4.0
-"""How often all are run, in turn, and after how many seconds that is enough."""
+"""The most rounds, in turn, and the time limit in seconds."""
 LEAST = 5
-"""Rounds that are run in any case."""
+"""The fewest rounds."""
 
 
 class Timed(Backend):
-    """A backend, and a record of what its runs take: region → seconds. away: seconds of the way to a process of its own."""
+    """A backend that records the time of its runs: region → seconds. away: seconds for transfers to and from another process."""
 
     def __init__(self, inner: Backend) -> None:
         self.name, self.version = inner.name, inner.version
@@ -42,15 +42,15 @@ class Timed(Backend):
         self._inner = inner
 
     def supports(self, node: ir.Node) -> bool:
-        """As the backend does."""
+        """Ask the inner backend."""
         return self._inner.supports(node)
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> Any:
-        """As the backend does, and under which name it is run."""
+        """Compile with the inner backend, and remember the region's name."""
         return subgraph.name, self._inner.compile(subgraph, signature)
 
     def run(self, compiled: Any, inputs: Sequence[Array]) -> Sequence[Array]:
-        """As the backend does, timed."""
+        """Run with the inner backend, timed."""
         name, region = compiled
         begun = time.perf_counter()
         outputs = self._inner.run(region, inputs)
@@ -64,10 +64,10 @@ class Timed(Backend):
 def slower(
     original: Path, candidate: Path, weights: Path, backends: Mapping[str, Backend], provider: str, feeds: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The engines of `candidate` that don't pay on these feeds, or fail: name → why, in words. weights: the folder of its data.
+    """The engines of `candidate` that are not faster on these feeds, or fail: name → why. weights: the folder of its data.
 
-    backends: by the names that the engines ask for; they may be isolated, and what it takes to send arrays to their processes and
-    back is not counted.
+    backends: by the names in the engines. Backends may run in other processes; the time to send arrays there and back is not
+    counted.
     """
     plain = open_session(original, provider, optimised=True)
     if isinstance(plain, Failure):

@@ -1,8 +1,8 @@
-"""partition(): find the regions that a backend supports, make engines of those that are worth it, verify, write.
+"""partition(): find the regions that a backend supports, make engines of those that are worth it, verify, and write.
 
-A partitioned model is held against the original twice: by inlining, as it runs where the backend is missing, and by its engines.
-Each engine is held by itself, too, against float64 on the values that flow into it (`holding`).
-A region that its backend does not run after all, or runs wrongly, is left as it was, and the result says so.
+A partitioned model is compared with the original twice: inlined, as it runs without the backend, and with its engines. Each
+engine is also checked separately against float64, on the values that it reads (`holding`). A region that its backend fails to
+run, or runs wrongly, stays unchanged, and the result says so.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from onnx_subgraph.verification.trial import CPU
 from onnx_subgraph.verification.verdict import Verdict
 
 ALONE = 32
-"""Of as many engines each is tried alone to find the one whose results differ; of more, none is."""
+"""If no engine is wrong separately, each is tried alone; but only if there are at most this many."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """How to partition. backend: a name of the registry, or a file that declares one; of several, each is asked in its turn about
-    what those before it have left. limits: what a region must be.
+    """How to partition. limits: the requirements on a region.
 
-    measure: time the regions, and leave those that are not faster by the backend; what is left depends on the machine.
-    isolated: verify and measure with the backend in a process of its own, which it may crash; None for backends that don't come
-    with this package.
-    accuracy: how far outputs, and results of engines, may be from float64 with the backend, as a share of their largest element;
-    None for the noise of the model.
-    pattern: whose regions become engines, in place of the largest that the backend supports.
-    The others are as for `fuse`: verify, rtol, atol, seed, shapes and inputs for the comparison, libraries of custom operators,
-    dry_run to write nothing.
+    backend: a name of the registry, or a file that declares one. If there are several, each gets the nodes that those before it
+    left.
+    measure: time the regions, and drop those that are not faster with the backend; the result depends on the machine.
+    isolated: verify and measure with the backend in a separate process, so that it can't crash this one; None isolates backends
+    that do not come with this package.
+    accuracy: the allowed error of outputs and engines' results against float64, relative to their largest element; None for the
+    noise of the model.
+    pattern: its regions become engines, instead of the largest that the backend supports. The others are as for `fuse`: verify,
+    rtol, atol, seed, shapes and inputs for the comparison, libraries of custom operators, dry_run to write nothing.
     """
 
     backend: str | Sequence[str]
@@ -76,7 +76,7 @@ class PartitionOptions:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the backends."""
         return (self.backend,) if isinstance(self.backend, str) else tuple(self.backend)
 
 
@@ -84,8 +84,8 @@ class PartitionOptions:
 class PartitionResult:
     """What `partition` did to one model.
 
-    output: the file written, or None. backend: their names, with commas. unchanged: there is no engine, and the file is a copy.
-    seconds: stage → seconds.
+    output: the file written, or None. backend: the names, separated by commas. unchanged: there is no engine, and the file is a
+    copy. seconds: stage → seconds.
     """
 
     model: Path
@@ -106,9 +106,9 @@ class PartitionResult:
 
 
 Given = Backend | Sequence[Backend] | None
-"""Backends in place of those that the options name."""
+"""Backends to use instead of those that the options name."""
 Accepts = Callable[[PartitionResult], bool]
-"""Asked with the whole result, but for its output, before that is written: whether to write it."""
+"""Called with the result before the output is written; returns whether to write it."""
 
 
 def partition(
@@ -119,12 +119,12 @@ def partition(
     backend: Given = None,
     accepts: Accepts = lambda _: True,
 ) -> PartitionResult:
-    """Partition one model file. The input is never touched; the output appears whole or not at all.
+    """Partition one model file. The input is never changed; the output is written completely or not at all.
 
-    backend: in place of those that `options` name. Where nothing is partitioned, the input is handed on byte for byte; where
-    the verdict is "different", or there is none though one was asked for, nothing is written. accepts: asked for a result that
-    would be written; where it says no, nothing is.
-    Raises ModelError for a model that can't be read or written, UsageError for a backend that is not there.
+    backend: used instead of those in `options`. If nothing is partitioned, the output is a byte-for-byte copy of the input. If
+    the verdict is "different", or is missing although verification was requested, nothing is written.
+    accepts: called before a result is written; if it returns False, nothing is written.
+    Raises ModelError for a model that can't be read or written, UsageError for a backend that does not exist.
     """
     model, output = Path(model), None if output is None else Path(output)
     with with_libraries(options.libraries):
@@ -176,7 +176,7 @@ def _partition(
 
 @dataclass(slots=True)
 class _Trial:
-    """The attempts at one model: each without the regions that the one before has shown to fail."""
+    """The attempts at one model; each leaves out the regions that failed in the attempts before."""
 
     path: Path
     original: ir.Model
@@ -193,7 +193,7 @@ class _Trial:
         return self._truth
 
     def partitioned(self) -> tuple[Partition, Verdict]:
-        """The last attempt, and what verification says of it."""
+        """The last attempt and its verdict."""
         partition = self._attempt()
         options = self.options
         if not options.verify:
@@ -211,7 +211,7 @@ class _Trial:
             with self.clock.stage("verify"):
                 verdict, failures = self._compared(partition, reference)
                 if verdict.verdict == "different" and not failures:
-                    failures = self._guilty(partition, reference)
+                    failures = self._wrong_alone(partition, reference)
             if options.measure and not failures and verdict.verdict == "equivalent":
                 with self.clock.stage("measure"):
                     failures = self._slower(partition, reference)
@@ -224,7 +224,7 @@ class _Trial:
     @property
     def _limits(self) -> RegionLimits:
         limits = self.options.limits
-        gain = math.inf if self.options.measure and limits.gain is None else limits.gain  # who measures need not guess
+        gain = math.inf if self.options.measure and limits.gain is None else limits.gain  # measurements replace the estimate
         return replace(limits, gain=gain, sizes={**likely_sizes(self.original, self.options.shapes), **limits.sizes})
 
     def _attempt(self, *, without: Mapping[Spot, str] | None = None) -> Partition:
@@ -234,13 +234,13 @@ class _Trial:
             return partition_model(copied(self.original), asked, self._limits, refused, self.failed, self.options.pattern)
 
     def _compared(self, partition: Partition, reference: Reference) -> tuple[Verdict, dict[Spot, str]]:
-        """What verification says, and the engines whose backend failed or is wrong: which → why."""
+        """The verdict, and the engines whose backend failed or is wrong: spot → why."""
         opened: list[EngineSession] = []
 
         def by_engines() -> Session | Failure:
             try:
                 session = EngineSession(candidate, backends=watched, weights=weights)
-            except Exception as error:  # onnxruntime's exceptions share no class of their own
+            except Exception as error:  # onnxruntime's errors have no common base
                 return Failure(str(error))
             opened.append(session)
             return Session(session, tuple(argument.name for argument in session.get_outputs()))
@@ -266,7 +266,7 @@ class _Trial:
         return verdict, {made.spot: failures[made.node] for made in partition.engines if made.node in failures}
 
     def _slower(self, partition: Partition, reference: Reference) -> dict[Spot, str]:
-        """The engines that are not faster than onnxruntime: which → what was measured."""
+        """The engines that are not faster than onnxruntime: spot → what was measured."""
         cases = reference.cases(CPU)
         if isinstance(cases, Failure):
             return {}
@@ -278,8 +278,8 @@ class _Trial:
             found = slower(self.path, candidate, weights, running, CPU, cases[0].feeds)
         return {made.spot: found[made.node] for made in partition.engines if made.node in found}
 
-    def _guilty(self, partition: Partition, reference: Reference) -> dict[Spot, str]:
-        """The engines whose results differ from the original's when there is no other engine: which → why."""
+    def _wrong_alone(self, partition: Partition, reference: Reference) -> dict[Spot, str]:
+        """The engines whose results differ from the original's when they are the only engine: spot → why."""
         if len(partition.engines) == 1 or len(partition.engines) > ALONE:
             return {}
         found = {}
@@ -294,5 +294,5 @@ class _Trial:
 
 
 def _count(model: ir.Model) -> int:
-    """The nodes of the model, nested bodies included, definitions of operators not."""
+    """The number of nodes in the model and its subgraphs, without definitions of operators."""
     return sum(1 for _ in model.graph.all_nodes())

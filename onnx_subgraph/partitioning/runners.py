@@ -1,4 +1,4 @@
-"""The backends of a partition: who says what is supported, and who runs it while it is verified and timed."""
+"""The backends of a partition: one object answers what is supported, one runs regions during verification and timing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from onnx_subgraph.language.capability import read_capability
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A backend. asked: says what it supports. running: the same, or in a process of its own; runs the engines."""
+    """A backend. asked: answers what it supports. running: runs the engines; the same object, or one in a separate process."""
 
     asked: Backend
     running: Backend
 
 
 def runners_of(names: Sequence[str], *, isolated: bool | None, runs: bool) -> tuple[Runner, ...]:
-    """The backends of these names, in their order. isolated: in processes of their own; None for those of other packages.
+    """The backends of these names, in order. isolated: run them in separate processes; None for those of other packages only.
 
-    runs: whether they are to run anything. Raises UsageError for one that is not there, or is named twice.
+    runs: whether they will run anything. Raises UsageError for one that does not exist, or is named twice.
     """
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -38,8 +38,8 @@ def runners_of(names: Sequence[str], *, isolated: bool | None, runs: bool) -> tu
 def _runner(name: str, *, isolated: bool | None, runs: bool) -> Runner:
     base = read_capability(Path(name)).runs if is_file_name(name) else name
     trusted = base.partition(":")[0] in SHIPPED if isolated is None else not isolated
-    apart = None if trusted or not runs else Isolated(name)  # first, because it may not even start
+    apart = None if trusted or not runs else Isolated(name)  # before `find_backend`, because the backend may crash when it starts
     asked = find_backend(name)
     if apart is not None:
-        apart.name = asked.name  # which its engines ask for
+        apart.name = asked.name  # the name in its engines
     return Runner(asked, apart or asked)

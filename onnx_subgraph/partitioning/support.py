@@ -1,4 +1,4 @@
-"""Which nodes of a model may be in a region, and why the others may not."""
+"""Decide which nodes of a model may be in a region, and give the reasons for the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnx_subgraph.rewriting.enclosure import unenclosable
 
 @dataclass(slots=True)
 class Support:
-    """The answers of a backend about the nodes of `model`, within the limits. reasons: node → why it is not in a region."""
+    """A backend's answers about the nodes of `model`, within the limits. reasons: node → why it can't be in a region."""
 
     model: ir.Model
     backend: Backend
@@ -25,9 +25,9 @@ class Support:
     reasons: dict[ir.Node, str] = field(default_factory=dict)
 
     def __call__(self, node: ir.Node) -> bool:
-        """Whether a node of the main graph may be in a region."""
+        """Whether a node may be in a region."""
         if node.op_type == "Constant" and not node.domain:
-            return False  # a constant goes wherever it is read, and is nobody's region
+            return False  # a constant follows its readers, and does not make a region
         reason = self._reason(node)
         if reason:
             self.reasons[node] = reason
@@ -50,12 +50,12 @@ class Support:
         return next((f"calls a function in which {why}" for n in inner if (why := self._unsupported(n))), "")
 
     def _asked(self, node: ir.Node) -> str:
-        """What the backend has against a node. Raises UsageError where it fails over the question."""
+        """Why the backend does not support a node, or "". Raises UsageError where the backend raises."""
         try:
             return "" if self.backend.supports(node) else self.backend.reason(node)
         except OnnxSubgraphError:
             raise
-        except Exception as error:  # somebody else's code
+        except Exception as error:  # the backend's code may raise anything
             which = f"{label(node)} {node.name or ''}".rstrip()
             message = f"backend {self.backend.name} fails when it is asked whether it supports {which}: {as_raised(error)}"
             raise UsageError(message, hint="mend its `supports`") from error
@@ -71,7 +71,7 @@ def _unenclosable(node: ir.Node) -> str:
 
 
 def _not_a_tensor(node: ir.Node) -> str:
-    """What keeps the node's values from crossing a border as arrays; "" when nothing does."""
+    """Why the node's values can't cross a border as arrays; "" if they can."""
     for value in (*reads(node), *(output for output in node.outputs if output.name)):
         if value.type is not None and not isinstance(value.type, ir.TensorType):
             return "has a value that is no tensor"
@@ -83,4 +83,4 @@ def _not_a_tensor(node: ir.Node) -> str:
 
 
 _EXOTIC = ("BFLOAT", "FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "COMPLEX")
-"""The beginnings of dtypes that onnxruntime does not take as arrays."""
+"""Prefixes of dtypes that onnxruntime does not accept as arrays."""

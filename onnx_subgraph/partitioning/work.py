@@ -1,6 +1,6 @@
-"""What the operators of a region have to do: bytes that they read and write, and operations of their sums of products.
+"""Estimate the work of a region: the bytes that its operators read and write, and the operations of its sums of products.
 
-Sizes that are not known count as `LIKELY`: a batch of one, and sixty-four of whatever else there is.
+Unknown sizes count as `LIKELY`: a batch of one, and `SYMBOL` for any other.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from onnx_subgraph.model.nested import bodies, count, reads
 from onnx_subgraph.verification.sizes import dimension, known, resolve, symbols
 
 LIKELY = {"batch": 1}
-"""The size that a dimension counts as, by its role among the inputs."""
+"""The assumed size of a dimension, by its role among the inputs."""
 SYMBOL = 64
-"""The size of one without such a role."""
+"""The assumed size of a dimension without such a role."""
 
 Sizes = Mapping[str, int]
 
 
 def likely_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Symbolic dimension → its size: as `shapes` (input → shape) say, else as likely."""
+    """Symbolic dimension → its size: from `shapes` (input → shape), else an assumed one."""
     sizes = {name: LIKELY.get(role, SYMBOL) for name, role in symbols(list(model.graph.inputs)).items()}
     for value in model.graph.inputs:
         for axis, size in enumerate(shapes.get(str(value.name), ())[: len(value.shape or ())]):
@@ -32,7 +32,7 @@ def likely_sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict
 
 
 def nbytes(values: Iterable[ir.Value], sizes: Sizes) -> int:
-    """The bytes of these values together; those of unknown rank or dtype count nothing."""
+    """The total bytes of these values; values of unknown rank or dtype count nothing."""
     known = ((v, _shape(v, sizes)) for v in values)
     return sum(math.ceil(math.prod(shape) * v.dtype.itemsize) for v, shape in known if shape is not None and v.dtype is not None)
 
@@ -41,20 +41,20 @@ Functions = Mapping[ir.OperatorIdentifier, ir.Function]
 
 
 def touched(node: ir.Node, sizes: Sizes, functions: Functions) -> int:
-    """The bytes that a node reads and writes; of a call, those of what it calls where that is more."""
+    """The bytes that a node reads and writes; for a call, those of the function's nodes if that is more."""
     here = nbytes((*dict.fromkeys(reads(node)), *node.outputs), sizes)
     function = functions.get(node.op_identifier())
     return here if function is None else max(here, sum(touched(inner, sizes, functions) for inner in function))
 
 
 def executed(node: ir.Node, functions: Functions) -> int:
-    """How many nodes a node stands for: itself, those of its bodies, and of a call those of what it calls."""
+    """The number of nodes that a node stands for: itself and those of its subgraphs; for a call, those of the function."""
     function = functions.get(node.op_identifier())
     return count(node) if function is None else sum(executed(inner, functions) for inner in function)
 
 
 def operations(nodes: Iterable[ir.Node], sizes: Sizes, functions: Functions) -> int:
-    """Multiplications and additions of the sums of products among these nodes, in their bodies and in called functions."""
+    """Multiplications and additions in the sums of products of these nodes, of their subgraphs and of called functions."""
     total = 0
     for node in nodes:
         function = functions.get(node.op_identifier())
@@ -71,13 +71,13 @@ def _operations(node: ir.Node, sizes: Sizes) -> int:
     result = _shape(node.outputs[0], sizes)
     try:
         return 2 * terms(node, shapes, result)  # type: ignore[arg-type]
-    except (TypeError, IndexError):  # a rank that is not known
+    except (TypeError, IndexError):  # a rank is unknown
         return 0
 
 
 Shapes = Sequence[Sequence[int]]
 Terms = Callable[[ir.Node, Shapes, Sequence[int]], int]
-"""Products that an operator adds up, from the shapes of its inputs and of its first result."""
+"""The number of products that an operator sums, from the shapes of its inputs and of its first result."""
 
 
 def _gemm(node: ir.Node, shapes: Shapes, result: Sequence[int]) -> int:
@@ -86,7 +86,7 @@ def _gemm(node: ir.Node, shapes: Shapes, result: Sequence[int]) -> int:
 
 
 def _attention(node: ir.Node, shapes: Shapes, result: Sequence[int]) -> int:
-    """Scores and their product with the values, for keys as long as the queries where they are not given."""
+    """Scores and their product with the values. Without known keys, their length is assumed to be that of the queries."""
     keys = shapes[1] if len(shapes) > 1 and len(shapes[1]) > 2 else shapes[0]
     return 2 * math.prod(result) * keys[-2]
 

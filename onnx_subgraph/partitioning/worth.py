@@ -1,7 +1,7 @@
-"""Whether a region is worth an engine: its size, what crosses its border, and whether its backend makes up for the crossing.
+"""Decide whether a region is worth an engine: its size, the data that crosses its border, and the time that the backend may save.
 
-The estimate of time is for one core of a processor with AVX-512, and rough: it shall keep a model from becoming much slower, and
-leaves the choice between a little faster and a little slower to a measurement (`measure`).
+The estimate of time is rough, and for one core of a processor with AVX-512. It rules out engines that make a model much slower.
+Whether an engine is a little faster or slower is left to a measurement (`measure`).
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from onnx_subgraph.partitioning.work import executed, nbytes, operations, touche
 from onnx_subgraph.regions.region import Region
 
 OPERATIONS = 150e9
-"""Operations of sums of products in a second."""
+"""Operations of sums of products per second."""
 BYTES = 30e9
-"""Bytes that operators read and write in a second."""
+"""Bytes that operators read and write per second."""
 CALL = 250e-6
-"""Seconds that a region costs however little crosses its border: calls, and what is not fused across it."""
+"""The fixed cost of a region in seconds: calls, and fusions that its border prevents."""
 CROSSED = 2e9
-"""Bytes that cross in a second: they are copied, and laid out anew on both sides."""
+"""Bytes that cross a border per second: they are copied, and their layout is converted on both sides."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionLimits:
-    """What a region must be to be worth an engine, and which nodes may be in one.
+    """The requirements on a region to become an engine, and which nodes may be in one.
 
-    min_nodes: the fewest nodes. max_crossing: the largest share, of the bytes that its operators read and write, that may cross
-    its border. gain: the part of a region's time that its backend is expected to save, held against what crossing costs; None
-    for what the backend says of itself, infinite for no such question. allow, deny: operators (`MatMul`, `com.microsoft.Gelu`)
-    or names of nodes, `*` for anything; an empty `allow` allows all. sizes: symbolic dimension → the size that it counts as.
-    bodies: whether a region may lie in a body of an If or a Loop that is in no region as a whole.
+    min_nodes: the fewest nodes.
+    max_crossing: the most bytes that may cross its border, relative to the bytes that its operators read and write.
+    gain: the fraction of a region's time that its backend is expected to save, compared with the cost of crossing; None for the
+    backend's own figure, infinite to skip this test.
+    allow, deny: operators (`MatMul`, `com.microsoft.Gelu`) or names of nodes, with `*` as wildcard; an empty `allow` allows all.
+    sizes: symbolic dimension → its assumed size.
+    bodies: whether regions inside the subgraphs of an If or a Loop are allowed, if that node is in no region itself.
     """
 
     min_nodes: int = 3
@@ -47,10 +49,12 @@ class RegionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a region. nodes: with those of nested bodies and of called functions. inputs, outputs: bytes that flow at run time.
+    """The cost of a region. nodes: including subgraphs and called functions.
 
-    touched: bytes that its operators read and write. operations: of its sums of products. whole: it is all that the model
-    computes, so that nothing is crossed.
+    inputs, outputs: bytes that cross the border at run time.
+
+    touched: bytes that its operators read and write. operations: of its sums of products. whole: whether it is the whole model,
+    so that nothing crosses a border.
     """
 
     nodes: int
@@ -67,22 +71,22 @@ class Cost:
 
     @property
     def share(self) -> float:
-        """`crossing` of `touched`."""
+        """`crossing` divided by `touched`."""
         return self.crossing / self.touched if self.touched else 0.0
 
     @property
     def work(self) -> float:
-        """Seconds that onnxruntime takes for the region, estimated."""
+        """The estimated time of the region in onnxruntime, in seconds."""
         return self.operations / OPERATIONS + self.touched / BYTES
 
     @property
     def price(self) -> float:
-        """Seconds that crossing its border costs, estimated."""
+        """The estimated time to cross its border, in seconds."""
         return 0.0 if self.whole else CALL + self.crossing / CROSSED
 
 
 def cost(region: Region, model: ir.Model, sizes: Mapping[str, int]) -> Cost:
-    """What a region of the main graph costs, at these sizes of symbolic dimensions."""
+    """The cost of a region at these sizes of symbolic dimensions."""
     flowing = [value for value in region.inputs if constant(value) is None]
     return Cost(
         sum(executed(node, model.functions) for node in region.nodes),
@@ -95,7 +99,7 @@ def cost(region: Region, model: ir.Model, sizes: Mapping[str, int]) -> Cost:
 
 
 def objection(cost: Cost, limits: RegionLimits, gain: float) -> str:
-    """Why a region of that cost is not worth an engine; "" when it is. gain: the part of its time that the backend saves."""
+    """Why a region of that cost is not worth an engine; "" if it is. gain: the fraction of its time that the backend saves."""
     if cost.nodes < limits.min_nodes:
         return f"smaller than {limits.min_nodes} nodes"
     if cost.share > limits.max_crossing:

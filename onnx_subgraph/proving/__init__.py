@@ -1,4 +1,4 @@
-"""A pattern is its own test generator: models that must fuse, mutants that must not, and a float64 evaluation as the truth."""
+"""Prove patterns: generate models from a pattern that must fuse and mutants that must not, and compare all with float64."""
 
 from onnx_subgraph.proving.prove import Proof, prove
 

@@ -1,7 +1,6 @@
-"""Whether a fused model is as near to the truth as the unfused one, and whether that was seen at all.
+"""Compare a fused model with the unfused one: both are run by onnxruntime without optimisation and compared with float64.
 
-Both are run by onnxruntime without optimisation and held against the float64 truth. Each comparison that finds nothing is made
-once more with an error planted in it: a judge that can't say no proves nothing.
+Each comparison that finds no difference is repeated with a planted error. A comparison that misses it proves nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class NotRunError(Exception):
-    """Neither model runs here, so there is nothing to compare; the text says why."""
+    """Neither model runs here, so there is nothing to compare; the message says why."""
 
 
 class Exact:
-    """A model before fusing, its feeds, the truth, and what onnxruntime makes of it (in words where it makes nothing)."""
+    """A model before fusing, with its feeds, its float64 results, and onnxruntime's results (or its error)."""
 
     def __init__(self, proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray], truth: Arrays) -> None:
         self.proto = proto
@@ -40,7 +39,7 @@ class Exact:
 
 
 def difference(exact: Exact, fused: onnx.ModelProto) -> str | None:
-    """None when the fused model is as near to the truth as the unfused one, else what is wrong. Raises NotRunError."""
+    """None when the fused model is accurate enough compared with the unfused one, else what is wrong. Raises NotRunError."""
     results = outputs(fused, exact.feeds)
     if isinstance(results, str):
         if isinstance(exact.unfused, str):
@@ -60,7 +59,7 @@ def difference(exact: Exact, fused: onnx.ModelProto) -> str | None:
 
 
 def outputs(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | str:
-    """What onnxruntime computes without optimisation, or what it says instead."""
+    """The results of onnxruntime without optimisation, or its error."""
     session = open_session(model.SerializeToString(), PROVIDER, optimised=False, threads=1)
     results = session if isinstance(session, Failure) else run(session, feeds)
     return (
@@ -69,7 +68,7 @@ def outputs(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str
 
 
 def distance(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *, stored: bool = False) -> str | None:
-    """How the fused output is further from the exact one than it may be, in words, or None. stored: see `accuracy`."""
+    """How the error of the fused output exceeds its bound, in words, or None. stored: see `accuracy`."""
     found = accuracy(fused, unfused, exact, stored=stored)
     if found.holds:
         return None
@@ -77,7 +76,7 @@ def distance(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
 
 
 def planted(output: np.ndarray) -> np.ndarray:
-    """The output with an error that any judge must see: the first element that is a number is another one."""
+    """The output with an obvious error: its first finite element is changed."""
     flat = output.reshape(-1).copy()
     at = int(np.argmax(np.isfinite(flat.astype(np.float64))))
     flat[at] = not flat[at] if flat.dtype == np.bool_ else flat[at] + 1 + abs(flat[at])

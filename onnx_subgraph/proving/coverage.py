@@ -1,4 +1,4 @@
-"""What the models of a proof cover: every target, every alternative and every lowering, or a reason outside the pattern."""
+"""Record what the models of a proof cover: every target, alternative and lowering, or a reason why one is not covered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Why a model was not replaced. opset: what it would need. unloadable: nothing on this machine loads its operator."""
+    """Why a model was not replaced. opset: the opset that it needs.
+
+    unloadable: whether nothing on this machine loads its operator.
+    """
 
     reason: str
     opset: int | None = None
@@ -21,7 +24,7 @@ class _Left:
 
     @classmethod
     def of(cls, skips: Sequence[Skip]) -> _Left:
-        """What the first skip says."""
+        """The reason in the first skip."""
         return cls(skips[0].reason, skips[0].opset, skips[0].unloadable) if skips else cls("not replaced")
 
 
@@ -29,36 +32,36 @@ _NOTHING_RUNS = _Left("no instance of it runs")
 
 
 class Coverage:
-    """What was proved of one pattern. targets: target → how many models were replaced and equal."""
+    """What was proved of one pattern. targets: target → the number of models that were replaced and are equal."""
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
         self.targets = dict.fromkeys(pattern.targets, 0)
         self._left: dict[str, Counter[_Left]] = {target: Counter() for target in pattern.targets}
         self._proved: dict[str, set[tuple[int, int]]] = {target: set() for target in pattern.targets}
-        self._lowered: Counter[str] = Counter()  # by the file of a lowering
-        self._not_lowered: dict[str, _Left] = {}  # the file of a lowering → why another one was taken
+        self._lowered: Counter[str] = Counter()  # file of a lowering → number of rewrites
+        self._not_lowered: dict[str, _Left] = {}  # file of a lowering → why it was not used
         self._mixed = False
-        self._refused: dict[tuple[str, str], str] = {}  # the target, and why a model should fuse → what is missing here
+        self._refused: dict[tuple[str, str], str] = {}  # target, why a model should fuse → what is missing here
 
     def replaced(self, target: str, used: Iterable[tuple[int, int]], rewrites: Iterable[Rewrite], *, mixed: bool = False) -> None:
-        """A model was replaced, and is equal. used: the alternatives that it has, by their point and number."""
+        """A model was replaced, and is equal. used: the alternatives in it, by point and number."""
         self.targets[target] += 1
         self._proved[target].update(used)
         self._mixed |= mixed
         self._lowered.update(rewrite.lowering for rewrite in rewrites)
 
     def left(self, target: str, skips: Sequence[Skip], *, replaced: bool) -> None:
-        """A model was left alone, or replaced otherwise than a lowering has it."""
+        """A model was not replaced, or not by every lowering."""
         self._not_lowered |= {skip.lowering: _Left.of([skip]) for skip in skips if skip.lowering}
         if not replaced:
             self._left[target][_Left.of(skips)] += 1
 
     def refused(self, why: str, skips: Mapping[str, Sequence[Skip]]) -> str | None:
-        """Why a model that must fuse is replaced for no target that the pattern is written for.
+        """Why a model that must fuse is not replaced for any target that the pattern is written for.
 
-        None where it is for one of them, or would be with a kernel that is missing here. why: what the model is. skips: target →
-        what kept it from being replaced.
+        None where it is replaced for one of them, or only a kernel is missing on this machine. why: what the model is. skips:
+        target → what prevented the replacement.
         """
         written = tuple(self.pattern.replace) or self.pattern.targets
         if not all(target in skips for target in written):
@@ -71,7 +74,7 @@ class Coverage:
         return None
 
     def failures(self, notes: Mapping[str, int]) -> Iterator[str]:
-        """What was not proved, and why. notes: the models that could not be tried, and how many of each."""
+        """What was not proved, and why. notes: reasons why models could not be tried, with the number of models for each."""
         if not any(self.targets.values()):
             yield "nothing could be proved; give real spellings in `fuses`" + "".join(f"; {n}" for n in notes)
             return
@@ -92,7 +95,7 @@ class Coverage:
                         yield f"the alternative `{text}` was never proved for {target}{self._why_not(target, notes)}"
 
     def unproved(self) -> dict[str, str]:
-        """Target, or lowering of a target → why it has no model that is no fault of the pattern."""
+        """Target, or lowering of a target → why no model covers it, if the pattern is not at fault."""
         if not any(self.targets.values()):
             return {}
         excused = {t: next(iter(self._left[t]), _NOTHING_RUNS).reason for t in self._missing() if self._is_excused(t)}
@@ -104,19 +107,19 @@ class Coverage:
         return (target for target, count in self.targets.items() if not count)
 
     def _is_excused(self, target: str) -> bool:
-        """Whether nothing here loads it; or nobody wrote it, as the function target: the others are what the pattern promises."""
+        """Whether the target need not be proved: nothing here loads it, or the pattern has no replacement written for it."""
         left = self._left[target]
         return target not in self.pattern.replace or (bool(left) and all(one.unloadable for one in left))
 
     def _missing_lowerings(self) -> Iterator[tuple[str, str, _Left]]:
-        """Target, file and reason of each lowering that somebody gave and no model had."""
+        """Target, file and reason of each user's lowering that no model used."""
         for target in self.pattern.replace:
             for block in self.pattern.blocks(target):
                 if block.lowering and not self._lowered[block.lowering]:
                     yield target, block.lowering, self._not_lowered.get(block.lowering, _NOTHING_RUNS)
 
     def _why_not(self, target: str, notes: Mapping[str, int]) -> str:
-        """The most frequent reason for which models were left out that no missing kernel explains."""
+        """The most frequent reason why models were not replaced, apart from missing kernels."""
         reasons = Counter({o.reason: n for o, n in self._left[target].items() if not o.unloadable and o.opset is None})
         reasons.update(notes)
         return "".join(f": {reason}" for reason, _ in reasons.most_common(1))

@@ -1,7 +1,7 @@
-"""Which spellings of a formula are tried: few models in which any two alternatives that can occur together do.
+"""Choose the spellings of a formula to test: few models in which every possible pair of alternatives occurs.
 
-A covering array, filled greedily: each model shows as many pairs as it can that none before it showed, so that a mistake that two
-alternatives make together is found with few models in place of the product of all alternatives.
+This is a covering array, filled greedily: each model covers as many new pairs as possible. So an error of two alternatives
+together is found with few models, instead of the product of all alternatives.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from onnx_subgraph.proving.sketch import Sketch, alternatives_of
 from onnx_subgraph.proving.spelling import LATEST, OPSETS, STORAGES, Spelling, UnbuildableError, points
 
 MOST_WAYS = 32
-"""How many ways to one line of a formula are looked at."""
+"""The most ways to one line of a formula that are tried."""
 
 Alternative = tuple[int, int]
 """A point of a formula, and the number of one of its alternatives."""
 Choice = Mapping[int, int]
-"""Points → the numbers of their alternatives; the first where nothing is said."""
+"""Point → the number of its alternative; the first alternative for points that are missing."""
 
 
 def spellings(pattern: Pattern) -> Iterator[Spelling]:
-    """Spellings of the pattern's formula, plain ones first; last those for alternatives that did not occur together before."""
+    """Spellings of the pattern's formula: plain ones first, those for further pairs of alternatives last."""
     models = Covering(pattern)
     yield from spellings_of_each(models)
     yield from spellings_of_pairs(models)
@@ -52,7 +52,7 @@ def spellings_of_each(models: Covering) -> Iterator[Spelling]:
 
 
 def spellings_of_pairs(models: Covering, since: int = 0) -> Iterator[Spelling]:
-    """Spellings for two alternatives that do not occur together in those of each. since: the first opset of them."""
+    """Spellings for pairs of alternatives that do not occur in `spellings_of_each`. since: the lowest opset to use."""
     opsets, storages = cycle(OPSETS), cycle(STORAGES)
     for number, chosen in enumerate(models.choices(together=2, made=models.each)):
         opset = max(next(opsets), since)
@@ -60,16 +60,16 @@ def spellings_of_pairs(models: Covering, since: int = 0) -> Iterator[Spelling]:
 
 
 def base_spellings(pattern: Pattern) -> Iterator[Spelling]:
-    """Plain spellings in which each alternative occurs: what mutants are made from."""
+    """Plain spellings in which each alternative occurs. Mutants are made from them."""
     return map(Spelling, Covering(pattern).each)
 
 
 @dataclass(slots=True)
 class Covering:
-    """Choices for a pattern, each of which shows as much as it can of what none before it showed.
+    """Choices for a pattern; each covers as many new alternatives, or pairs of them, as possible.
 
-    first: the choice of all first alternatives. each: choices in which each alternative occurs. pieces: alternative → the least
-    choices that give a model with it.
+    first: the choice of all first alternatives. each: choices in which each alternative occurs. pieces: alternative → the
+    smallest choices that give a model with it.
     """
 
     pattern: Pattern
@@ -97,7 +97,7 @@ class Covering:
         self.each = self.choices(together=1)
 
     def choices(self, together: int, made: Sequence[Choice] = ()) -> list[Choice]:
-        """Choices in which any `together` alternatives, one or two, occur that can and do not in those `made`."""
+        """Choices that cover all possible alternatives (together=1) or pairs (together=2) that those `made` do not cover."""
         wanted = dict.fromkeys(sets(self.pieces, together))
         found = [] if made else [self.first]
         for choice in (*made, *found):
@@ -113,7 +113,7 @@ class Covering:
         return found
 
     def used(self, choice: Choice) -> frozenset[Alternative]:
-        """The alternatives in the model of this choice; none where there is no such model."""
+        """The alternatives in the model of this choice; empty where there is no such model."""
         key = frozenset(choice.items())
         if key not in self._used:
             try:
@@ -123,7 +123,7 @@ class Covering:
         return self._used[key]
 
     def sketched(self, choice: Choice) -> frozenset[Alternative]:
-        """The alternatives in the model of this choice, if the example has the shapes for it; found in less time than `used`."""
+        """The alternatives in the model of this choice, assuming that the example's shapes fit; faster than `used`."""
         key = frozenset(choice.items())
         if key not in self._sketched:
             spelling = Spelling({**self.first, **choice}, opset=LATEST)
@@ -131,7 +131,10 @@ class Covering:
         return self._sketched[key]
 
     def _pieces(self, one: Alternative, ways: Mapping[Alternative, list[Choice]]) -> Iterator[Choice]:
-        """The least choices with this alternative; where a sentence asks for a second one with it, with each that will do."""
+        """The smallest choices with this alternative.
+
+        If a sentence requires a second alternative with it, one for each that satisfies it.
+        """
         for way in ways[one]:
             if one in self.sketched(way):
                 yield way
@@ -142,21 +145,21 @@ class Covering:
                     yield self._least_with(one, way, both)
 
     def _least_with(self, one: Alternative, way: Choice, both: Choice) -> Choice:
-        """The choice without what neither `way` nor the alternative needs."""
+        """The choice without the points that neither `way` nor the alternative needs."""
         for point in [p for p in both if p not in way]:
             less = {p: i for p, i in both.items() if p != point}
             both = less if one in self.sketched(less) else both
         return both
 
     def _seed(self, some: frozenset[Alternative]) -> Choice | None:
-        """The least choice that has all of these alternatives; None where none was found."""
+        """The smallest choice that has all of these alternatives; None where none was found."""
         joined: list[Choice | None] = [{}]
         for one in sorted(some, key=self._order.__getitem__):
             joined = [_joined(choice, piece) for choice in joined if choice is not None for piece in self.pieces[one]]
         return next((c for c in joined if c is not None and some <= self.sketched(c) and some <= self.used(c)), None)
 
     def _grown(self, chosen: Choice, wanted: Mapping[frozenset[Alternative], None], together: int) -> Choice:
-        """The choice with further alternatives, each time those with which most of what is wanted is shown."""
+        """The choice with further alternatives, added one at a time; each time the one that covers most of `wanted`."""
 
         def shown(used: Iterable[Alternative]) -> int:
             return sum(some in wanted for some in sets(used, together))
@@ -183,7 +186,7 @@ def _items(choice: Choice) -> frozenset[Alternative]:
 
 
 def sets(alternatives: Iterable[Alternative], together: int) -> Iterator[frozenset[Alternative]]:
-    """Each `together` of these alternatives, of different points."""
+    """Every set of `together` of these alternatives, of different points."""
     if together == 1:
         return (frozenset((one,)) for one in alternatives)
     return (frozenset(pair) for pair in combinations(alternatives, 2) if pair[0][0] != pair[1][0])
@@ -199,7 +202,7 @@ def _distinct(choices: Iterable[Choice]) -> list[Choice]:
 
 
 def _joined(one: Choice, other: Choice) -> Choice | None:
-    """Both choices at once; None where they differ."""
+    """Both choices combined; None where they conflict."""
     for point, index in other.items():
         if one.get(point, index) != index:
             return None
@@ -207,13 +210,13 @@ def _joined(one: Choice, other: Choice) -> Choice | None:
 
 
 def _alike(pattern: Pattern) -> dict[int, tuple[int, ...]]:
-    """Where a name is optional → all places where it is: it is absent in all of them or in none."""
+    """A place with an optional name → all places with that name: it is absent in all of them or in none."""
     terms = [t for a in pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable) and t.optional]
     return {id(t): tuple(id(other) for other in terms if other.name == t.name) for t in terms}
 
 
 def _outer(pattern: Pattern) -> dict[int, list[dict[int, int]]]:
-    """For each point, what must be chosen elsewhere so that the formula uses it at all: one or more ways, the least first."""
+    """For each point the choices elsewhere under which the formula uses it: one or more ways, the smallest first."""
     counts = {point: len(alternatives) for point, alternatives in points(pattern).items()}
     needed: dict[int, list[dict[int, int]]] = {}
     lines: dict[str, list[dict[int, int]]] = {}
@@ -233,13 +236,13 @@ def _outer(pattern: Pattern) -> dict[int, list[dict[int, int]]]:
 
 
 def _least(ways: list[dict[int, int]], counts: Mapping[int, int]) -> list[dict[int, int]]:
-    """The least that must be chosen to reach a line in one of these ways: not what is reached whichever alternative is chosen."""
+    """The smallest of these ways to reach a line, without the points where every alternative reaches it."""
     for point, count in counts.items():
         for rest in [{p: i for p, i in way.items() if p != point} for way in ways if point in way]:
             if all({**rest, point: index} in ways for index in range(count)):
                 ways = [*ways, rest]
     least: list[dict[int, int]] = []
-    for way in sorted(ways, key=lambda way: (len(way), sum(way.values()))):  # of those that are as long, the first alternatives
+    for way in sorted(ways, key=lambda way: (len(way), sum(way.values()))):  # shortest first
         if not any(shorter.items() <= way.items() for shorter in least):
             least.append(way)
     return least[:MOST_WAYS] or [{}]

@@ -1,4 +1,4 @@
-"""What the free values of an instance hold: drawn from the name, so that every spelling of a formula has the same numbers."""
+"""Draw the free values of an instance. The seed is the name, so every spelling of a formula has the same numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx_subgraph.language.pattern import Example
 
 
 def draw(name: str, example: Example, dtype: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """The value of a free name, in the shape that the example says or in another one."""
+    """The value of a free name, in the example's shape or in another one."""
     if example.value is not None:
         return np.asarray(example.value, np.dtype(dtype))
     rng = np.random.default_rng(list(name.encode()))

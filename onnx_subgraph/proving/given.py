@@ -1,4 +1,4 @@
-"""The instances of a pattern of regions, which has no formula to make them from: the models that its file gives as `fuses`."""
+"""Instances of a region pattern, which has no formula: the models in the `fuses` of its file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_subgraph.verification.feeds import draw_feeds
 
 
 def given(case: Case) -> Instance:
-    """The instance that `case` holds, with feeds drawn for its inputs."""
+    """The instance in `case`, with feeds drawn for its inputs."""
     proto = onnx.parser.parse_model(case.model)
     model = ir.from_proto(proto)
     infer_shapes(model)

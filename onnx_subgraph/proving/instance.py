@@ -1,8 +1,8 @@
-"""A model that is one spelling of a pattern's formula, built from `match` and `example`.
+"""Build a model that is one spelling of a pattern's formula, from `match` and `example`.
 
-Sums and products are grouped and ordered as the spelling says, constants stored as it says, axes given as attributes or inputs as
-its opset has them. What the language can't build a graph from (`_` where a value must stand, `**rest`) is left at its default or
-refused.
+The spelling determines the grouping and order of sums and products, the storage of constants, and the opset, which determines
+whether axes are attributes or inputs. What the language can't build (`_` where a value is needed, `**rest`) is left at its
+default or refused.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ AXES = frozenset({"axis", "axes"})
 class Instance:
     """A model, and feeds for its inputs.
 
-    inner: the values that a whole fusion would take away. types: value → ONNX's number of its element type. used: the
-    alternatives that the model has: the `id` of the term and the index.
+    inner: the values that a complete fusion removes. types: value → ONNX's number of its element type. used: the alternatives in
+    the model: the `id` of the term and the index.
     """
 
     proto: onnx.ModelProto
@@ -58,7 +58,7 @@ def build(pattern: Pattern, spelling: Spelling) -> Instance:
 
 @dataclass(slots=True)
 class Builder:
-    """An instance in the making. lines: those of the formula, where they are known."""
+    """Builds an instance. lines: those of the formula, if known."""
 
     pattern: Pattern
     spelling: Spelling
@@ -81,7 +81,7 @@ class Builder:
         outputs = self.compute()
         if (
             self.spelling.seed != 2 or self.gives_out()
-        ):  # results that others of them are made of are read outside, too, but not in every spelling
+        ):  # results that feed other results become outputs, but not in every spelling
             provided = set(self.pattern.results)
             outputs += [v for n, v in self.values.items() if n in provided and v not in outputs]
         if self.spelling.mixed and self.spelling.returned:
@@ -93,7 +93,7 @@ class Builder:
         graph = helper.make_graph(self.nodes, "proof", inputs, untyped, self.initializers)
         model = helper.make_model(graph, opset_imports=imports, ir_version=8 if self.spelling.opset < 21 else 10)
         inferred = onnx.shape_inference.infer_shapes(model).graph
-        types = dict.fromkeys(produced, TYPES[self.spelling.dtype])  # what is left open has the type of the spelling
+        types = dict.fromkeys(produced, TYPES[self.spelling.dtype])  # the default is the dtype of the spelling
         for value in (*inferred.value_info, *inferred.output):
             if value.type.tensor_type.elem_type:
                 types[value.name] = value.type.tensor_type.elem_type
@@ -109,14 +109,17 @@ class Builder:
         return Instance(model, self.feeds, tuple(v for v in produced if v not in outputs), types, frozenset(self.used))
 
     def compute(self) -> list[str]:
-        """Build the nodes; the values that the formula gives. Raises UnbuildableError."""
+        """Build the nodes. Returns the results of the formula. Raises UnbuildableError."""
         self.order = self.spelling.random()
         outputs = [self.named(n) for n in self.results_wanted()]
         self.check_presence()
         return outputs
 
     def check_presence(self) -> None:
-        """Raises UnbuildableError where a sentence excludes what is absent here, as `a is not None or d is not None` does."""
+        """Raises UnbuildableError where a sentence excludes this choice of absent values.
+
+        Such a sentence is `a is not None or d is not None`.
+        """
         captured = (name for value in self.values if value in self.lines for name in self.lines[value].captured)
         present = dict.fromkeys((*self.values, *captured), True)
         for sentence in self.pattern.where:
@@ -124,18 +127,21 @@ class Builder:
                 raise UnbuildableError(f"`{sentence}` leaves it out")
 
     def gives_out(self) -> bool:
-        """Whether a sentence asks that a value be an output of the graph."""
+        """Whether a sentence requires that a value is an output of the graph."""
         asked = (part for sentence in self.pattern.where for part in ast.walk(sentence.tree))
         return any(isinstance(part, ast.Attribute) and part.attr == "is_output" for part in asked)
 
     def results_wanted(self) -> list[str]:
-        """The names that the replacements provide and that no other line reads; all lines that are needed follow from them."""
+        """The names that the replacements provide and that no other line reads.
+
+        Building them builds every line that they need.
+        """
         results = self.pattern.results
         read = {t.name for a in self.pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Variable)}
         return [n for n in results if n not in read] or list(results[-1:])
 
     def declared(self, name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-        """The input, with the first axis of the largest values symbolic where the spelling says so."""
+        """The input. If the spelling is symbolic, the first axis of the inputs of highest rank is symbolic."""
         dims: list[int | str] = list(array.shape)
         ranks = [a.ndim for a in self.feeds.values()]
         batch = next(a.shape[0] for a in self.feeds.values() if a.ndim == max(ranks)) if max(ranks) else 0
@@ -144,7 +150,7 @@ class Builder:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), dims)
 
     def splits_batch(self) -> bool:
-        """Whether the first axis of some value is taken apart: one symbol can't say that it is a multiple of anything."""
+        """Whether the first axis of a value is split; a symbol can't say that it is a multiple of a number."""
         words = [t for a in self.pattern.match for t in syntax.walk(a.term) if isinstance(t, syntax.Rearrange) and t.recipe]
         return any(
             len(side[0]) > 1 for w in words for side in (parse_recipe(w.recipe).left, parse_recipe(w.recipe).right) if side
@@ -167,8 +173,8 @@ class Builder:
         return names[0]
 
     def constant(self, value: Any, dtype: str) -> str:
-        """A constant that the formula writes: stored as the spelling says when it is a scalar."""
-        with np.errstate(over="ignore"):  # the lowest number is -inf in a narrower type
+        """A constant of the formula; a scalar is stored as the spelling says."""
+        with np.errstate(over="ignore"):  # the lowest number becomes -inf in a narrower type
             array = np.asarray(value, np.dtype(dtype))
         if array.dtype.kind == "f" and not np.allclose(array.astype(np.float64), value, rtol=2e-3, atol=0):
             raise UnbuildableError(f"{value} can't be written in {dtype}")
@@ -183,11 +189,11 @@ class Builder:
         return name
 
     def has_rank(self) -> bool:
-        """Whether no free value is a scalar, so that a constant of rank one raises no rank."""
+        """Whether no free value is a scalar, so that a constant of rank one does not raise the rank of a result."""
         return all(e.shape for e in self.pattern.example.values() if e.value is None)
 
     def named(self, name: str) -> str:
-        """The value of a name: what its line of the formula computes, built when it is first needed, or a free value."""
+        """The value of a name: the result of its line, built when first needed, or a free value."""
         if name == "_":
             raise UnbuildableError("`_` stands where a value is needed")
         if name not in self.values:
@@ -199,7 +205,7 @@ class Builder:
         return self.values[name]
 
     def free(self, name: str) -> str:
-        """The value of a name that the pattern doesn't define."""
+        """The value of a name that the pattern does not define."""
         example = self.pattern.example.get(name)
         if example is None:
             raise UnbuildableError(f"`{name}` has no example")
@@ -216,7 +222,7 @@ class Builder:
         return self.values[name]
 
     def shape_of(self, example: Example) -> tuple[int, ...]:
-        """The shape of a drawn value, with as many axes more or less as the spelling says where it is one of the largest."""
+        """The shape of a drawn value. If it has the highest rank, the spelling may add axes to it or remove some."""
         drawn = [e.shape for e in self.pattern.example.values() if e.value is None]
         largest = max(len(s) for s in drawn)
         if example.constant or not self.spelling.axes_more or len(example.shape) < largest:
@@ -236,7 +242,7 @@ class Builder:
     # Terms
 
     def results(self, term: syntax.Term, wanted: int) -> list[str]:
-        """The results of a term, `wanted` of them."""
+        """The first `wanted` results of a term."""
         match term:
             case syntax.Either():
                 return self.results(self.alternative(term), wanted)
@@ -253,7 +259,7 @@ class Builder:
         return term.alternatives[self.choice(term)]
 
     def choice(self, term: syntax.Term) -> int:
-        """Which alternative the spelling chooses here; remembered as used."""
+        """The alternative that the spelling chooses here; recorded in `used`."""
         index = self.spelling.chosen.get(id(term), 0)
         self.used.add((id(term), index))
         return index
@@ -301,11 +307,11 @@ class Builder:
         return self.node(turn, [value]) if inverse else value
 
     def is_there(self, term: syntax.Term) -> bool:
-        """Whether an argument or an item of a chain is there, as the spelling says of an optional one."""
+        """Whether an argument or a chain item is present; the spelling decides for an optional one."""
         return not is_optional(term) or not self.choice(term)
 
     def flat(self, term: syntax.Chain) -> list[tuple[syntax.Term, bool]]:
-        """The items, those of nested chains of the same operator among them when the spelling regroups."""
+        """The items. If the spelling regroups, nested chains of the same operator are flattened."""
         found: list[tuple[syntax.Term, bool]] = []
         for item, inverse in term.items:
             if self.spelling.seed and isinstance(item, syntax.Chain) and item.operator == term.operator:
@@ -335,9 +341,9 @@ class Builder:
         return self.node(operator.name, inputs, attributes, max(wanted, known.min_outputs), operator.domain)
 
     def argument(self, term: syntax.Term, operator: str) -> str:
-        """A positional argument; `_` is left out, and where that can't be it is what makes the operator do the least."""
+        """A positional argument. `_` is omitted; where that is impossible, a value without effect is used."""
         if isinstance(term, syntax.Literal) and isinstance(term.value, int) and operator == "Range":
-            return self.constant(term.value, "int64")  # beside captured integers
+            return self.constant(term.value, "int64")  # like the captured integers beside it
         if isinstance(term, syntax.Omitted) or not self.is_there(term):
             return ""
         if not isinstance(term, syntax.Variable) or term.name != "_":
@@ -360,7 +366,7 @@ class Builder:
         return None
 
     def keyword(self, known: Schema, key: str, value: Any, inputs: list[str], attributes: dict[str, Any]) -> None:
-        """A keyword as the attribute or the constant input that it is at this opset; a value of None is left out."""
+        """Add a keyword as an attribute or a constant input, whichever it is at this opset. None is omitted."""
         if value is None:
             return
         if key in known.attributes:
@@ -400,7 +406,7 @@ class Builder:
 
 
 def _required(operator: str, attribute: str) -> Any:
-    """What `_` is for an attribute that can't be left out."""
+    """The value for `_` in an attribute that can't be omitted."""
     if (operator, attribute) == ("Cast", "to"):
         return TYPES["float32"]
     raise UnbuildableError(f"{operator} needs {attribute}, which has no example")

@@ -1,6 +1,6 @@
-"""Words of layout in an instance: `rearrange` as Reshape, Transpose, Reshape, and `split` as Split or as Slices.
+"""Build layout words in an instance: `rearrange` as Reshape, Transpose, Reshape; `split` as Split or as Slices.
 
-The sizes of named axes come from the example and from the shapes of what has been built so far.
+The sizes of named axes come from the example and from the shapes of the nodes built so far.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 
 class Builder(Protocol):
-    """What builds an instance of a pattern, as far as words of layout need it."""
+    """The interface of the builder that layout words need."""
 
     pattern: Pattern
     spelling: Spelling
@@ -47,7 +47,7 @@ class Builder(Protocol):
         ...
 
     def static(self, term: syntax.Term) -> Any:
-        """What a static term stands for."""
+        """The value of a static term."""
         ...
 
 
@@ -84,7 +84,7 @@ def rearrange(builder: Builder, term: syntax.Rearrange) -> str:
 
 
 def split(builder: Builder, term: syntax.Rearrange, wanted: int) -> list[str]:
-    """The first `wanted` parts of a `split`: as a Split where the spelling regroups, else as Slices."""
+    """The first `wanted` parts of a `split`: as a Split for seed 1 of the spelling, else as Slices."""
     arguments = {k: builder.static(v) for k, v in term.sizes}
     source, axis = builder.value(term.source), int(arguments["axis"])
     if builder.spelling.other_axis and any(k == "axis" and isinstance(v, syntax.Variable) for k, v in term.sizes):
@@ -114,7 +114,7 @@ def _as_split(builder: Builder, source: str, axis: int, parts: list[int]) -> lis
 
 
 def _shape(builder: Builder, value: str) -> tuple[int, ...]:
-    """The shape of a value so far, by running what has been built."""
+    """The shape of a value, found by running the nodes built so far."""
     if value in builder.feeds:
         return builder.feeds[value].shape
     opset, domains = builder.spelling.opset, sorted(builder.domains)

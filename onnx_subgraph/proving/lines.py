@@ -1,4 +1,4 @@
-"""The lines of a formula by the names that they assign: found once, and not for every model that is made of it."""
+"""Index the lines of a formula by the names that they assign, once for all models made from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a pattern is not found in a model: what `onnx-subgraph explain` would say of it."""
+"""Say why a pattern is not found in a model, like `onnx-subgraph explain`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_subgraph.model.shapes import infer_shapes
 
 
 def why_not_found(pattern: Pattern, proto: onnx.ModelProto) -> str:
-    """How far the pattern gets in the model, and where it fails: "; nearly at …"; "" where nothing of it is there."""
+    """How far the pattern matches in the model, and where it fails: "; nearly at …". "" where nothing of it matches."""
     model = ir.from_proto(proto)
     infer_shapes(model)
     found = find(model, [pattern], thorough=True, asked=True)

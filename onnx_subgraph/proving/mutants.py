@@ -1,6 +1,6 @@
-"""Mutants of an instance: models that look like the pattern and are not, or whose insides are needed elsewhere.
+"""Mutants of an instance: similar models that do not match the pattern, or whose inner values are read elsewhere.
 
-Each is left alone by a sound pattern, or, where it does fuse, still computes what it computed: an epsilon may be any number.
+A correct pattern does not fuse a mutant, or the fused mutant still computes the same. For example, an epsilon may be any number.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ORDERED = frozenset({"Sub", "Div", "Pow", "MatMul", "Gemm", "PRelu", "Less", "G
 _WORDS = {"approximate": ("none", "tanh"), "mode": ("DCR", "CRD", "constant", "reflect"), "auto_pad": ("NOTSET", "SAME_UPPER")}
 _NUMBER = re.compile(r"_\d+\b")
 _LARGE = 4096
-"""Integers above it say "to the end", and one more says the same."""
+"""Larger integers mean "to the end" in a Slice, and so does such a number plus one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """What was changed, in words, and the model and feeds after it."""
+    """The change in words, and the changed model with its feeds."""
 
     change: str
     proto: onnx.ModelProto
@@ -33,7 +33,7 @@ class Mutant:
 
     @property
     def kind(self) -> str:
-        """The change without the number of the node: what need not be tried again in another alternative."""
+        """The change without the number of the node. A kind is not tried again with other alternatives."""
         return _NUMBER.sub("", self.change)
 
 
@@ -72,7 +72,7 @@ def _other_constants(instance: Instance) -> Iterator[Mutant]:
         if array.size != 1:
             continue
         for factor in (1.01, -1.0, 3.0):
-            with np.errstate(over="ignore"):  # an infinity is another constant, too
+            with np.errstate(over="ignore"):  # infinity is also a different constant
                 other = np.asarray(array * factor if array.item() else array + 0.01 * factor, array.dtype)
             yield _with_constant(
                 instance, f"the constant {tensor.name} is {other.item():.6g}, not {array.item():.6g}", index, other
@@ -105,7 +105,7 @@ def _higher_rank(instance: Instance) -> Iterator[Mutant]:
 
 
 def _other_integers(instance: Instance) -> Iterator[Mutant]:
-    """Axes, bounds, permuted shapes: the integers that operators take as inputs."""
+    """Change axes, bounds and permutations: the integers that operators take as inputs."""
     for index, tensor in enumerate(instance.proto.graph.initializer):
         array = numpy_helper.to_array(tensor)
         if array.dtype.kind != "i" or not array.size or array.ndim > 1:
@@ -116,10 +116,10 @@ def _other_integers(instance: Instance) -> Iterator[Mutant]:
 
 
 def _integers(given: list[int]) -> Iterator[list[int]]:
-    """The first one changed, and the first two that differ exchanged."""
+    """Variants: the first integer changed, and the first two different ones swapped."""
     if given[0] <= _LARGE:
         yield [0 if given[0] else 1, *given[1:]]
-        if given[0] not in (-1, 0):  # or it is the same again
+        if given[0] not in (-1, 0):  # the line above yields the same for these
             yield [given[0] + 1, *given[1:]]
     other = next((i for i, n in enumerate(given) if n != given[0]), None)
     if other is not None:
@@ -154,7 +154,7 @@ def _attributes(attribute: AttributeProto) -> Iterator[object]:
 
 
 def _unsaid_attributes(instance: Instance) -> Iterator[Mutant]:
-    """An attribute that the formula does not mention, at another value than its default."""
+    """Set an attribute that the formula does not mention to another value than its default."""
     opset = next(o.version for o in instance.proto.opset_import if not o.domain)
     for index, node in enumerate(instance.proto.graph.node):
         known = schema(node.op_type, node.domain, 1 if node.domain else opset)

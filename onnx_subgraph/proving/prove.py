@@ -1,9 +1,9 @@
-"""prove(): holds a pattern against the models that it generates.
+"""prove(): test a pattern on the models that it generates.
 
-Every instance must fuse whole and once, for each target that can be loaded, and the fused model must be as near to the float64
-truth as the unfused one; every mutant must be left alone or still be right; every `keeps` must stay, and every `fuses` must go
-for one of the targets in its file. Every alternative of the formula and every target must have been proved at least once. A
-pattern of regions has its `fuses`.
+Every instance must fuse completely into one rewrite, for each target that can be loaded, and the fused model must be as accurate
+as the unfused one, compared with float64. Every mutant must stay unfused, or be correct when fused. Every `keeps` must stay
+unfused, and every `fuses` must fuse for one of the targets in its file. Every alternative of the formula and every target must be
+proved at least once. A region pattern is proved by its `fuses`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What came of proving a pattern.
+    """The result of proving a pattern.
 
-    cases: how many models were tried. failures: in words, empty when the pattern is proved. targets: target → how many instances
-    fused and were equal. notes: spellings that could not be tried, and why. unproved: target → why it has no instance that is no
-    fault of the pattern: nothing on this machine loads its operator.
+    cases: the number of models tried. failures: in words, empty when the pattern is proved.
+    targets: target → the number of instances that fused and are equal. notes: spellings that could not be tried, and why.
+    unproved: target → why it has no instance, if the pattern is not at fault: nothing on this machine loads its operator.
     """
 
     pattern: str
@@ -59,16 +59,16 @@ class Proof:
 
 
 def prove(pattern: Pattern, tell: Progress = lambda _: None, *, pairs: bool = True) -> Proof:
-    """The proof of a pattern on the CPU execution provider. tell: is told how many models were tried.
+    """The proof of a pattern on the CPU execution provider. tell: called with the number of models tried so far.
 
-    pairs: whether any two alternatives occur together in some model, or only each of them in one.
+    pairs: whether every pair of alternatives occurs in some model, or just every single alternative.
     """
     return _Proof(pattern, tell, pairs).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Fused:
-    """An attempt to fuse one model: the model after it, what was matched, what was done, how many nodes of before are left."""
+    """An attempt to fuse one model. left: the number of original nodes that remain."""
 
     model: ir.Model
     matches: tuple[Match, ...]
@@ -79,7 +79,7 @@ class _Fused:
 
 @cache
 def _loadability(libraries: tuple[Path, ...]) -> Loadability:
-    """One for all proofs: its answers are those of the onnxruntime at hand, with these libraries of custom operators."""
+    """Shared by all proofs with these libraries of custom operators, because its answers depend on nothing else."""
     return Loadability(PROVIDER)
 
 
@@ -112,7 +112,7 @@ class _Proof:
         return Proof(self.pattern.id, self.cases, failures, self.coverage.targets, notes, self.coverage.unproved())
 
     def instances(self) -> None:
-        """Try every instance that the formula has, and the mutants of the plain ones."""
+        """Try every instance of the formula, and the mutants of the plain ones."""
         models = Covering(self.pattern)
         since = max([self.spelling(spelling) for spelling in spellings_of_each(models)], default=0)
         for spelling in spellings_of_pairs(models, since) if self.pairs else ():
@@ -126,21 +126,21 @@ class _Proof:
             tried.update(m.kind for m in new)
 
     def spelling(self, spelling: Spelling) -> int:
-        """Try one spelling, for a target whose replacement needs a later opset at that one; the latest that was needed, or 0."""
+        """Try one spelling; again at a later opset for targets that need one. Returns the latest opset needed, or 0."""
         later = {t: o for t, o in self.instance(spelling, self.pattern.targets).items() if o > spelling.opset}
         for target, opset in later.items():
             self.instance(replace(spelling, opset=opset), (target,))
         return max(later.values(), default=0)
 
     def count(self) -> None:
-        """One more model is tried."""
+        """Count one more model."""
         self.cases += 1
         self.tell(f"{self.cases} model{'' if self.cases == 1 else 's'}")
 
     # Instances
 
     def build(self, spelling: Spelling) -> Instance | None:
-        """The instance in this spelling, at the latest opset where an operator does not exist at the one asked for."""
+        """The instance in this spelling, at the latest opset if an operator does not exist at the requested one."""
         for attempt in (spelling, replace(spelling, opset=LATEST)):
             try:
                 return build(self.pattern, attempt)
@@ -151,7 +151,7 @@ class _Proof:
         return None
 
     def instance(self, spelling: Spelling, targets: tuple[str, ...]) -> dict[str, int]:
-        """Try one instance for these targets; the later opset that a target asks for."""
+        """Try one instance for these targets. Returns target → the later opset that it needs."""
         instance = self.build(spelling)
         if instance is None:
             return {}
@@ -177,7 +177,7 @@ class _Proof:
             if not fused.rewrites and fused.skips:
                 continue
             if not fused.matches and not spelling.is_plain:
-                break  # for every target: a pattern may hold for the types and ranks of its example only
+                break  # same for every target: a pattern may accept only its example's types and ranks
             if len(fused.rewrites) != 1 or (fused.left and spelling.is_plain):
                 found = f"{len(fused.rewrites)} rewrites, {fused.left} nodes left" if fused.rewrites else "it is not found"
                 nearly = "" if fused.matches else why_not_found(self.pattern, instance.proto)
@@ -187,7 +187,7 @@ class _Proof:
         return later
 
     def agrees(self, what: str, exact: Exact, model: ir.Model, place: str) -> bool:
-        """Whether the fused model is as near to the truth as the unfused one; a failure where it is not."""
+        """Whether the fused model is as accurate as the unfused one; adds a failure if not."""
         try:
             problem = difference(exact, ir.to_proto(model))
         except NotRunError as why:
@@ -197,7 +197,7 @@ class _Proof:
             self.failures.append(f"{what}: {problem} ({place})")
         return problem is None
 
-    # Mutants and cases by hand
+    # Mutants and hand-written cases
 
     def mutant(self, mutant: Mutant) -> None:
         self.count()
@@ -212,7 +212,7 @@ class _Proof:
             try:
                 exact = exact or Exact(mutant.proto, mutant.feeds, evaluate(mutant.proto, mutant.feeds))
             except UnknownError:
-                return  # the change made no valid model
+                return  # the changed model is not valid
             if isinstance(exact.unfused, str):
                 return
             self.agrees("a mutant fuses and differs", exact, fused.model, f"{mutant.change}, {target}")
@@ -258,7 +258,7 @@ class _Proof:
             self.failures.append(f"{_at(case.span)}a model to fuse is not replaced: {case.why}; {reason}")
 
     def fuse(self, inferred: ir.Model, target: str, place: str) -> _Fused | None:
-        """What this pattern alone does to a copy of the model for this target; None, and a failure, where the attempt raises."""
+        """Apply only this pattern to a copy of the model, for this target. None, and a failure, where that raises."""
         model = copied(inferred)
         constants = Constants(model)
         try:
@@ -267,7 +267,7 @@ class _Proof:
             rewrites, skips = apply(
                 model, found.matches, target=target, loadability=[_loadability(libraries())], constants=constants
             )
-        except Exception as error:  # a mistake of ours, which the proof is there to find
+        except Exception as error:  # a bug of this tool; the proof must report it
             self.failures.append(f"fusing raises {type(error).__name__}: {error} ({place}, {target})")
             return None
         self.failures += [f"fusing raises {skip.bug.error} ({place}, {target})" for skip in skips if skip.bug is not None]
@@ -277,8 +277,8 @@ class _Proof:
 
 
 def _inferred(proto: onnx.ModelProto) -> ir.Model:
-    """The model with its shapes, as every target finds it."""
-    model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))  # it renames what it reads
+    """The model with inferred shapes, used for every target."""
+    model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))  # a copy: inference renames values
     infer_shapes(model)
     return model
 

@@ -1,4 +1,4 @@
-"""Which alternatives the model of a spelling has, without all of the model."""
+"""Find the alternatives in the model of a spelling without building the whole model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_subgraph.proving.spelling import Spelling, UnbuildableError
 
 
 def alternatives_of(pattern: Pattern, spelling: Spelling) -> frozenset[tuple[int, int]]:
-    """The alternatives that the instance in this spelling has. Raises UnbuildableError."""
+    """The alternatives in the instance of this spelling. Raises UnbuildableError."""
     builder = Builder(pattern, spelling)
     builder.compute()
     return frozenset(builder.used)
@@ -21,12 +21,12 @@ def alternatives_of(pattern: Pattern, spelling: Spelling) -> frozenset[tuple[int
 
 @dataclass(slots=True)
 class Sketch(Builder):
-    """A builder that makes no nodes and no arrays, only what it goes through. wanted: `results_wanted`, asked once."""
+    """A builder that visits terms but makes no nodes and no arrays. wanted: the result of `results_wanted`."""
 
     wanted: list[str] = field(default_factory=list)
 
     def alternatives(self) -> frozenset[tuple[int, int]]:
-        """The alternatives of the instance, if it fits the shapes of the example; none where a sentence leaves it out."""
+        """The alternatives of the instance, assuming that the example's shapes fit; empty where a sentence excludes it."""
         try:
             for name in self.wanted:
                 self.named(name)

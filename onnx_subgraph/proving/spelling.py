@@ -1,7 +1,7 @@
-"""The ways in which a formula can be spelled: which alternatives, which grouping, which opset, type and storage.
+"""The variants in which a formula can be written: alternatives, grouping, opset, type and storage.
 
-A `Spelling` fixes every choice, so the same spelling builds the same model. `spellings` lists enough of them that each two
-alternatives that can occur together, each storage, each opset in which the operators exist, and several groupings occur.
+A `Spelling` fixes every choice, so the same spelling builds the same model. `spellings` lists enough of them to cover every
+possible pair of alternatives, each storage, each opset in which the operators exist, and several groupings.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ from onnx_subgraph.matching.synonyms import written
 
 OPSETS = (18, 13, 11, 23, 17)
 LATEST = 24
-"""Where an operator does not exist at the opset asked for: the latest that the current releases of onnxruntime run."""
+"""The latest opset that the current releases of onnxruntime run. Used if an operator does not exist at the requested opset."""
 MOST_WAYS = 32
-"""How many ways to one line of a formula are looked at."""
+"""The most ways to one line of a formula that are tried."""
 STORAGES = ("initializer", "constant node", "rank one")
 
 
 class UnbuildableError(Exception):
-    """A spelling can't be built as a model; the text says why."""
+    """A spelling can't be built as a model; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """chosen: the `id` of each Either, Apply with several operators, or optional Variable (1: without it) → the index of its
-    alternative.
+    """One way to write a formula.
 
+    chosen: the `id` of each Either, Apply with several operators, or optional Variable (1: without it) → the index of its
+    alternative.
     seed: of the order and grouping of chains; 0 is as written. dtype: of the example's float32 values.
-    storage: of scalar constants. symbolic: whether the first dimension is symbolic. mixed: whether the inputs are narrower
-    and cast to `dtype`, for patterns of mixed precision, and with `returned` the result back. axes_more: how many axes the
-    largest drawn values have more than the example says (-1: one less). other_axis: whether captured axes are others.
+    storage: of scalar constants. symbolic: whether the first dimension is symbolic.
+    mixed: whether the inputs are narrower and cast to `dtype`, for patterns of mixed precision; with `returned` the result is
+    cast back.
+    axes_more: the number of axes added to the largest drawn values of the example (-1: one less).
+    other_axis: whether captured axes differ from the example's.
     """
 
     chosen: Mapping[int, int] = field(default_factory=dict)
@@ -50,16 +53,16 @@ class Spelling:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the types, ranks and axes are those of the example, which a pattern must hold for."""
+        """Whether the types, ranks and axes are those of the example; a pattern must match these."""
         return self.dtype == "float32" and not self.mixed and not self.is_varied
 
     @property
     def is_varied(self) -> bool:
-        """Whether ranks or axes are others than the example's, for which a pattern need not be written."""
+        """Whether ranks or axes differ from the example's; a pattern need not match these."""
         return bool(self.axes_more) or self.other_axis
 
     def random(self) -> random.Random:
-        """The choices of order and grouping."""
+        """The random generator for order and grouping."""
         return random.Random(self.seed)
 
     def __str__(self) -> str:
@@ -80,7 +83,7 @@ class Spelling:
 
 
 def points(pattern: Pattern) -> dict[int, tuple[str, ...]]:
-    """Where a formula has alternatives, or may lack something: the `id` of the term → its alternatives in words."""
+    """The terms of a formula with alternatives or optional names: the `id` of the term → its alternatives in words."""
     found: dict[int, tuple[str, ...]] = {}
     for assignment in pattern.match:
         for term in syntax.walk(assignment.term):

@@ -1,1 +1,1 @@
-"""From a match to a changed graph: what is planned is checked whole, and what passes is committed through one door."""
+"""Rewriting: each match is planned and checked in full; a plan that passes is committed to the graph."""

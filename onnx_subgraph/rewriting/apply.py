@@ -1,9 +1,9 @@
-"""Matches become rewrites: which of them, in which order, and the one door through which the graph changes.
+"""Apply matches to the graph: choose which ones, order them, and commit the changes.
 
-Patterns that did not come with the package go first, then larger matches, then the pattern's order, then the place in the graph,
-so the same input gives the same output. Every match is planned just before its commit, against the graph as the commits before
-have left it. A match that loses its nodes to another one is found again in the next round if it is still there; one of the user's
-own patterns is listed.
+Order: the user's patterns before built-in ones, then larger matches first, then the pattern's order, then the position in the
+graph. So the same input gives the same output. Each match is planned just before its commit, against the graph that the earlier
+commits left. A match that loses nodes to another one may be found again in the next round. If it is of a user's pattern, it is
+also reported as skipped.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from onnx_subgraph.rewriting.outline import Outline, shared_path
 from onnx_subgraph.rewriting.plan import Plan, Site, plan, root_name
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip, taken
 
-_PLUMBING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
+_REARRANGING = frozenset({"Reshape", "Transpose", "Identity", "Split", "Expand", "Cast", "Shape", "Gather", "Concat"})
 
 Admits = Callable[[Place], bool]
 Replaced = Mapping[ir.Value, ir.Value]
-"""Values of the graph → what stands for them."""
+"""Value of the graph → the value that replaces it."""
 Record = Callable[[Cutting], None]
 
 
@@ -57,10 +57,10 @@ def apply(
     """Replace as many of `matches` as do not overlap and pass every check. Changes `model` in place.
 
     target: "onnxruntime", "standard" or "function". loadability: one for each provider that must load the result.
-    constants: the constants of `model`. costs: what replacements cost on these providers; None to make every one, whatever it
-    costs. excerpts: whether each rewrite notes down what it removed and added. admits: whether a place may be touched at all.
-    record: is given each rewrite by itself. Never raises for a valid match: one that can't be replaced leaves the graph as it
-    was, and a `Skip` that says why.
+    constants: the constants of `model`. excerpts: whether each rewrite records excerpts of what it removed and added.
+    admits: whether a place may be changed. record: is called with the cutting of each rewrite.
+    costs: what replacements cost on these providers; None replaces regardless of cost. Never raises for a valid match: a match
+    that can't be replaced leaves the graph unchanged and gives a `Skip` with the reason.
     """
     outline = Outline(model)
     site = Site(outline, constants, loadability, costs)
@@ -75,12 +75,12 @@ def apply(
             skips += _taken(match, taken_by)
         if current is None or not admits(_place_of(current, outline)):
             continue
-        moved = _without_doubles(current, outline)
+        moved = _without_duplicates(current, outline)
         planned = plan(current, target, site)
         if isinstance(planned, Skip):
             for user, index, value in moved:
                 user.replace_input_with(index, value)
-            place = (match.pattern.id, frozenset(match.nodes))  # operands that may change places make several matches of one
+            place = (match.pattern.id, frozenset(match.nodes))  # commuted operands can give several matches of the same nodes
             skips += () if match.part or place in refused else (planned,)
             refused.add(place)
         else:
@@ -105,7 +105,7 @@ def _in_order(model: ir.Model, matches: Iterable[Match], outline: Outline) -> li
 
 
 def _taken(match: Match, taken_by: Mapping[ir.Node, str]) -> list[Skip]:
-    """What is to be said of a match that lost nodes to another pattern; nothing where that was the same one."""
+    """The skip of a match that lost nodes to other patterns; empty where it lost them to its own pattern, or lost none."""
     winners = dict.fromkeys(taken_by[node] for node in match.nodes if node in taken_by)
     if not winners or match.pattern.id in winners:
         return []
@@ -113,7 +113,7 @@ def _taken(match: Match, taken_by: Mapping[ir.Node, str]) -> list[Skip]:
 
 
 def _current(match: Match, renewed: Mapping[ir.Value, ir.Value]) -> Match | None:
-    """The match in the graph as it is now; None where another rewrite took a part of it."""
+    """The match, with its bindings in the current graph; None where another rewrite removed a part of it."""
     if any(n.graph is None for n in match.nodes):
         return None
     bindings: dict[str, Binding] = {}
@@ -128,8 +128,8 @@ def _current(match: Match, renewed: Mapping[ir.Value, ir.Value]) -> Match | None
     return dataclasses.replace(match, bindings=bindings)
 
 
-def _without_doubles(match: Match, outline: Outline) -> list[tuple[ir.Node, int, ir.Value]]:
-    """Let the readers of what is computed a second time read the result of the match; who read what before."""
+def _without_duplicates(match: Match, outline: Outline) -> list[tuple[ir.Node, int, ir.Value]]:
+    """Let the readers of a duplicate computation read the match's result. To undo: returns (reader, input index, old value)."""
     moved: list[tuple[ir.Node, int, ir.Value]] = []
     for double, result in match.doubles.items():
         producer, source = double.producer(), result.producer()
@@ -148,12 +148,12 @@ def _place_of(match: Match, outline: Outline) -> Place:
 
 
 def _recorded(planned: Plan, site: Site, renewed: dict[ir.Value, ir.Value], excerpts: bool, record: Record | None) -> Rewrite:
-    """The rewrite, committed, with what was asked to be noted down of it: that has to be done before and after."""
+    """Commit the plan and return its rewrite. Excerpts and cuttings need the graph both before and after the commit."""
     old = tuple(planned.replaced)
     names = [str(value.name) for value in old]
     drawn = _excerpt(_by_position(planned.removed, site.outline), site) if excerpts else None
     equal = _equal(planned, site) if record is not None else {}
-    ways = _ways(planned, site) if record is not None else ([], [])
+    ways = _connecting_nodes(planned, site) if record is not None else ([], [])
     removed = _by_position((*ways[0], *planned.removed), site.outline)
     before = _cut(removed, old, planned, site, equal) if record is not None else None
     alike = {str(value.name): str(other.name) for value, other in equal.items()}
@@ -168,12 +168,12 @@ def _recorded(planned: Plan, site: Site, renewed: dict[ir.Value, ir.Value], exce
 
 
 def _commit(planned: Plan, outline: Outline, renewed: dict[ir.Value, ir.Value]) -> tuple[Rewrite, list[ir.Node]]:
-    """The rewrite, and the nodes that it added."""
+    """Change the graph. Returns the rewrite and the nodes that it added."""
     fragment, match = planned.fragment, planned.match
     place, root = _place_of(match, outline), root_name(match)
     names = [label(n) for n in sorted(planned.removed, key=lambda n: outline.position[n]) if n.op_type != "Constant"]
     placed, replaced = _place_constants(planned, outline)
-    identities, replaced = _outputs_of_their_own(planned, replaced)
+    identities, replaced = _identities_for_outputs(planned, replaced)
     nodes = [*placed, *fragment.nodes, *identities]
     head = _head(planned, fragment.nodes)
     _describe(planned, nodes, outline)
@@ -222,8 +222,11 @@ def _cut(
     return cut(nodes, results, planned.graph, site.outline, constant_of, equal)
 
 
-def _ways(planned: Plan, site: Site) -> tuple[list[ir.Node], list[ir.Node]]:
-    """The nodes through which what is removed reads another form of what replaces it reads, and the other way round."""
+def _connecting_nodes(planned: Plan, site: Site) -> tuple[list[ir.Node], list[ir.Node]]:
+    """The nodes that lead from the new operands to the old ones, and those from the old to the new.
+
+    The replacement may read another form of a value than the match read, for example before a Transpose.
+    """
     made = {output for node in planned.removed for output in node.outputs}
     old = {v for node in planned.removed for v in operands(node) if v not in made and site.constants.tensor(v) is None}
     new = {v for v in planned.fragment.read.values() if v not in made and site.constants.tensor(v) is None}
@@ -234,7 +237,7 @@ def _ways(planned: Plan, site: Site) -> tuple[list[ir.Node], list[ir.Node]]:
 
 
 def _equal(planned: Plan, site: Site) -> dict[ir.Value, ir.Value]:
-    """Which of the values that the rewrite removes or reads hold the same as an earlier one."""
+    """The values that the rewrite removes or reads → an earlier value that always equals it."""
     made = [output for node in planned.removed for output in node.outputs]
     read = [value for node in planned.removed for value in operands(node)]
     return equal_values((*made, *read, *planned.fragment.read.values()), planned.graph, site.outline, site.constants)
@@ -247,11 +250,11 @@ def _scalars(node: ir.Node) -> tuple[tuple[str, int | float | str], ...]:
 
 
 def _place_constants(planned: Plan, outline: Outline) -> tuple[list[ir.Node], Replaced]:
-    """Give every new constant a home: an initializer of the main graph, or in a function, that has none, a Constant node.
+    """Add every new constant to the model: as an initializer of the main graph, or inside a function as a Constant node.
 
-    Gives these nodes, and what stands for what then.
+    Returns the Constant nodes and the updated replacements.
     """
-    # Before IR version 4 an initializer has to be an input of the graph, and inputs are not ours to add.
+    # Before IR version 4 an initializer must also be a graph input, and a rewrite adds no inputs.
     as_nodes = isinstance(outline.root(planned.graph), ir.Function) or outline.model.ir_version < 4
     nodes: list[ir.Node] = []
     homes: dict[ir.Value, ir.Value] = {}
@@ -276,10 +279,10 @@ def _place_constants(planned: Plan, outline: Outline) -> tuple[list[ir.Node], Re
     return nodes, {old: homes.get(new, new) for old, new in planned.replaced.items()}
 
 
-def _outputs_of_their_own(planned: Plan, replaced: Replaced) -> tuple[list[ir.Node], Replaced]:
-    """An Identity for each graph output whose new value is not a result of the fragment, or is one for two outputs.
+def _identities_for_outputs(planned: Plan, replaced: Replaced) -> tuple[list[ir.Node], Replaced]:
+    """Make an Identity for each graph output whose new value is not made by the fragment, or already stands for another output.
 
-    Gives these nodes, and what stands for what then.
+    Returns these nodes and the updated replacements.
     """
     nodes: list[ir.Node] = []
     taken: set[ir.Value] = set()
@@ -295,7 +298,7 @@ def _outputs_of_their_own(planned: Plan, replaced: Replaced) -> tuple[list[ir.No
 
 
 def _describe(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
-    """Names and metadata of the new nodes and their results."""
+    """Set names and metadata of the new nodes and their results."""
     replaced = dict.fromkeys(name for n in _by_position(planned.removed, outline) for name in stood_for(n))
     place = shared_path(replaced)
     for node in nodes:
@@ -331,7 +334,7 @@ def _insert(planned: Plan, nodes: Sequence[ir.Node], outline: Outline) -> None:
 
 
 def _take_place(new: ir.Value, old: ir.Value) -> None:
-    """Give a new value what the old one had: its name, and what is known and said of it."""
+    """Give a new value the name, type, shape and metadata of the old one."""
     new.name, old.name = old.name, None
     new.type, new.shape = old.type or new.type, old.shape if old.shape is not None else new.shape
     new.doc_string = old.doc_string
@@ -340,7 +343,7 @@ def _take_place(new: ir.Value, old: ir.Value) -> None:
 
 
 def _redirect(redirect: Redirect, planned: Plan, replaced: Replaced, outline: Outline) -> None:
-    """Let a reader of an inner value's shape have it from values that stay."""
+    """Let a reader of an inner value's shape get that shape from values that stay in the graph."""
     reader = redirect.reader
     if redirect.value is not None:
         value = replaced.get(redirect.value, redirect.value)
@@ -387,7 +390,7 @@ def _import(planned: Plan, outline: Outline, nodes: Sequence[ir.Node]) -> None:
 
 
 def _remove(nodes: Sequence[ir.Node], outline: Outline) -> None:
-    """Remove nodes, and everything that only they read: never a graph input, never what was unread before."""
+    """Remove nodes, and then producers and initializers that become unread. Keeps graph inputs, and what was unread before."""
     queue: list[ir.Value] = []
     for node in nodes:
         queue += _detach(node, outline)
@@ -405,7 +408,7 @@ def _remove(nodes: Sequence[ir.Node], outline: Outline) -> None:
 
 
 def _detach(node: ir.Node, outline: Outline) -> list[ir.Value]:
-    """Take a node out of its graph; returns what it read."""
+    """Remove a node from its graph. Returns the values that it read."""
     read = list(dict.fromkeys(operands(node)))
     for inner in (node, *(n for body in bodies(node) for n in body.all_nodes())):
         for index in range(len(inner.inputs)):
@@ -422,6 +425,6 @@ def _by_position(nodes: Iterable[ir.Node], outline: Outline) -> list[ir.Node]:
 
 
 def _head(planned: Plan, nodes: Sequence[ir.Node]) -> ir.Node | None:
-    """The node that stands for the match: the first of a domain of its own, or the last that is not plumbing."""
-    named = [n for n in nodes if n.domain] or [n for n in reversed(nodes) if n.op_type not in _PLUMBING]
+    """The main node of a replacement: the first outside the default domain, else the last that does more than rearrange data."""
+    named = [n for n in nodes if n.domain] or [n for n in reversed(nodes) if n.op_type not in _REARRANGING]
     return next(iter([*named, *reversed(nodes)]), None)

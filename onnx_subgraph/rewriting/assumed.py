@@ -1,7 +1,7 @@
-"""What a provider loads that is not on this machine: assumed, from the checked-in table of kernels.
+"""Decide what a provider loads that is not on this machine, from the checked-in table of kernels.
 
-An operator loads where the table has a kernel for its version and its floating types, or where the standard defines it by other
-operators and it is inlined. The table is of one version of onnxruntime; nothing here is asked of the one at hand.
+An operator loads where the table has a kernel for its version and floating types, or where the standard defines it by other
+operators and the provider inlines it. The table is of one version of onnxruntime; the installed version is not asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, Operand, 
 
 
 class Assumed(Loadability):
-    """Answers for one provider from the table. Raises UsageError where there is none for it."""
+    """Loadability on one provider, from the table of kernels. Raises UsageError where the provider has no table."""
 
     def __init__(self, provider: str) -> None:
         super().__init__(provider)
@@ -52,7 +52,7 @@ class Assumed(Loadability):
 
 
 def table_of(provider: str) -> KernelTable:
-    """The table of a provider's kernels. Raises UsageError, with those that have one, where it has none."""
+    """The table of a provider's kernels. Raises UsageError, with the providers that have one, where it has none."""
     table = kernel_table(provider)
     if table is None:
         raise UsageError(f"there is no table of what {provider} loads", hint=f"there is one for {', '.join(sorted(providers()))}")

@@ -1,8 +1,8 @@
-"""What is known before the model runs: attributes of new nodes, and numbers computed from captured constants.
+"""Compute what is known before the model runs: attributes of new nodes, and numbers derived from captured constants.
 
 A name used as an attribute must be constant: a number of the pattern, a captured attribute, a named axis of known size or a
-constant of the graph. Arithmetic over them is done here, in Python's numbers. The result is given the type that the target
-operator's schema asks for.
+constant of the graph. Arithmetic over them is done here, with Python numbers. The result is converted to the type in the target
+operator's schema.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from onnx_subgraph.matching.match import Binding
 from onnx_subgraph.rewriting.refused import Refused
 
 Known = Static | np.ndarray | ir.Attr
-"""A value known now."""
+"""A value known at rewrite time."""
 
 Lookup = Callable[[str], "Known | None"]
-"""What a name stands for, if it is known now; None where it is absent. Raises Refused where it is not constant."""
+"""Name → its value, if known at rewrite time; None where it is absent. Raises Refused where it is not constant."""
 
 LONG_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
-"""The element types that ONNX calls otherwise than the language; an attribute that is a number takes theirs."""
+"""Element types whose ONNX name differs from the language's name; used where an attribute is a dtype."""
 
 _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "Neg": lambda x: -x,
@@ -90,7 +90,7 @@ def _number(term: Term, lookup: Lookup) -> float:
 
 
 def lookup_in(bindings: Mapping[str, Binding], array: Callable[[ir.Value], np.ndarray | None]) -> Lookup:
-    """How names of a match are looked up: `array` gives the constant of a value of the graph."""
+    """Return the lookup for the names of a match. array: the constant of a value of the graph, or None."""
 
     def lookup(name: str) -> Known | None:
         binding = bindings.get(name)
@@ -109,7 +109,7 @@ def lookup_in(bindings: Mapping[str, Binding], array: Callable[[ir.Value], np.nd
 def attribute(name: str, kind: str, value: Known) -> ir.Attr:
     """`value` as the attribute `name` of the type that the schema names ("INT", "FLOATS", …).
 
-    kind: "" for the type that the value has. Raises Refused where the value can't be of that type.
+    kind: "" keeps the type of the value. Raises Refused where the value can't be converted.
     """
     if not kind:
         found: ir.Attr = value if isinstance(value, ir.Attr) else ir.convenience.convert_attribute(name, plain(value))  # type: ignore[arg-type]

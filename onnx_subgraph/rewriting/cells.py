@@ -1,7 +1,7 @@
-"""The recurrent cells of the standard, read from the formula of one step: LSTM, GRU (both ways to reset) and simple RNN.
+"""Recognise the standard's recurrent cells from the formula of one step: LSTM, GRU (both ways to reset) and simple RNN.
 
-The formulas and the order of the gates are those of ONNX's operators. A cell is recognised only as it is written there;
-peepholes, clipping and masks are not.
+The formulas and the order of the gates are those of ONNX's operators. Only these formulas are recognised: no peepholes, clipping
+or masks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _ACTIVATIONS = ("Sigmoid", "Tanh", "Relu")
 
 @dataclass(frozen=True)
 class Cell:
-    """A recurrent operator. states: the terms of its states, the hidden one first.
+    """A recurrent operator.
 
-    weight: (1, gates · hidden, inputs), recurrence: (1, gates · hidden, hidden), bias: (1, 2 · gates · hidden), as the operator
-    has them.
+    states: the symbols of its states, the hidden state first. weight: (1, gates · hidden, inputs). recurrence: (1, gates ·
+    hidden, hidden). bias: (1, 2 · gates · hidden). The layouts are those of the operator.
     """
 
     operator: str
@@ -33,7 +33,7 @@ class Cell:
 
 
 def cell_of(states: Mapping[Symbol, Term]) -> Cell | None:
-    """The cell that leaves these terms in its states; None for any other formula."""
+    """The cell whose step computes these new states; None for any other formula."""
     if len(states) == 2:
         return next((c for h, c_ in _both(list(states)) if (c := _lstm(h, c_, states[h], states[c_])) is not None), None)
     if len(states) != 1:
@@ -76,11 +76,11 @@ def _rnn(h: Symbol, hidden: Term) -> Cell | None:
 
 
 def _gru(h: Symbol, hidden: Term) -> Cell | None:
-    """Ht = (1 - z) ⊙ n + z ⊙ h, in which n resets h before its product with the recurrence, or that product."""
+    """Ht = (1 - z) ⊙ n + z ⊙ h. The reset gate scales h before its product with the recurrence, or scales that product."""
     for left, right in _operands("Add", hidden):
         for update, old in _operands("Mul", left):
             for rest, fresh in _operands("Mul", right):
-                if old is h and _is_rest(rest, update) and isinstance(fresh, Applied) and fresh.operator == "Tanh":
+                if old is h and _is_one_minus(rest, update) and isinstance(fresh, Applied) and fresh.operator == "Tanh":
                     found = _reset_before(h, update, fresh.operands[0]) or _reset_after(h, update, fresh.operands[0])
                     if found is not None:
                         return found
@@ -121,7 +121,7 @@ def _reset_after(h: Symbol, update: Term, fresh: Term) -> Cell | None:
     return None
 
 
-def _is_rest(term: Term, of: Term) -> bool:
+def _is_one_minus(term: Term, of: Term) -> bool:
     """Whether a term is 1 - `of`."""
     if not isinstance(term, Applied) or term.operator != "Sub" or term.operands[1] is not of:
         return False
@@ -130,7 +130,7 @@ def _is_rest(term: Term, of: Term) -> bool:
 
 
 def _operands(operator: str, term: Term) -> Iterator[tuple[Term, Term]]:
-    """The operands of a commutative operator, both ways round."""
+    """The operands of a commutative operator, in both orders."""
     if isinstance(term, Applied) and term.operator == operator:
         a, b = term.operands
         yield a, b
@@ -144,7 +144,10 @@ def _gate(term: Term, activation: str) -> Linear | None:
 
 
 def _parts(gates: Sequence[Linear | None], h: Symbol) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Weight, recurrence and bias of gates that all are sums of one input's product and that of the hidden state."""
+    """Weight, recurrence and bias of the gates; None for another form of gate.
+
+    Each gate must be a sum of a product of the step's input, the same in all, and one of the hidden state.
+    """
     known = [gate for gate in gates if gate is not None]
     rows = {term for gate in known for term in gate.weights if term is not h}
     if len(known) < len(gates) or len(rows) != 1 or any(len(gate.weights) != 2 or h not in gate.weights for gate in known):

@@ -1,4 +1,4 @@
-"""What a replacement must pass before it is planned: its results, the providers that load it, and what it costs."""
+"""Check a replacement before it is planned: its results, whether the providers load it, and its cost."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from onnx_subgraph.rewriting.loadability import Loadability, NoKernel, NoSuchOpe
 from onnx_subgraph.rewriting.refused import Refused, Unloadable
 
 PROBED_CONSTANT_BYTES = 256
-"""Constants up to this size are shown to the loadability probe, because a kernel may demand them as initializers."""
+"""Constants up to this size are passed to the loadability probe, because a kernel may require them as initializers."""
 _ANONYMOUS = re.compile(r"\b_d\d+\b")
-"""What shape inference calls a dimension of which it knows nothing; also within a maximum with one."""
+"""The name that shape inference gives an unknown dimension; it also occurs inside a maximum."""
 _PREFER = "ask for it all the same: --prefer fusion"
 
 
 def adopt(match: Match, fragment: Fragment) -> None:
-    """Let a result of an operator that nobody here knows be of the type and shape of what it replaces: its author says so.
+    """Give the results of an unknown custom operator the type and shape of the values that they replace.
 
-    That it is, verification sees, with the library that has the operator.
+    The author of the pattern claims this. Verification checks it with the library that has the operator.
     """
     for name, new in fragment.provides.items():
         node, old = new.producer(), match.roots[name]
@@ -39,10 +39,10 @@ def adopt(match: Match, fragment: Fragment) -> None:
 
 
 def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
-    """Refuse a result whose dtype or shape is, or may be, another one.
+    """Refuse a result whose dtype or shape differs from the original, or may differ.
 
-    A dimension about which nothing is known on the side of the original, or that was broadcast with one such, can't be shown to
-    be anything; it is accepted, and left to verification. One that is known must be provably the same.
+    An unknown dimension of the original (also one broadcast with an unknown one) can't be proved equal to any other. It is
+    accepted, and left to verification. A known dimension must be provably the same.
     """
     if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
         dtype = old.dtype.name.lower()
@@ -68,7 +68,7 @@ def check_result(old: ir.Value, new: ir.Value, fragment: Fragment) -> None:
 
 
 def check_reads(match: Match, fragment: Fragment) -> None:
-    """Refuse a replacement that reads what goes with the match."""
+    """Refuse a replacement that reads an inner value of the match, because that value is removed."""
     inner = {o for n in match.nodes for o in n.outputs}
     for stand_in, value in fragment.read.items():
         if value in inner and stand_in.uses():
@@ -76,7 +76,7 @@ def check_reads(match: Match, fragment: Fragment) -> None:
 
 
 def check_opsets(pattern: Pattern, versions: Mapping[str, int]) -> None:
-    """Refuse a model of an older opset than the pack of the pattern asks for. versions: domain → opset of the model."""
+    """Refuse a model whose opset is older than the pattern's pack requires. versions: domain → opset of the model."""
     for domain, least in pattern.opsets.items():
         has = versions.get(domain, least)
         if has < least:
@@ -94,8 +94,8 @@ def check_loads(fragment: Fragment, loadability: Sequence[Loadability]) -> None:
         for provider in loadability:
             reason = _load_error(node, provider, fragment, sized=False)
             if isinstance(reason, NoSuchOperator) and node.op_identifier() in carried:
-                continue  # no library has it, and it runs by its definition
-            if reason is not None:  # some kernels want to know sizes, such as that of an embedding
+                continue  # no library has this operator; its definition in the model is run
+            if reason is not None:  # some kernels need to know sizes, such as that of an embedding
                 reason = _load_error(node, provider, fragment, sized=True)
             if reason is not None:
                 name = operator_of(node)
@@ -113,7 +113,7 @@ def _load_error(node: ir.Node, provider: Loadability, fragment: Fragment, *, siz
 
 
 def check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loadability]) -> None:
-    """Refuse a standard operator that onnxruntime would take apart again, unless the match holds the same one."""
+    """Refuse a standard operator that onnxruntime would inline again, unless the match contains the same operator."""
     had = {n.op_type for n in match.nodes if not n.domain}
     for node in fragment.nodes:
         if node.domain or node.op_type in had:
@@ -125,11 +125,11 @@ def check_kernels(match: Match, fragment: Fragment, loadability: Sequence[Loadab
 
 
 def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]) -> None:
-    """Refuse a replacement that was measured to be slower, and one that was not measured to be faster and promises nothing.
+    """Refuse a replacement that was measured slower, and one without a reason to expect that it is faster.
 
-    A fused operator promises something, and so does what saves nodes. Of the latter, one that moves data which the match leaves
-    in its place has to be faster all the same, wherever it was measured. Where no measurements are to be heeded, quite other
-    operators than those of the match promise enough.
+    A fused operator is a reason. So is saving nodes; but if a copy is added too, the replacement must be faster wherever it was
+    measured. A replacement that saves no node must be measured faster. With an empty table of measurements, a replacement also
+    passes if it shares no operator with the match.
     """
     found = _check_slower(match, fragment, costs, loadability)
     had = {n.op_identifier() for n in match.nodes}
@@ -148,7 +148,7 @@ def check_costs(match: Match, fragment: Fragment, costs: Costs, loadability: Seq
 def _check_slower(
     match: Match, fragment: Fragment, costs: Costs, loadability: Sequence[Loadability]
 ) -> Mapping[str, Cost | None]:
-    """The costs by provider; refuses what was measured to be slower on one of them."""
+    """The cost on each provider. Refuses a replacement that was measured slower on one of them."""
     found = {p.provider: costs.of(p.provider, match.pattern.id, fragment.nodes) for p in loadability}
     for provider, cost in found.items():
         if cost is not None and cost.is_slower:
@@ -158,7 +158,7 @@ def _check_slower(
 
 
 def check_instead(match: Match, body: Fragment, costs: Costs | None, loadability: Sequence[Loadability]) -> None:
-    """Refuse a body in place of a definition that does not load, is taken apart again, or was measured to be slower."""
+    """Check a body that replaces a definition: it must load, must not be inlined again, and must not be measured slower."""
     check_loads(body, loadability)
     check_kernels(match, body, loadability)
     if costs is not None:
@@ -166,7 +166,7 @@ def check_instead(match: Match, body: Fragment, costs: Costs | None, loadability
 
 
 def inlined(operator_name: str, provider: Loadability) -> Refused:
-    """Why an operator is not written that a provider would take apart."""
+    """The refusal of an operator that the provider would inline."""
     reason = f"no kernel for {operator_name} on {provider.provider}; inlined it would not be faster"
     return Refused(reason, change="ask for the operator all the same: --target standard")
 

@@ -1,4 +1,4 @@
-"""How much data a replacement copies: by itself, and to bring what it reads into the form that it reads."""
+"""Count the copies of data that a replacement makes: in its own nodes, and to transpose its operands."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from onnx_subgraph.matching.rearrangement import OPERATORS
 from onnx_subgraph.rewriting.fragment import Fragment
 
 COPIES = frozenset({"Concat", "Expand", "Gather", "Pad", "Slice", "Split", "Tile", "Transpose"})
-"""Operators that do nothing but copy."""
+"""Operators that only copy data."""
 
 
 def copying_nodes(nodes: Iterable[ir.Node]) -> int:
-    """How many of the nodes do nothing but copy."""
+    """The number of nodes that only copy data."""
     return sum(n.op_type in COPIES and not n.domain for n in nodes)
 
 
 def copies(fragment: Fragment) -> int:
-    """How often data is copied for a replacement: by it, and to bring what it reads into the form that it reads."""
+    """The number of copies that a replacement makes: by its own nodes, and by the Transposes in front of its operands."""
     copied = copying_nodes(n for n in fragment.nodes if not is_of_shapes(n))
     return copied + sum(_transposed(value) for value in fragment.read.values())
 
 
 def _transposed(value: ir.Value) -> int:
-    """How many Transposes are in the chain of layout operators that ends in `value`."""
+    """The number of Transposes in the chain of layout operators that ends in `value`."""
     count, node = 0, value.producer()
     while node is not None and not node.domain and node.op_type in (*OPERATORS, "Identity") and node.inputs[0] is not None:
         count += node.op_type == "Transpose"
@@ -34,5 +34,5 @@ def _transposed(value: ir.Value) -> int:
 
 
 def is_of_shapes(node: ir.Node) -> bool:
-    """Whether a node of the fragment only puts a shape together."""
+    """Whether a node of the fragment only assembles a shape."""
     return node.op_type == "Shape" or (node.op_type == "Concat" and node.outputs[0].dtype == ir.DataType.INT64)

@@ -1,7 +1,7 @@
-"""Whether a replacement is faster than what it replaces: looked up in measurements, not assumed.
+"""Look up in measurements whether a replacement is faster than what it replaces.
 
-`benchmarks/operator_costs.py` measures fused operators against the unfused graph as onnxruntime runs it, with and without
-fusions of its own, and writes `operator_costs.json`. What was not measured (another provider, another dtype) has no cost here.
+`benchmarks/operator_costs.py` measures fused operators against the unfused graph in onnxruntime, with and without onnxruntime's
+own fusions, and writes `operator_costs.json`. What was not measured (another provider, another dtype) has no cost here.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from onnx_subgraph.operators.names import operator_of
 
 TABLE = Path(__file__).with_name("operator_costs.json")
 NOISE = 0.02
-"""What a ratio may be off by even in the round that speaks most for a replacement, as a part of it."""
+"""The relative error of a measured ratio, even in the round that favours the replacement most."""
 ONE_MEANING = frozenset({"Attention", "RotaryEmbedding"})
-"""Operators of the standard that stand for a whole match wherever they are emitted, as onnxruntime's own do."""
+"""Standard operators that represent a whole match wherever they are emitted, like onnxruntime's own operators."""
 OTHER_KIND = 64.0
-"""How far an operand that one has and the other lacks, or a flag that differs, puts two nodes apart, in doublings of a size."""
+"""Distance for each operand that only one of two nodes has, and for each flag that differs; in doublings of a size."""
 
 Sizes = tuple[int | None, ...]
-"""A shape; None for a size that is known only when the model runs."""
+"""A shape; None for a size that is known only at run time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One measured site.
+    """One measured site. All ratios are (time of the fused operator) / (time of the unfused graph).
 
-    ratio: the time of the fused operator by that of the unfused graph, of which onnxruntime makes what it can. apart: by that of
-    the unfused graph as it stands. least: the larger of the two, each in the round that spoke most for the fused operator.
+    ratio: with onnxruntime's optimisations of the unfused graph. apart: without them. least: the larger of the two, each taken
+    from the round that favoured the fused operator most.
     """
 
     provider: str
@@ -63,11 +63,10 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a replacement costs at a site, by the time of the unfused graph: at each measured site that is like it.
+    """The cost of a replacement: its time by that of the unfused graph, at each of the most similar measured sites.
 
-    ratios: where onnxruntime makes what it can of the unfused graph. apart: where it leaves that as it stands. least: the larger
-    of the two at each site, in the round that spoke most for the replacement. place: the shape of the site that speaks most
-    against it, for a reader.
+    ratios: with onnxruntime's optimisations of the unfused graph. apart: without them. least: the larger of the two at each site,
+    in the round that favoured the replacement most. place: the shape of the measured site with the worst ratio, for messages.
     """
 
     ratios: tuple[float, ...]
@@ -77,18 +76,21 @@ class Cost:
 
     @property
     def ratio(self) -> float:
-        """Typical of the sites, by the faster way of the unfused graph."""
+        """Geometric mean over the sites, each against the faster of its two unfused variants."""
         return _mean([max(both) for both in zip(self.ratios, self.apart, strict=True)])
 
     @property
     def is_slower(self) -> bool:
-        """Whether the unfused graph was faster by more than noise in every round: typically, or somewhere and nowhere slower."""
+        """Whether the unfused graph was faster by more than noise in every round.
+
+        That must hold for the mean of the sites; or for one site, if no site was faster fused.
+        """
         never_faster = min(*self.ratios, *self.apart) > 1 - NOISE
         return _mean(self.least) > 1 + NOISE or (max(self.least) > 1 + NOISE and never_faster)
 
     @property
     def is_faster(self) -> bool:
-        """Whether the replacement is typically faster than either way of the unfused graph, by more than noise."""
+        """Whether the replacement is faster in the mean than both unfused variants, by more than noise."""
         return self.ratio < 1 - NOISE and not self.is_slower
 
 
@@ -103,13 +105,13 @@ class Costs:
         self._known: dict[tuple[object, ...], Cost | None] = {}
 
     def __bool__(self) -> bool:
-        """Whether there is a measurement."""
+        """Whether there is any measurement."""
         return bool(self._by_operator)
 
     def of(self, provider: str, pattern: str, nodes: Sequence[ir.Node]) -> Cost | None:
-        """The cost on `provider` of replacing a match of `pattern` by `nodes`; None where nothing like it was measured.
+        """The cost on `provider` of replacing a match of `pattern` by `nodes`; None where nothing similar was measured.
 
-        Where sizes are open, all that were measured count alike (geometric mean); else the nearest.
+        The nearest measurements count. Unknown sizes add no distance, so where all sizes are unknown every measurement counts.
         """
         node = head(nodes)
         if node is None:
@@ -124,14 +126,14 @@ class Costs:
             signature.operands,
             *sorted(signature.attributes.items()),
         )
-        if key not in self._known:  # a network asks for the same node in every layer
+        if key not in self._known:  # a network has the same node in every layer
             self._known[key] = self._nearest(provider, pattern, signature, fused)
         return self._known[key]
 
     def _nearest(self, provider: str, pattern: str, signature: Signature, fused: bool) -> Cost | None:
-        """The cost of a node with this signature. fused: whether it stands for a match wherever it is emitted."""
+        """The cost of a node with this signature. fused: whether the operator always represents a whole match."""
         known = self._by_operator.get((provider, signature.operator, signature.dtype), ())
-        # An operator of onnxruntime's own has one meaning, whichever pattern emits it; most standard ones are in many.
+        # A fused operator means the same in every pattern that emits it. A standard operator may occur in many replacements.
         same = [m for m in known if m.pattern == pattern] or (known if fused else ())
         far = [(_distance(signature, m.signature), m) for m in same]
         least = min((d for d, _ in far), default=math.inf)
@@ -143,7 +145,7 @@ class Costs:
         return Cost(tuple(m.ratio for m in nearest), tuple(m.apart for m in nearest), tuple(m.least for m in nearest), place)
 
     def typical(self, provider: str, operator: str, dtype: str) -> float | None:
-        """The ratio of an operator that has one meaning, over all sizes that were measured (geometric mean), or None."""
+        """The ratio of a fused standard operator over all measured sizes (geometric mean). None for others or if not measured."""
         if operator not in ONE_MEANING:
             return None
         known = self._by_operator.get((provider, operator, dtype), ())
@@ -151,12 +153,12 @@ class Costs:
 
 
 def is_fused(node: ir.Node) -> bool:
-    """Whether a node stands for a whole match wherever it is emitted."""
+    """Whether a node represents a whole match wherever it is emitted."""
     return bool(node.domain) or node.op_type in ONE_MEANING
 
 
 def head(nodes: Sequence[ir.Node]) -> ir.Node | None:
-    """The node by which a replacement is known: the last operator that stands for a whole match, or the last at all."""
+    """The main node of a replacement: the last fused operator, or the last node."""
     return next((n for n in reversed(nodes) if is_fused(n)), nodes[-1] if nodes else None)
 
 
@@ -197,7 +199,7 @@ def _sizes(value: ir.Value) -> Sizes | None:
 
 
 def _distance(site: Signature, measured: Signature) -> float:
-    """How unlike two nodes are, in doublings of their sizes; infinite where a measurement says nothing about the site."""
+    """The distance of two signatures in doublings of their sizes; infinite where the measurement does not apply to the site."""
     total = 0.0
     for name in site.attributes.keys() | measured.attributes.keys():
         a, b = site.attributes.get(name), measured.attributes.get(name)

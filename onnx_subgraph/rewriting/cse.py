@@ -1,10 +1,8 @@
-"""Common-subexpression elimination: what replacements write twice is computed once.
+"""Common-subexpression elimination over the nodes that replacements add.
 
-Equal nodes of ours that read equal values become one.
-
-Layers need the same mask and the same tables of angles, and each replacement writes them for itself; some exporters write the
-mask once a layer as well. The first of equal nodes in the order of its graph stays, so every reader comes after it. Nodes that
-the model had before take part only where nobody but such nodes reads them.
+Several layers need the same mask and the same tables of angles. Each replacement adds its own, and some exporters write the mask
+in every layer too. Equal nodes with equal operands are merged. The first in graph order stays, so every reader comes after it.
+Original nodes of the model are merged only where every reader is itself such a node.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from onnx_subgraph.rewriting.outline import Outline
 
 
 def eliminate_common(outline: Outline, constants: Constants, ours: str, fused: Collection[str]) -> None:
-    """Merge equal nodes that carry `ours` in their metadata; the nodes named `fused` stand for matches, and each is its own."""
+    """Merge equal nodes that carry `ours` in their metadata. The nodes named in `fused` represent matches, and are not merged."""
     for graph in outline.graphs:
         shared = _shared(graph, ours, fused)
         if shared:
@@ -42,7 +40,7 @@ def _merge_equals(graph: ir.Graph, shared: Collection[ir.Node], outline: Outline
 
 
 def _shared(graph: ir.Graph, ours: str, fused: Collection[str]) -> set[ir.Node]:
-    """The nodes that may be merged: those of ours, and those of the standard that only such nodes read."""
+    """The nodes that may be merged: those that rewrites added, and standard ones that only such nodes read."""
     found: set[ir.Node] = set()
     for node in reversed(graph):
         if any(output.is_graph_output() for output in node.outputs):

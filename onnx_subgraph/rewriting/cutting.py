@@ -1,7 +1,7 @@
-"""A rewrite by itself: what was replaced and what replaces it, as two small models that yield the same results.
+"""Extract one rewrite as two small models: the replaced nodes and the replacement. Both yield the same results.
 
-A cutting is taken as a rewrite is committed and shares the tensors of the model, but nothing that a later rewrite could change.
-Its inputs bear the names of the values that are read, whatever reads them afterwards; constants are inside it.
+A cutting is made when a rewrite is committed. It shares tensors with the model, but nothing that a later rewrite could change.
+Its inputs have the names of the values that are read; constants are inside it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Rewrite
 
 MOST_BETWEEN = 8
-"""A value is another form of one that is read where at most so many nodes lie between them."""
+"""The most nodes that are searched between a value that the match reads and one that the replacement reads."""
 
 ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
-"""The constant that a value of the graph holds, unread, or None."""
+"""The constant that a value of the graph holds, not yet read from disk, or None."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cutting:
-    """before, after: the two models. results: the name of each result in `before`, and in `after`.
+    """before, after: the two models. results: the name of each result in `before` and in `after`.
 
-    equal: the name of a value that is read → the name of an earlier one that always holds the same.
+    equal: the name of a value that is read → the name of an earlier value that always equals it.
     """
 
     rewrite: Rewrite
@@ -52,9 +52,9 @@ def cut(
     constant_of: ConstantOf,
     equal: Mapping[ir.Value, ir.Value] = MappingProxyType({}),
 ) -> ir.Model:
-    """Those of `nodes`, which are in topological order, that `results` need, as a model that yields them.
+    """A model of those `nodes` that `results` need. nodes: in topological order.
 
-    equal: value → another one that always holds the same, and is read in its place where it is made inside.
+    equal: value → another that always equals it. If the other one is computed inside, it is used instead of an input.
     """
     nodes = list(nodes)
     inside = {v for n in nodes for v in _made(n)}
@@ -86,9 +86,9 @@ def cut(
 
 
 def between(sources: Collection[ir.Value], values: Iterable[ir.Value], graph: ir.Graph, constant_of: ConstantOf) -> list[ir.Node]:
-    """The nodes of `graph` through which some of `values` follow from `sources`, in no order.
+    """The nodes of `graph` on the paths from `sources` to `values`, in no order.
 
-    A value that is far from them, or behind a node that draws at random or holds a body, does not count.
+    Ignores values too far from `sources`, and paths through random nodes or nodes with subgraphs.
     """
     found: dict[ir.Node, None] = {}
     for value in values:
@@ -104,7 +104,7 @@ def _way(
     constant_of: ConstantOf,
     seen: dict[ir.Node, list[ir.Node]],
 ) -> list[ir.Node]:
-    """The nodes that lie between `sources` and a value; none where it does not follow from them. seen: node → its way."""
+    """The nodes between `sources` and a value; empty where the value does not depend on them. seen: node → its result."""
     node = value.producer()
     if node is None or node.graph is not graph or value in sources or constant_of(value) is not None:
         return []
@@ -133,7 +133,7 @@ def _needed(nodes: list[ir.Node], results: Iterable[ir.Value], twins: Mapping[ir
 
 
 def _made(node: ir.Node) -> Iterator[ir.Value]:
-    """Every value that a node makes, in its bodies too."""
+    """Every value that a node defines, also in its subgraphs."""
     yield from node.outputs
     for body in bodies(node):
         yield from body.inputs

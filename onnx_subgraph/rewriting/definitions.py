@@ -1,7 +1,7 @@
-"""The definitions that we wrote and that a model carries: equal ones are shared, others of one name are told apart.
+"""Share equal function definitions that rewrites add to a model, and give different ones different names.
 
-By a number in the name, or as overloads of it: those of a canonical operator, and of one that the
-user names, which a library may have one kernel for.
+A number in the name tells them apart, or an overload. Overloads are for canonical operators and operators that the user names,
+because a library may have one kernel for all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from onnx_subgraph.model.local_functions import is_own
 
 
 class Definitions:
-    """The definitions in `functions`, which may grow meanwhile, by what they say."""
+    """The definitions in `functions`, indexed by their content. `functions` may grow."""
 
     def __init__(self, functions: dict[ir.OperatorIdentifier, ir.Function]) -> None:
         self._functions = functions
@@ -23,14 +23,14 @@ class Definitions:
         self._number: dict[str, int] = {}
 
     def shared(self, definition: ir.Function, *, overloads: bool = False) -> ir.Function:
-        """The definition of the model that is equal to this one, or this one under the first name or overload that is free."""
+        """The equal definition of the model, if any; else this one, under the first free name or overload."""
         self._read()
         stem = definition.name
         equal = self._by_text.get((stem, _text(definition)))
         if equal is not None:
             return equal
         number = self._number.get(stem, 1)
-        while _called(definition, stem, number, overloads=overloads) in self._functions:
+        while _set_name(definition, stem, number, overloads=overloads) in self._functions:
             number += 1
         self._number[stem] = number
         return definition
@@ -38,7 +38,7 @@ class Definitions:
     def _read(self) -> None:
         for identifier in reversed(self._functions):
             if identifier in self._known:
-                return  # what came before was read before
+                return  # earlier entries are known
             self._known[identifier] = None
             function = self._functions[identifier]
             if is_own(function):
@@ -46,15 +46,15 @@ class Definitions:
                 self._by_text.setdefault((stem, _text(function)), function)
 
 
-def _called(definition: ir.Function, stem: str, number: int, *, overloads: bool) -> ir.OperatorIdentifier:
-    """Give a definition its name and overload, the `number`th of them."""
+def _set_name(definition: ir.Function, stem: str, number: int, *, overloads: bool) -> ir.OperatorIdentifier:
+    """Set the name and overload of a definition: the `number`th of its stem."""
     definition.name = stem if number == 1 or overloads else f"{stem}_{number}"
     definition.overload = str(number) if number > 1 and overloads else ""
     return definition.identifier()
 
 
 def _text(function: ir.Function) -> bytes:
-    """What a definition says, without its name, its overload and what was noted on its values and nodes afterwards."""
+    """The content of a definition without its name, overload and metadata."""
     proto = ir.to_proto(function)
     proto.ClearField("name")
     proto.ClearField("overload")

@@ -1,4 +1,4 @@
-"""Element types of what a replacement holds: what a schema says of them, and what a constant without one takes."""
+"""Element types of values in a replacement: from the schema, or the default for a constant without a type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from onnx_subgraph.rewriting.refused import Refused
 def declared(
     node: ir.Node, output: ir.Value, opset_imports: Mapping[str, int], dtype_of: Callable[[ir.Value], ir.DataType | None]
 ) -> ir.DataType | None:
-    """The dtype that the schema gives a result: its only one, that of an input with the same variable, or a Cast's; else None."""
+    """The dtype that the schema gives a result, or None where it does not determine one.
+
+    It is the only allowed one, that of an input with the same type variable, or the target of a Cast.
+    """
     if node.op_type == "Cast" and not node.domain:
         return ir.DataType(node.attributes["to"].as_int())
     known = schema(node.op_type, node.domain, opset_imports.get(node.domain, 1))
@@ -22,7 +25,7 @@ def declared(
         return None
     formal = formal_at(known.outputs, node.outputs.index(output))
     if len(formal.types) == 1:
-        return _DTYPES.get(next(iter(formal.types)))  # of a Shape, IsNaN or comparison, say
+        return _DTYPES.get(next(iter(formal.types)))  # for example Shape, IsNaN or a comparison
     variable = formal.variable
     alike = (v for i, v in enumerate(node.inputs) if v is not None and formal_at(known.inputs, i).variable == variable)
     source = next(alike, None) if variable else None
@@ -45,7 +48,7 @@ _DTYPES = {tensor_type(dtype): dtype for dtype in ir.DataType if dtype is not ir
 
 
 def plainest(array: np.ndarray) -> ir.DataType:
-    """The dtype of a constant of which only the numbers are given. Raises Refused where no tensor holds them."""
+    """The default dtype of a constant whose numbers alone are given. Raises Refused where no tensor type holds them."""
     if array.dtype.kind == "b":
         return ir.DataType.BOOL
     if array.dtype.kind in "iu":

@@ -1,8 +1,8 @@
-"""Nodes from terms: the replacement of a match, written into a fragment.
+"""Emit the nodes of a replacement: each term of its block becomes nodes of a fragment.
 
-A term in the place of a value becomes nodes; a term in the place of an attribute becomes a number now. Which is which is told
-by the operator's schema at the model's opset, so one line of a pattern serves every opset at which its operators exist. A
-constant without a dtype of its own (a literal, a computed number) takes the dtype of the operand beside it.
+A term used as a value becomes nodes. A term used as an attribute is computed now. The operator's schema at the model's opset
+tells which is which, so one line of a pattern works at every opset that has its operators. A constant without a dtype (a literal,
+a computed number) takes the dtype of a neighbouring operand.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ from onnx_subgraph.rewriting.fragment import Fragment
 from onnx_subgraph.rewriting.refused import Absent, Refused
 
 _REARRANGING = frozenset({"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-"""What these make of an absent value is absent."""
+"""The result of these operators is absent where their input is absent."""
 _CHAIN = {("+", False): "Add", ("+", True): "Sub", ("*", False): "Mul", ("*", True): "Div"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weak:
-    """A constant whose dtype is not settled: it takes its neighbour's."""
+    """A constant without a dtype; it takes the dtype of a neighbouring operand."""
 
     value: Static | np.ndarray
 
 
 Operand = ir.Value | Weak | None
-"""What stands in the place of a value; None is absent."""
+"""A term's value; None where it is absent."""
 
 
 @dataclass(slots=True, eq=False)
 class Emitter:
     """Writes the lines of a block into `fragment`.
 
-    bindings, rest: the match's. lookup: names as numbers. is_read: whether a result of that name is needed by anybody.
-    chosen: which alternative matched, for the terms of a `match` block. precision: narrower floating operands are cast to it.
-    own: writes the call of a canonical operator.
+    bindings, rest: those of the match. lookup: the number of a name. is_read: whether a result of this name is needed.
+    chosen: the alternatives that matched, for the terms of a `match` block.
+    precision: the dtype to which narrower floating operands are cast. own: emits the call of a canonical operator.
     """
 
     fragment: Fragment
@@ -88,7 +88,7 @@ class Emitter:
                 except Absent:
                     if any(map(self.is_read, line.names)):
                         raise
-                    self.results.update(dict.fromkeys(line.names))  # only lines below ask for it, and may do without
+                    self.results.update(dict.fromkeys(line.names))  # only later lines read it, and may not need it
 
     def _line(self, line: Assignment, needed: list[bool]) -> None:
         term = self._chosen(line.term)
@@ -104,7 +104,7 @@ class Emitter:
         self.results.update((n, v) for n, v in zip(line.names, values, strict=False) if n != "_")
 
     def operand(self, term: Term) -> Operand:
-        """The value of a term, after the nodes that compute it were added."""
+        """Emit the nodes that compute a term, and return its value."""
         term = self._chosen(term)
         match term:
             case Literal(value=value):
@@ -126,7 +126,7 @@ class Emitter:
                 return None if present is None else self.operand(present)
 
     def value(self, term: Term) -> ir.Value:
-        """The value of a term that must be a tensor of the graph or a constant with a dtype of its own."""
+        """The value of a term as a tensor. Raises Absent where the term is absent."""
         found = self.operand(term)
         if found is None:
             raise Absent(f"`{term}` is absent here, and the replacement needs it")
@@ -141,7 +141,7 @@ class Emitter:
         return self.fragment.node("Cast", [value], [ir.AttrInt64("to", int(dtype))])[0]
 
     def settled(self, operand: Operand, dtype: ir.DataType | None) -> ir.Value:
-        """An operand as a value; a weak constant of the given dtype, or of the plainest one for its numbers."""
+        """An operand as a value. A weak constant gets the given dtype, or by default the usual one for its numbers."""
         if isinstance(operand, ir.Value):
             return operand
         if operand is None:
@@ -152,7 +152,7 @@ class Emitter:
         return self.fragment.constant(ir.Tensor(array.astype(dtype.numpy()), dtype=dtype))
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
-        """The dtype of a value of the fragment, inferred when it is neither known yet nor said by its operator's schema."""
+        """The dtype of a value of the fragment: known, given by its operator's schema, or else inferred."""
         if value.dtype is None and (node := value.producer()) is not None:
             known = declared(node, value, self.fragment.opset_imports, self.dtype)
             if known is not None:
@@ -161,7 +161,7 @@ class Emitter:
         return value.dtype
 
     def shape(self, value: ir.Value) -> ir.Shape | None:
-        """The shape of a value of the fragment, inferred when it is not known yet."""
+        """The shape of a value of the fragment, inferred if it is not known yet."""
         if value.shape is None and value.producer() is not None:
             self.fragment.infer()
         return value.shape
@@ -169,7 +169,7 @@ class Emitter:
     def schema(self, operator: Operator, keywords: tuple[str, ...], arguments: int) -> Schema:
         """The operator's schema at the fragment's opset.
 
-        Raises Refused where there is none that takes these keywords; with `opset` where a later one would.
+        Raises Refused where no schema takes these keywords; its `opset` is set where a later opset has one.
         """
         if operator.domain not in operators.domains():
             return operators.schema_of_anything(operator.name, operator.domain, keywords)
@@ -213,7 +213,7 @@ class Emitter:
     def _chain(self, chain: Chain) -> Operand:
         operands = [(self.operand(t), inverse) for t, inverse in chain.items if not self._is_missing(t)]
         present: list[tuple[Operand, bool]] = [(o, inverse) for o, inverse in operands if o is not None]
-        # What is absent is zero, as an omitted bias is: where there is no b, `b * k` is absent and `b - mean` is `-mean`.
+        # An absent operand counts as zero, like an omitted bias: without b, `b * k` is absent and `b - mean` is `-mean`.
         if len(present) != len(operands) and chain.operator == "*":
             if any(o is None and inverse for o, inverse in operands):
                 raise Refused(f"`{chain}` divides by what is absent here")
@@ -224,7 +224,7 @@ class Emitter:
             present.insert(0, (Weak(0.0 if chain.operator == "+" else 1.0), False))
         constant = [p for p in present if self._is_constant(p[0])]
         if 1 < len(constant) < len(present) and not self._is_integer(present):
-            # Constants meet constants first, so that they fold into one.
+            # Combine the constants first, so that they fold into one.
             rest = [p for p in present if not self._is_constant(p[0])]
             neutral: tuple[Operand, bool] = (Weak(0.0 if chain.operator == "+" else 1.0), False)
             straight = [p for p in constant if not p[1]]
@@ -262,7 +262,7 @@ class Emitter:
         operator = self._operator(term)
         if operator.domain == OWN_DOMAIN and self.own is not None:
             return self.own(self)
-        keywords = [(k, t) for k, t in term.keywords if not self._is_absent(t) and not self._says_nothing(operator, k, t)]
+        keywords = [(k, t) for k, t in term.keywords if not self._is_absent(t) and not self._is_later_default(operator, k, t)]
         captured = self.rest.get(term.rest, {}) if term.rest else {}
         arguments: list[Operand] = [self._argument(a) for a in term.arguments]
         if not operator.domain and operator.name in _REARRANGING and arguments and arguments[0] is None:
@@ -307,7 +307,7 @@ class Emitter:
         return values + tuple(ir.Value(name="") for _ in needed[len(values) :])
 
     def _has_type(self, value: ir.Value, attributes: list[ir.Attr]) -> bool:
-        """Whether a value that is computed here has the type that a Cast with these attributes would give it."""
+        """Whether a value computed in this fragment already has the type that a Cast with these attributes gives."""
         if not self.fragment.fold_constants or value.producer() is None:
             return False
         to = next((a.as_int() for a in attributes if a.name == "to"), None)
@@ -322,14 +322,17 @@ class Emitter:
     def _neighbour(
         self, operand: Weak, formal: Formal, index: int, operands: list[Operand], schema: Schema
     ) -> ir.DataType | None:
-        """The dtype that a weak constant takes: of an operand of the same type variable, or of one of its own kind."""
+        """The dtype for a weak constant.
+
+        It is that of an operand with the same type variable, else of a floating operand, else the usual one for its numbers.
+        """
         kind = np.asarray(operand.value).dtype.kind
         others = [
             (formal_at(schema.inputs, i), dtype)
             for i, o in enumerate(operands)
             if i != index and isinstance(o, ir.Value) and (dtype := self.dtype(o)) is not None
         ]
-        for other, dtype in others:  # operands that allow the same types share one type variable in all but a few schemas
+        for other, dtype in others:  # in almost all schemas, operands that allow the same types share a type variable
             if other.types == formal.types and (kind != "f" or dtype.is_floating_point()):
                 return dtype
         for _, dtype in others:
@@ -351,8 +354,8 @@ class Emitter:
             raise Refused("`_` has no value that could be handed on")
         return None if self._is_missing(term) else self.operand(term)
 
-    def _says_nothing(self, operator: Operator, name: str, term: Term) -> bool:
-        """Whether the operator, as it is here, lacks this attribute, and its later default is just what is asked for."""
+    def _is_later_default(self, operator: Operator, name: str, term: Term) -> bool:
+        """Whether this opset's operator lacks the attribute, and the term is the default that a later opset gives it."""
         version = self.fragment.opset_imports.get(operator.domain, 1)
         here, latest = (operators.schema(operator.name, operator.domain, v) for v in (version, None))
         if here is None or latest is None or name in here.attributes or name not in latest.attributes:
@@ -363,7 +366,7 @@ class Emitter:
         return isinstance(term, Variable) and term.name not in self.results and self.bindings.get(term.name) is None
 
     def _is_present(self, term: Term) -> bool:
-        """Whether all of a term stands for something here; a replacement takes the first alternative that does."""
+        """Whether every part of a term is present here. A replacement takes the first alternative that is."""
         term = self._chosen(term)
         if isinstance(term, Variable):
             name = term.name

@@ -1,7 +1,7 @@
-"""A region becomes one node: a call of a function that holds it, an engine, or the node that a selector in Python builds for it.
+"""Replace a region by one node: a call of a function that holds it, an engine, or the node that a Python selector builds.
 
-The definition is the region itself: its nodes in an order that follows from its outputs alone, its names from its operators, so
-that equal regions share one definition. Numbers, and few whole numbers such as axes, are baked in; everything else is read.
+The definition contains the nodes of the region, in an order determined by its outputs. Its names come from its operators. So
+equal regions share one definition. Scalars and small integer constants such as axes are embedded in it; all else is an input.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from onnx_subgraph.rewriting.fragment import ConstantOf, Fragment
 from onnx_subgraph.rewriting.refused import Refused
 
 MOST_BAKED = 1 << 10
-"""Whole numbers of up to as many bytes are axes, a shape or the like, and belong to the computation."""
+"""Integer constants of up to this many bytes are embedded in the definition: they are axes, a shape or the like."""
 
 
 def call(match: Match, fragment: Fragment, needed: Collection[str], definitions: Definitions) -> None:
-    """Write the node that replaces a region into `fragment`. Raises Refused where there can't be one, or a review refuses it."""
+    """Write the node that replaces a region into `fragment`. Raises Refused where it can't be built, or a review refuses it."""
     graph = graph_of(match.graph)
     names = [name for name in match.roots if name in needed]
     outputs = tuple(match.roots[name] for name in names)
     region = Region(graph, match.nodes, Region.of(graph, match.nodes).inputs, outputs)
     built = None
     if isinstance(match.selector, Builder):
-        with _somebody_elses(match.selector):
+        with _user_code(match.selector):
             built = match.selector.build(region)
     if built is not None:
-        with _somebody_elses(match.selector):
+        with _user_code(match.selector):
             values = _write(built, fragment, outputs)
     else:
         constant_of = fragment.constant_of if _is_ours(match.pattern) else _nothing_known
         definition, read = enclose(region, match.pattern.name, fragment.opset_imports, constant_of)
         definition.doc_string = match.pattern.summary
         named = _named(match.pattern, definition, region, fragment.opset_imports)
-        with _somebody_elses(match.selector):
+        with _user_code(match.selector):
             review = match.selector.review(region, definition) if isinstance(match.selector, Reviewer) else None
             attributes = _attributes({**named, **_reviewed(review)})
         for attribute in attributes:
@@ -75,8 +75,8 @@ def call(match: Match, fragment: Fragment, needed: Collection[str], definitions:
 
 
 @contextmanager
-def _somebody_elses(selector: object) -> Iterator[None]:
-    """Within the block a selector is asked, or its answer read. Raises Refused, which names it, where that fails."""
+def _user_code(selector: object) -> Iterator[None]:
+    """Run the code of a user's selector. Raises Refused, with the selector's name, where that code fails."""
     try:
         yield
     except Refused:
@@ -96,12 +96,12 @@ def _write(built: NewNode, fragment: Fragment, outputs: Sequence[ir.Value]) -> t
 
 
 def _reviewed(review: Review | None) -> Mapping[str, object]:
-    """The attributes that a review gives the node. Raises Refused where it refuses."""
+    """The attributes that a review gives the node. Raises Refused where the review refuses."""
     if review is None:
         return {}
     if review.refusal:
         raise Refused(review.refusal)
-    metadata: dict[Any, Any] = dict(review.metadata)  # whatever somebody else's code gives
+    metadata: dict[Any, Any] = dict(review.metadata)  # the user's code may return anything
     if wrong := [key for key, said in metadata.items() if not isinstance(key, str) or not isinstance(said, str)]:
         raise TypeError(f"the metadata of a review are texts, and {wrong[0]!r} is {metadata[wrong[0]]!r}")
     return review.attributes
@@ -112,11 +112,11 @@ def _is_ours(pattern: Pattern) -> bool:
 
 
 def _nothing_known(value: ir.Value) -> None:
-    """No constant: so that an operator of somebody else's has the same inputs, whichever of them are constants in a model."""
+    """Report no constants, so that a user's operator has the same inputs whether or not they are constant in a model."""
 
 
 def _named(pattern: Pattern, definition: ir.Function, region: Region, opset_imports: Mapping[str, int]) -> dict[str, object]:
-    """The attributes that the operator of a region's pattern has; `definition` becomes one of its domain."""
+    """The attributes that a region's pattern gives its operator. Moves `definition` to the operator's domain."""
     grow = pattern.grow
     assert grow is not None
     if not _is_ours(pattern):
@@ -131,7 +131,7 @@ def _named(pattern: Pattern, definition: ir.Function, region: Region, opset_impo
 
 
 def _of_nodes(source: OfNode, region: Region, opset_imports: Mapping[str, int]) -> object:
-    """What the nodes of an operator have as that attribute, or have by default; None where there is none."""
+    """The attribute's value, or its default, in the region's nodes of an operator; None where it has neither."""
     operator, name = source.operator, source.attribute
     values: dict[object, None] = {}
     for node in region.nodes:
@@ -153,10 +153,11 @@ def _attributes(given: Mapping[str, object]) -> list[ir.Attr]:
 
 @dataclass(frozen=True, slots=True)
 class Enclosed:
-    """A region as a graph of its own, which knows the types of its inputs and outputs, and of nothing else.
+    """A region as a separate graph. Only its inputs and outputs have types.
 
-    arguments: the values of the model that its inputs stand for: what flows, then constants, each in the order of their first
-    use. nodes: the nodes of the region in the order in which the graph has them, after a Constant for each of `baked`.
+    arguments: the values of the model that its inputs stand for: computed values, then constants, each in the order of their
+    first use. nodes: the nodes of the region in the order of the graph, without the leading Constants. baked: the embedded
+    constants; the graph begins with a Constant for each.
     """
 
     graph: ir.Graph
@@ -166,9 +167,9 @@ class Enclosed:
 
 
 def enclosed(region: Region, opset_imports: Mapping[str, int], constant_of: ConstantOf) -> Enclosed:
-    """The region as a graph; its results are the region's outputs, in their order.
+    """The region as a graph. Its results are the region's outputs, in their order.
 
-    constant_of: the constant that a value holds, or None. Raises Refused where no definition can hold these nodes.
+    constant_of: the constant that a value holds, or None. Raises Refused where a definition can't hold one of the nodes.
     """
     nodes = _in_order_of_outputs(region)
     everything = list(_all_nodes(nodes))
@@ -184,7 +185,7 @@ def enclosed(region: Region, opset_imports: Mapping[str, int], constant_of: Cons
     del graph.inputs[len(arguments) :]
     made = []
     for stand_in, value in zip(stand_ins, baked, strict=True):
-        own = ir.Tensor(constants[value].numpy(), dtype=constants[value].dtype)  # the model's is renamed with what holds it
+        own = ir.Tensor(constants[value].numpy(), dtype=constants[value].dtype)  # a copy: a tensor is renamed with its value
         made.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", own)]))
         stand_in.replace_all_uses_with(made[-1].outputs[0], replace_graph_outputs=True)
     if made:
@@ -196,7 +197,7 @@ def enclosed(region: Region, opset_imports: Mapping[str, int], constant_of: Cons
 
 
 def unenclosable(node: ir.Node) -> str:
-    """Why no definition can hold a node; "" where one can."""
+    """Why a definition can't hold a node; "" where it can."""
     if any(a.is_ref() for a in node.attributes.values()):
         return f"{node.op_type} {node.name or ''} has an attribute of the function that it is in".replace("  ", " ")
     if not node.domain and not operators.is_standard(node.op_type):
@@ -208,18 +209,18 @@ def unenclosable(node: ir.Node) -> str:
 def enclose(
     region: Region, name: str, opset_imports: Mapping[str, int], constant_of: ConstantOf
 ) -> tuple[ir.Function, tuple[ir.Value, ...]]:
-    """A function that computes the region, and the values to call it with. The arguments and errors are those of `enclosed`."""
+    """A function that computes the region, and the values to call it with. Arguments and errors are those of `enclosed`."""
     made = enclosed(region, opset_imports, constant_of)
     for value in (*made.graph.inputs, *made.graph.outputs):
-        value.type = value.shape = None  # it serves every shape
+        value.type = value.shape = None  # the definition is valid for every shape
     return ir.Function(OWN_DOMAIN, name, graph=made.graph, attributes=()), made.arguments
 
 
 def put_in_place(node: ir.Node, region: Region, replaces: Sequence[ir.Node]) -> None:
-    """Let `node` stand for the region in its graph. replaces: the nodes of the region, in the order in which they are noted."""
+    """Replace the region in its graph by `node`. replaces: the nodes of the region, in the order in which to record them."""
     node.metadata_props[REPLACES] = json.dumps([old.name or "" for old in replaces], ensure_ascii=False)
     for inner in (n for old in region.nodes for body in bodies(old) for n in body.all_nodes()):
-        for index in range(len(inner.inputs)):  # what a body captures would keep its nodes in use
+        for index in range(len(inner.inputs)):  # values captured by a subgraph would keep their producers in use
             inner.replace_input_with(index, None)
     ir.convenience.replace_nodes_and_values(region.graph, region.nodes[-1], region.nodes, [node], region.outputs, node.outputs)
     for old, new in zip(region.outputs, node.outputs, strict=True):
@@ -229,7 +230,7 @@ def put_in_place(node: ir.Node, region: Region, replaces: Sequence[ir.Node]) -> 
 
 
 def _in_order_of_outputs(region: Region) -> list[ir.Node]:
-    """The nodes, each after what it reads, as they are met on the way from the outputs: the same for equal regions."""
+    """The nodes in topological order, by depth-first search from the outputs. Equal regions get the same order."""
     inside, done = set(region.nodes), dict[ir.Node, None]()
     ends = (v.producer() for v in region.outputs)
     for end in (*ends, *region.nodes):
@@ -262,7 +263,7 @@ def _is_baked(tensor: ir.TensorProtocol) -> bool:
 
 
 def _rename(graph: ir.Graph) -> None:
-    """Names that follow from what the graph is, and no notes; types at its ends alone. Bodies keep their names."""
+    """Name everything by its operator and position. Remove metadata, and types of inner values. Subgraphs keep their names."""
     taken = {v.name for inner in graph.subgraphs() for v in (*inner.inputs, *inner.initializers.values())}
     taken |= {o.name for inner in graph.subgraphs() for node in inner for o in node.outputs}
     number: dict[str, int] = {}
@@ -276,7 +277,7 @@ def _rename(graph: ir.Graph) -> None:
 
     ends = {*graph.inputs, *graph.outputs}
     for value in (*graph.inputs, *(o for node in graph for o in node.outputs)):
-        _forget(value)  # before it is renamed: a constant is renamed with its value, and belongs to the model
+        _forget(value)  # before the renaming: a tensor is renamed together with its value, and it belongs to the model
         if value not in ends:
             value.type = value.shape = None
     for position, value in enumerate(graph.inputs):

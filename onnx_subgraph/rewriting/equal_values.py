@@ -1,4 +1,4 @@
-"""Which of the values that a rewrite reads always hold the same, because they are computed twice."""
+"""Find which of the values that a rewrite reads are always equal, because they are computed twice."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.rewriting.outline import Outline
 
 MOST_NODES = 64
-"""How many nodes behind the values are looked at."""
+"""The most nodes that are searched backwards from the values."""
 
 
 def equal_values(values: Iterable[ir.Value], graph: ir.Graph, outline: Outline, constants: Constants) -> dict[ir.Value, ir.Value]:
-    """A value → the first one of `values` that is congruent to it, for those that are not the first.
+    """Each of `values` that is congruent to an earlier one → the first such value.
 
-    Values that are computed outside `graph`, or more than `MOST_NODES` nodes further back, are equal to themselves alone.
-    Constants are left out.
+    A value computed outside `graph`, or further back than the `MOST_NODES` nearest nodes, is equal only to itself. Constants are
+    left out.
     """
-    # Nothing is looked through: a value and a copy that is made of it would come round in a circle, and so would constants.
+    # No look-through: it would make a value equal to a copy of itself, which gives a cycle. Constants are left out likewise.
     read = [value for value in dict.fromkeys(values) if not constants.is_constant(value)]
     numbering = Numbering(constants, lambda n: outline.schema(n, graph))
     behind = _behind(read, graph, outline)

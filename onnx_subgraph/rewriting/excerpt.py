@@ -1,7 +1,7 @@
-"""A few nodes of a graph as plain data: what a rewrite found and what it put there, for a report to draw.
+"""Snapshots of a few nodes as plain data: what a rewrite removed and added, for a report to draw.
 
-A rewrite takes the nodes that it replaces out of the graph, so they are noted down before. An `Excerpt` holds no weights and
-nothing of the model, so it can be kept, compared and sent to another process.
+A snapshot is taken before the rewrite removes the nodes. An `Excerpt` holds no weights and no reference to the model, so it can
+be kept, compared and sent to another process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from onnx_subgraph.model.dimension_names import outer
 from onnx_subgraph.operators.names import operator_of
 
 MOST_NODES = 60
-"""Nodes that an excerpt holds; of a larger part only the operators are counted, for nobody could read its drawing."""
+"""The most nodes that an excerpt holds. Of a larger part only the operators are counted: its drawing would be unreadable."""
 MOST_ELEMENTS = 4
-"""Elements up to which a constant is written out."""
+"""The most elements of a constant that is written out."""
 
 _TYPES = frozenset({"to", "dtype"})
-"""Attributes whose number is a type, in the standard and in onnxruntime's operators."""
+"""Attributes whose integer is an element type, in standard and onnxruntime operators."""
 
 Tensors = Callable[[ir.Value], ir.TensorProtocol | None]
 """The constant that a value holds, or None where it is not constant."""
@@ -31,8 +31,8 @@ Tensors = Callable[[ir.Value], ir.TensorProtocol | None]
 class Edge:
     """A value of an excerpt.
 
-    dtype: "float16", "" where unknown. shape: a number, a name or "?" for each dimension; None where not even the rank is known.
-    constant: whether it is the same in every run. literal: its elements in words, where there are at most `MOST_ELEMENTS`.
+    dtype: for example "float16", "" where unknown. shape: a number, a name or "?" for each dimension; None where the rank is
+    unknown. constant: whether it is the same in every run. literal: its elements as text, if there are at most `MOST_ELEMENTS`.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node of an excerpt. inputs, outputs: indices of its edges, None where absent. fused: whether this tool put it there."""
+    """A node of an excerpt. inputs, outputs: indices of its edges, None where absent. fused: whether a rewrite added it."""
 
     name: str
     domain: str
@@ -57,10 +57,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Some nodes of a graph, with what they read and what others read of them.
+    """Some nodes of a graph, with the values that they read and make.
 
-    steps: the nodes in topological order, () where there are more than `MOST_NODES`. results: indices of the edges that are
-    read from outside. operators: how often each operator is there, always.
+    steps: the nodes in topological order, () where there are more than `MOST_NODES`. results: indices of the edges that are read
+    from outside. operators: operator → number of nodes; set in every case.
     """
 
     steps: tuple[Step, ...] = ()
@@ -70,21 +70,21 @@ class Excerpt:
 
     @property
     def size(self) -> int:
-        """How many nodes the part has, drawn or not."""
+        """The number of nodes of the part, drawn or not."""
         return sum(self.operators.values())
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """Indices of the edges that come from outside and are not constant, in the order of their first reader."""
+        """Indices of the non-constant edges that come from outside, in the order of their first reader."""
         made = {index for step in self.steps for index in step.outputs}
         read = dict.fromkeys(index for step in self.steps for index in step.inputs if index is not None and index not in made)
         return tuple(index for index in read if not self.edges[index].constant)
 
 
 def excerpt(nodes: Iterable[ir.Node], tensors: Tensors, fused: Callable[[ir.Node], bool]) -> Excerpt:
-    """The excerpt of `nodes`, which are in topological order. Reads only constants of few elements.
+    """The excerpt of `nodes`, which are in topological order. Only small constants are read.
 
-    fused: whether a node was put there by a rewrite.
+    fused: whether a rewrite added a node.
     """
     kept = [node for node in nodes if node.op_type != "Constant"]
     operators = Counter(operator_name(node) for node in kept)
@@ -121,7 +121,7 @@ def excerpt(nodes: Iterable[ir.Node], tensors: Tensors, fused: Callable[[ir.Node
 
 
 def operator_name(node: ir.Node) -> str:
-    """The operator of a node, with its domain where that is not the default one."""
+    """The operator of a node, with its domain unless that is the default domain."""
     return operator_of(node)
 
 
@@ -151,7 +151,7 @@ def _literal(tensor: ir.TensorProtocol) -> str:
         return ""
     try:
         elements = tensor.numpy().reshape(-1).tolist()
-    except Exception:  # the data of a tensor can be stripped, or of a type that numpy does not have
+    except Exception:  # the data may be missing, or of a type that numpy does not have
         return ""
     words = [f"{element:.6g}" if isinstance(element, float) else str(element) for element in elements]
     return words[0] if len(tensor.shape) == 0 or len(words) == 1 else f"[{', '.join(words)}]"

@@ -1,8 +1,8 @@
-"""A replacement before it is part of a graph: detached nodes that read stand-ins instead of the graph's values.
+"""A replacement before it is committed: detached nodes that read stand-ins for the graph's values.
 
-Making a fragment and dropping it again leaves no trace in the model, so everything can be checked first and committed
-afterwards. Shapes and dtypes are inferred on the fragment alone, as a model whose inputs are the stand-ins. What depends on
-constants only is folded into initializers, large ones lazily, so that no weight is read before the model is written.
+Building and dropping a fragment does not change the model, so everything is checked first and committed afterwards. Shapes and
+dtypes are inferred on the fragment alone, as a model whose inputs are the stand-ins. Nodes that depend on constants only are
+folded into initializers. Large ones are folded lazily, so that no weight is read before the model is written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes
 
-from onnx_subgraph.model import inference_rules
+from onnx_subgraph.model import inference
 from onnx_subgraph.model.declared_shapes import shaped_like
 from onnx_subgraph.model.dimensions import symbols
 from onnx_subgraph.model.folding import evaluate
@@ -24,19 +24,20 @@ from onnx_subgraph.model.shapes import SHAPE_DATA, same_shape
 from onnx_subgraph.rewriting.refused import Refused
 
 SMALL_BYTES = 4096
-"""Constants up to this size are computed at once and shared where their bytes are equal; larger ones wait for the writer."""
+"""Constants up to this size are computed at once, and equal ones are shared. Larger ones are computed at serialization."""
 
 ConstantOf = Callable[[ir.Value], "ir.TensorProtocol | None"]
-"""The constant that a value of the graph holds, unread, or None."""
+"""The constant that a value of the graph holds, not yet read from disk, or None."""
 
 
 @dataclass(slots=True, eq=False)
 class Fragment:
-    """Detached nodes and what they read and provide.
+    """Detached nodes, the values that they read and the results that they provide.
 
     opset_imports: domain → version that the nodes are written for. read: stand-in → the value of the graph it stands for.
+    fold_constants: whether constants may be computed (not in a function's definition).
     constants: new initializers (with `const_value`). provides: root name → value of this fragment that replaces the root.
-    functions: definitions that the nodes call. fold: whether constants may be computed (not in a function's definition).
+    functions: definitions that the nodes call.
     """
 
     opset_imports: Mapping[str, int]
@@ -48,13 +49,13 @@ class Fragment:
     provides: dict[str, ir.Value] = field(default_factory=dict)
     functions: list[ir.Function] = field(default_factory=list)
     _stand_ins: dict[ir.Value, ir.Value] = field(default_factory=dict)
-    _pending: list[ir.Node] = field(default_factory=list)  # nodes that are not inferred yet
-    _sizes: set[ir.Value] = field(default_factory=set)  # results whose elements inference knows, if only as symbols
-    _numbers: dict[ir.Value, ir.TensorProtocol] = field(default_factory=dict)  # other results that it knows whole
+    _pending: list[ir.Node] = field(default_factory=list)  # not inferred yet
+    _sizes: set[ir.Value] = field(default_factory=set)  # results whose elements are inferred, at least as symbols
+    _numbers: dict[ir.Value, ir.TensorProtocol] = field(default_factory=dict)  # other results with inferred numbers
     _fresh: int = 0
 
     def stand_in(self, value: ir.Value) -> ir.Value:
-        """The value of this fragment that stands for `value` of the graph: same type and shape, same constant if it is one."""
+        """The stand-in for `value` of the graph: of the same type, shape and constant."""
         if value not in self._stand_ins:
             shape = None if value.shape is None else ir.Shape(self._named(d) for d in value.shape)
             tensor = self.constant_of(value)
@@ -91,7 +92,10 @@ class Fragment:
         outputs: Iterable[bool] = (True,),
         overload: str = "",
     ) -> tuple[ir.Value, ...]:
-        """Append a node; `outputs` says of each result whether it is emitted. Returns one value for each, unnamed ones ""."""
+        """Append a node; `outputs` says of each result whether it is emitted.
+
+        Returns one value per result, named "" if omitted.
+        """
         values = [ir.Value(name=self._name("out") if emitted else "") for emitted in outputs]
         given = list(inputs)
         while given and given[-1] is None:
@@ -102,10 +106,11 @@ class Fragment:
         return tuple(values)
 
     def infer(self) -> None:
-        """Give every value of the fragment the dtype and shape that follow from the stand-ins', as far as they do.
+        """Infer the dtype and shape of every value of the fragment from the stand-ins, where possible.
 
-        A node is inferred once; one that computes sizes again with those that read it, since inference follows sizes from node to
-        node and takes none that it is given. Raises Refused where an operator can't be applied to these operands at all.
+        Each node is inferred once, except nodes that compute sizes: they are inferred again with each new reader, because
+        inference propagates sizes within one run and accepts none as given. Raises Refused where an operator can't be applied to
+        its operands.
         """
         if not self._pending:
             return
@@ -117,7 +122,7 @@ class Fragment:
             value.const_value = tensor
         graph = ir.Graph(
             [v for v in self.read if v.const_value is None],
-            [v for v in inferred if v.shape is not None],  # so that no new symbol has the name of one of theirs
+            [v for v in inferred if v.shape is not None],  # so that new symbols get names that these do not use
             nodes=nodes,
             initializers=[v for v in (*self.read, *self.constants) if v.const_value is not None],
             opset_imports=dict(self.opset_imports),
@@ -125,7 +130,7 @@ class Fragment:
         model = ir.Model(graph, ir_version=10, functions=self.functions)
         try:
             infer_symbolic_shapes(model, warn_on_missing=False, adopt_declared_symbols=False)
-        except Exception as error:  # the library's own errors and whatever its operators raise on odd operands
+        except Exception as error:  # the library's errors, and whatever its rules raise on unusual operands
             raise Refused(f"the replacement can't be applied to these operands: {error}") from error
         finally:
             graph.outputs.clear()
@@ -135,7 +140,7 @@ class Fragment:
             for function in self.functions:
                 model.functions.pop(function.identifier(), None)
                 for value in (*function.inputs, *(o for n in function for o in n.outputs)):
-                    value.type = value.shape = None  # a definition serves every shape
+                    value.type = value.shape = None  # a definition is valid for every shape
                     _forget(value)
             for value in (o for n in nodes for o in n.outputs):
                 if SYM_DATA_KEY in value.metadata_props:
@@ -147,7 +152,7 @@ class Fragment:
             self._pending.clear()
 
     def foreign(self, dim: int | ir.SymbolicDim) -> bool:
-        """Whether a dimension is a symbol that does not come from what the fragment reads, so says nothing."""
+        """Whether a dimension has a symbol that no value read by the fragment has. Nothing is known about such a symbol."""
         if isinstance(dim, int):
             return False
         if dim.value is None:
@@ -156,7 +161,7 @@ class Fragment:
         return not symbols(dim) <= known
 
     def fold(self) -> None:
-        """Replace every node that reads constants only, or sizes that are known, by constants. Call after `infer`."""
+        """Replace every node whose inputs are constants, or known sizes, by constants. Call after `infer`."""
         if not self.fold_constants:
             return
         for node in list(self.nodes):
@@ -176,7 +181,7 @@ class Fragment:
         self._drop_unread()
 
     def simplify(self) -> None:
-        """Drop what changes nothing here, a Cast to the same dtype, an Expand to the same shape. Call after `infer`."""
+        """Drop nodes without effect: a Cast to the same dtype, an Expand to the same shape and the like. Call after `infer`."""
         if not self.fold_constants:
             return
         for node in self.nodes:
@@ -185,7 +190,7 @@ class Fragment:
                 continue
             names = [name for name, value in self.provides.items() if value is result]
             if names and source.producer() is None:
-                continue  # what stands outside can't be what the fragment provides
+                continue  # the fragment can't provide a value from outside it
             if source.dtype == result.dtype and same_shape(source.shape, result.shape):
                 for user, index in tuple(result.uses()):
                     user.replace_input_with(index, source)
@@ -194,7 +199,7 @@ class Fragment:
         self._drop_unread()
 
     def drop_dead(self, results: Iterable[ir.Value]) -> None:
-        """Drop the nodes that neither these results nor other nodes read, such as those of a line that came to nothing."""
+        """Drop the nodes that neither these results nor other nodes read."""
         provided = set(results)
         for node in reversed(list(self.nodes)):
             if not any(o.uses() or o in provided for o in node.outputs):
@@ -221,7 +226,7 @@ class Fragment:
         return f"{stem}_{self._fresh}"
 
     def _named(self, dim: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
-        # An anonymous dimension gets a name of its own, so that it is equal to itself and to nothing else.
+        # An anonymous dimension gets a unique name, so that it equals only itself.
         if isinstance(dim, int) or dim.value is not None:
             return dim
         self._fresh += 1
@@ -229,26 +234,26 @@ class Fragment:
 
 
 def _forget(value: ir.Value) -> None:
-    """Drop what inference notes on a value for its own use, so that none of it is written into the model."""
+    """Remove the notes of shape inference from a value, so that they are not written into the model."""
     value.metadata_props.pop(SYM_DATA_KEY, None)
     value.const_value = None
 
 
 @functools.cache
 def _install_rules() -> None:
-    """The rules that the whole model is inferred with, and those of operators whose results are shaped like a standard one's."""
-    inference_rules.install()
+    """Install the inference rules of whole models, and those of operators with the result shapes of a standard operator."""
+    inference.install()
     for operator in _SHAPED_LIKE:
         shaped_like(*operator)
 
 
 _NEUTRAL = frozenset({"Cast", "Expand", "Identity", "Reshape"})
-"""What hands on its first input where neither dtype nor shape change."""
+"""Operators that return their first input where neither dtype nor shape change."""
 _SHAPED_LIKE = (("com.microsoft", "FusedConv", "Conv"), ("com.microsoft", "FusedGemm", "Gemm"))
 
 
 def _sizes(node: ir.Node) -> list[int] | None:
-    """What a Shape gives where all that it is asked for is known."""
+    """The result of a Shape node if all requested sizes are known, else None."""
     source = node.inputs[0] if node.inputs else None
     if node.op_type != "Shape" or node.domain or source is None or source.shape is None:
         return None
@@ -267,7 +272,7 @@ def _foldable(node: ir.Node) -> bool:
 def _folded(
     node: ir.Node, tensors: list[ir.TensorProtocol | None], output: ir.Value, index: int, opset_imports: Mapping[str, int]
 ) -> ir.TensorProtocol | None:
-    """The constant that one result of a node is: at once where all is small, later where it is not, None where unknown."""
+    """A result of a node as a constant: computed now if all is small, else lazily; None where it can't be folded."""
     if output.dtype is None or output.shape is None or not output.shape.is_static():
         return None
     dtype, shape = output.dtype, ir.Shape(output.shape)
@@ -283,6 +288,6 @@ def _folded(
     if size <= SMALL_BYTES and all(t is None or t.nbytes <= SMALL_BYTES for t in tensors):
         try:
             return compute()
-        except Exception:  # an operator that the reference does not know stays a node
+        except Exception:  # an operator that the reference does not implement stays a node
             return None
     return ir.LazyTensor(compute, dtype=dtype, shape=shape)

@@ -1,11 +1,11 @@
-"""The `function` target: one node of our own domain, and the definition that the model carries for it.
+"""The `function` target: one node in our domain, with its definition as a model-local function.
 
-The definition is the match in its canonical spelling, with the alternatives that matched. Constants written in the pattern and
-captured attributes are baked in; every other name is an input. Sites with the same definition share it; another one of the same
-pattern gets a number.
+The definition is the match in its canonical form, with the alternatives that matched. Constants written in the pattern and
+captured attributes are embedded; every other name is an input. Sites with the same definition share it. Different definitions of
+one pattern get a number.
 
-The node of a canonical operator has the inputs and attributes that its page lists, in that order, whichever of them the
-definition reads: a library that has a kernel for the operator needs no more. Definitions that differ are overloads of one name.
+The node of a canonical operator has the inputs and attributes that its page lists, in that order, even if the definition does not
+read all of them. So a kernel for the operator can rely on them. Different definitions are overloads of one name.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from onnx_subgraph.rewriting.kernel_layouts import Layouts
 from onnx_subgraph.rewriting.refused import Refused, Unloadable
 
 Check = Callable[[Fragment], None]
-"""Raises Refused where a body is not to be."""
+"""Raises Refused where a body is not acceptable."""
 _IR_VERSION = 8
 """The IR version that model-local functions need."""
 _IR_VERSION_OF_OVERLOADS = 10
 
 
 def ir_version(functions: Iterable[ir.Function]) -> int:
-    """The least IR version of a model that carries these definitions."""
+    """The lowest IR version of a model that carries these definitions."""
     return max((_IR_VERSION_OF_OVERLOADS if function.overload else _IR_VERSION for function in functions), default=0)
 
 
 def provided_names(match: Match) -> tuple[str, ...]:
     """The matched names that the fused operator provides: those that the pattern's replacements name, or its results.
 
-    A region provides all that others read.
+    A region provides every value that is read outside it.
     """
     pattern = match.pattern
     if pattern.grow is not None:
@@ -56,11 +56,11 @@ def provided_names(match: Match) -> tuple[str, ...]:
 
 
 _NOT_IN_A_BODY = frozenset({("com.microsoft", "EmbedLayerNormalization")})
-"""Whose results onnxruntime 1.31 gives the type of the ids when it infers the body of a function."""
+"""In the body of a function, onnxruntime 1.31 wrongly infers the type of the ids for the results of these operators."""
 
 
 def check_body(nodes: Iterable[ir.Node]) -> None:
-    """Refuse what can't stand in a function: onnxruntime 1.31 crashes on its own operators of the default domain there."""
+    """Refuse nodes that can't be in a function: onnxruntime 1.31 crashes there on its own operators of the default domain."""
     for node in nodes:
         if (node.domain, node.op_type) in _NOT_IN_A_BODY:
             raise Unloadable(f"onnxruntime does not load {node.op_type} in the body of a function")
@@ -76,12 +76,13 @@ def call(
     check_loads: Check,
     check_instead: Check | None = None,
 ) -> None:
-    """Write the fused node into `fragment`, with its definition: the one of `definitions` that is equal, or a new one.
+    """Write the fused node into `fragment`, with its definition: an equal one of `definitions`, or a new one.
 
-    check_loads: raises Refused where an operator of a body does not load; asked where the body may hold operators or types that
-    the match has not. check_instead: where the node is written for its kernel, which takes what the operator's file says in other
-    layouts; raises Refused where what stands for the operator in onnxruntime is not to be its body in place of the definition.
-    Raises Refused where the match has no canonical spelling.
+    check_loads: raises Refused where an operator of a body does not load. It is called where the body may hold operators or types
+    that the match does not have.
+    check_instead: set where the node is written for our kernel, which also accepts other layouts of the operands. onnxruntime's
+    lowering of the operator then becomes the body instead of the definition, unless check_instead raises Refused.
+    Raises Refused where the match has no canonical form.
     """
     names = provided_names(match)
     if not names:
@@ -119,7 +120,7 @@ def _call_raised(
     check_loads: Check,
     check_instead: Check | None,
 ) -> None:
-    """Write what a formula raises to: its own lines, and the call of the canonical operator with that operator's definition."""
+    """Write what a formula raises to: the pattern's own lines, and the call of the canonical operator with its definition."""
     names, operator = provided_names(match), raised.operator
     called = zip(operator.definition.assignments[-1].names, raised.call.names, strict=True)
     wanted = {name: match.roots[root].dtype for name, root in called if root in match.roots}
@@ -131,7 +132,7 @@ def _call_raised(
         layouts = Layouts.of(operator, lookup) if check_instead is not None else Layouts()
         given_so = {name: found for name, value in values.items() if (found := layouts.taken(emitter, name, value)) is not None}
         values |= given_so
-        # A definition does not know what computes its inputs.
+        # New values without producers: the definition must not depend on how its inputs are computed.
         opaque = {name: ir.Value(name=name, type=value.type, shape=value.shape) for name, value in values.items()}
         floats = [v.dtype for v in values.values() if v.dtype is not None and v.dtype.is_floating_point()]
         if check_instead is not None and len(set(floats)) > 1:
@@ -183,13 +184,13 @@ def _call_raised(
 
 
 def _instead(operator: CanonicalOperator, present: Collection[str]) -> list[Block]:
-    """What stands for an operator where onnxruntime runs, of what can take these inputs and attributes."""
+    """The operator's lowerings for onnxruntime that accept these inputs and attributes."""
     lowerings = (one for target in WRITTEN for one in operator.lowerings.get(target, ()))
     return [one.block for one in lowerings if one.without.isdisjoint(present)]
 
 
 def _written(body: Callable[[Block, Check], Emitter], blocks: Iterable[Block], check: Check | None) -> Iterator[Emitter]:
-    """Those blocks that can be a body, written; none where there is no check."""
+    """The emitted bodies of the blocks that pass the check; none without a check."""
     if check is None:
         return
     for block in blocks:
@@ -198,12 +199,12 @@ def _written(body: Callable[[Block, Check], Emitter], blocks: Iterable[Block], c
 
 
 def _attributes(operator: CanonicalOperator, lookup: Lookup) -> list[ir.Attr]:
-    """The attributes of a canonical operator that are given here and known before the model runs."""
+    """The attributes of a canonical operator that are present and known before the model runs."""
     found = []
     for name in operator.attributes:
         try:
             known = lookup(operator.prefix + name)
-        except Refused:  # a size that the model leaves open
+        except Refused:  # a dynamic size
             continue
         if known is not None:
             found.append(ir.convenience.convert_attribute(name, plain(known)))  # type: ignore[arg-type]
@@ -211,12 +212,12 @@ def _attributes(operator: CanonicalOperator, lookup: Lookup) -> list[ir.Attr]:
 
 
 def data_type(name: object) -> ir.DataType | None:
-    """The element type that the language calls so; None for anything else."""
+    """The element type of this name in the language; None for anything else."""
     return ir.DataType[LONG_NAMES.get(name, name.upper())] if isinstance(name, str) else None
 
 
 def _precision(match: Match) -> ir.DataType | None:
-    """The widest floating dtype that a match through casts computes in: its definition must not have a narrower one."""
+    """The widest floating dtype of a match with casts; its definition must not compute in a narrower one."""
     if not match.pattern.mixed_precision:
         return None
     dtypes = [o.dtype for n in match.nodes if n.op_type != "Cast" for o in n.outputs]
@@ -238,9 +239,9 @@ def _define(
     names: Sequence[str],
     attributes: Sequence[ir.Attr] = (),
 ) -> ir.Function:
-    """A definition called `name`. words: what it says of itself. inputs, results: with what they shall be called.
+    """A function definition. name: its name. words: its doc string. inputs, results: its formal values, with their names.
 
-    attributes: what its nodes have, which the definition holds as constants.
+    attributes: those of its node. The function declares them, but its body holds their values as constants.
     """
     for index, result in enumerate(results):
         if result.producer() is None or result in results[:index]:
@@ -267,7 +268,7 @@ def _define(
     for position, node in enumerate(inner.nodes):
         node.name = f"{node.op_type}_{position}"
     for value in (*inputs, *(o for n in inner.nodes for o in n.outputs)):
-        value.type = value.shape = None  # a definition serves every shape
+        value.type = value.shape = None  # a definition is valid for every shape
     domains = {n.domain for n in inner.nodes} | {""}
     graph = ir.Graph(
         list(inputs), results, nodes=inner.nodes, opset_imports={d: inner.opset_imports.get(d, 1) for d in sorted(domains)}

@@ -1,7 +1,7 @@
-"""The layouts in which a kernel of our library takes its operands, beside the one that its operator is defined in.
+"""The alternative layouts in which a kernel of our library accepts its operands.
 
-Where an operand has such a layout already, before a Transpose brings it into the defined one, the kernel is given it as it is.
-The definition that the model carries then begins with that Transpose, and ends with the one that turns the results back.
+If an operand already has such a layout before a Transpose brings it into the defined one, the kernel reads it without the
+Transpose. The definition in the model then begins with that Transpose, and ends with its inverse on the results.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from onnx_subgraph.rewriting.emit import Emitter
 from onnx_subgraph.rewriting.refused import Refused
 
 _SOURCE = "what is rearranged"
-"""No name of the language."""
+"""The name of the rearranged value; the language can't write it, so it clashes with no other name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """The recipes of an operator's operands and results, and the sizes of the axes that its attributes say."""
+    """The recipes of an operator's operands and results, and the sizes of those axes that its attributes give."""
 
     recipes: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, operator: CanonicalOperator, lookup: Lookup) -> Layouts:
-        """Those of an operator whose attributes `lookup` knows, all or none."""
+        """The layouts of an operator, with sizes from `lookup`. Empty if one of the sizes is unknown."""
         known = {*operator.attributes, *dict(operator.let)}
         named = {axis for recipe in operator.layouts.values() for axis in recipe_axes(recipe)} & known
         sizes = {axis: _size(operator.prefix + axis, lookup) for axis in named}
@@ -40,19 +40,19 @@ class Layouts:
         return cls(operator.layouts, found) if len(found) == len(named) else cls()
 
     def __contains__(self, name: str) -> bool:
-        """Whether this operand or result has another layout."""
+        """Whether this operand or result has an alternative layout."""
         return name in self.recipes
 
     def taken(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value | None:
-        """An operand as the kernel takes it as well, where that is there before anything moves it; else None."""
+        """An operand in the kernel's alternative layout, if it exists without moving data; else None."""
         return layout.unmoved(emitter, self._term(emitter, value, self.recipes[name])) if name in self.recipes else None
 
     def done(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value:
-        """A value in the kernel's other layout."""
+        """A value of the defined layout, converted to the kernel's alternative layout."""
         return layout.rearrange(emitter, self._term(emitter, value, self.recipes[name]))
 
     def undone(self, emitter: Emitter, name: str, value: ir.Value) -> ir.Value:
-        """A value of the kernel's other layout in the one that the operator is defined in."""
+        """A value of the kernel's alternative layout, converted to the defined layout."""
         left, right = self.recipes[name].split("->")
         return layout.rearrange(emitter, self._term(emitter, value, f"{right.strip()} -> {left.strip()}"))
 
@@ -66,7 +66,7 @@ class Layouts:
 def _size(name: str, lookup: Lookup) -> int | None:
     try:
         known = lookup(name)
-    except Refused:  # a size that the model leaves open
+    except Refused:  # a dynamic size
         return None
     size = plain(known) if known is not None else None
     return size if isinstance(size, int) else None

@@ -1,7 +1,7 @@
-"""The words of layout as nodes: rearrange and repeat as Reshape, Transpose and Expand, split as Split.
+"""Emit layout words as nodes: rearrange and repeat as Reshape, Transpose and Expand, split as Split.
 
-Shapes are constants where they can be: a size that is known, 0 for one that is copied from the same axis, and at most one -1;
-else they are put together from the source's. A recipe whose dynamic sizes need more than that is refused, with the axis.
+Shapes are constants where possible: known sizes, 0 for a size copied from the same axis, and at most one -1. Otherwise they are
+computed from the source's shape. A recipe whose dynamic sizes need more than that is refused, with the axis.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from onnx_subgraph.rewriting.refused import Refused
 
 Axis = TypeVar("Axis")
 Axes = list[list[str]]
-"""One list for each dimension, outermost first: the atoms that it is made of; [] is a dimension of size 1."""
+"""One list for each dimension, outermost first: its atoms; [] is a dimension of size 1."""
 
 
 class Emitter(Protocol):
-    """What writes the lines of a replacement, as far as words of layout need it."""
+    """The interface of the emitter that layout words need."""
 
     @property
     def fragment(self) -> Fragment:
@@ -38,12 +38,12 @@ class Emitter(Protocol):
 
     @property
     def bindings(self) -> Mapping[str, Binding]:
-        """What the names of the pattern stand for."""
+        """What the names of the pattern are bound to."""
         ...
 
     @property
     def lookup(self) -> Lookup:
-        """Names as numbers."""
+        """The number of a name."""
         ...
 
     def value(self, term: Term) -> ir.Value:
@@ -51,11 +51,11 @@ class Emitter(Protocol):
         ...
 
     def shape(self, value: ir.Value) -> ir.Shape | None:
-        """The shape of a value, as far as it is known."""
+        """The shape of a value, if known."""
         ...
 
     def schema(self, operator: Operator, keywords: tuple[str, ...], arguments: int) -> Schema:
-        """The schema of an operator at the opset of the graph. Raises Refused where it takes none of that."""
+        """The schema of an operator at the opset of the graph. Raises Refused where it does not take these."""
         ...
 
 
@@ -97,13 +97,13 @@ def rearrange(emitter: Emitter, term: Rearrange) -> ir.Value:
 
 
 def unmoved(emitter: Emitter, term: Rearrange) -> ir.Value | None:
-    """The value of `rearrange(source, recipe)` where something has it already, at most in another shape; else None."""
+    """The value of `rearrange(source, recipe)` if it exists already, or needs only a Reshape; else None."""
     way = _shorter(emitter, term, emitter.value(term.source))
     return _write(emitter, way) if way is not None and _in_order(way) else None
 
 
 def _shorter(emitter: Emitter, term: Rearrange, source: ir.Value) -> Rearrangement | None:
-    """The cheapest way to the result from something that `source` was rearranged from; None where that is `source`."""
+    """The cheapest rearrangement to the result from a value that `source` was rearranged from. None if `source` is the best."""
     if term.word != "rearrange" or emitter.shape(source) is None:
         return None
     recipe = parse_recipe(term.recipe)
@@ -111,7 +111,7 @@ def _shorter(emitter: Emitter, term: Rearrange, source: ir.Value) -> Rearrangeme
     known = {n: b for n in axes if isinstance(b := emitter.bindings.get(n), int | ir.SymbolicDim)}
     known |= {n: size for n, t in term.sizes if isinstance(size := plain(static(t, emitter.lookup) or ()), int)}
     found = enumerate(rearrangements(source, recipe, known, emitter.fragment.read))
-    # What was only rearranged to be rearranged again is not written: it would cost more than it says.
+    # Skip values that the fragment itself rearranged: starting from one would add the cost of that rearrangement.
     ways = [(c, -depth, way) for depth, way in found if not _is_passing(emitter, way.source) and (c := _cost(way)) is not None]
     best = min(ways, default=None, key=lambda w: w[:2])
     return None if best is None or best[1] == 0 else best[2]
@@ -124,7 +124,7 @@ def _is_passing(emitter: Emitter, value: ir.Value) -> bool:
 
 
 def _cost(way: Rearrangement) -> int | None:
-    """A Transpose moves memory, a Reshape moves nothing; None where the shape of a Reshape can't be written."""
+    """A Transpose moves memory, a Reshape does not. None where the shape of a Reshape can't be written."""
     stages = _stages(way)
     if any(_target(before, after, _number) is None for before, after in stages):
         return None
@@ -140,7 +140,7 @@ def _in_order(way: Rearrangement) -> bool:
 
 
 def _stages(way: Rearrangement) -> list[tuple[tuple[Size, ...], tuple[Size, ...]]]:
-    """The Reshapes, as (sizes before, sizes after): one where nothing moves, else those around the Transpose."""
+    """The Reshapes, as (sizes before, sizes after): at most one without a Transpose, else those before and after it."""
     start = source_sizes(way)
     if _in_order(way):
         return [] if start == way.sizes else [(start, way.sizes)]
@@ -200,7 +200,7 @@ def _groups(composition: Sequence[object]) -> Axes:
 
 
 def _sizes(emitter: Emitter, term: Rearrange, left: Axes, right: Axes, source: ir.Value) -> dict[str, int | None]:
-    """The size of each atom, None where it is not known now."""
+    """The size of each atom, None where it is unknown."""
     sizes: dict[str, int | None] = {a: None for group in (*left, *right) for a in group}
     given = dict(term.sizes)
     for atom in sizes:
@@ -230,7 +230,7 @@ def _reshape(emitter: Emitter, value: ir.Value, before: Axes, after: Axes, sizes
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """In the shape of a Reshape: the size of this axis of what is reshaped."""
+    """In the shape of a Reshape: the size of this axis of the reshaped value."""
 
     axis: int
 
@@ -254,7 +254,7 @@ def _target(before: Sequence[Axis], after: Sequence[Axis], number: Callable[[Axi
 
 
 def _reshaped(emitter: Emitter, value: ir.Value, target: list[int | Copied] | None) -> ir.Value:
-    """A Reshape to `target`, whose shape is a constant where it can be: 0 copies the same axis, -1 is what is left."""
+    """A Reshape to `target`. Its shape is a constant where possible: 0 copies the same axis, -1 is the remaining size."""
     assert target is not None
     static = [0 if size == Copied(axis) else size for axis, size in enumerate(target)]
     moved = [axis for axis, size in enumerate(static) if isinstance(size, Copied)]

@@ -1,7 +1,7 @@
-"""What a match leaves behind: which values inside it are still needed, and what dies when it goes.
+"""Liveness around a match: which inner values are still needed after its removal, and which other nodes die with it.
 
-Exporters read the shape of an inner value to feed a Reshape that is itself matched. Such arithmetic has no reader left once the
-match is gone, so it goes too and does not stand in the way; anything that still has a reader does.
+Exporters read the shape of an inner value to feed a Reshape that is itself matched. Once the match is removed, nothing reads that
+arithmetic, so it is removed too. Any other reader of an inner value blocks the removal.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.refused import Refused
 
 DYING_LIMIT = 256
-"""How many nodes outside a match are looked at before one of them is taken to be alive."""
+"""The most nodes outside a match that are searched. Beyond it, nodes count as alive."""
 
 
 @dataclass(slots=True, eq=False)
 class Liveness:
-    """The answers for one match.
+    """Liveness around one match.
 
-    matched: its nodes and those of their bodies. end: the position of the last one. kept: values that the replacement reads.
+    matched: its nodes, and those of their subgraphs. end: the position of the last one. kept: values that the replacement reads.
+    dying: node → whether it dies.
     """
 
     outline: Outline
@@ -36,13 +37,13 @@ class Liveness:
 
     @classmethod
     def of(cls, outline: Outline, graph: ir.Graph, matched: Iterable[ir.Node], kept: Collection[ir.Value] = ()) -> Liveness:
-        """The liveness around `matched` in `graph` when the values in `kept` are still read afterwards."""
+        """The liveness around `matched` in `graph` if the values in `kept` are still read afterwards."""
         nodes = tuple(matched)
         inside = frozenset(m for n in nodes for m in (n, *(i for body in bodies(n) for i in body.all_nodes())))
         return cls(outline, graph, inside, max(outline.position[n] for n in nodes), frozenset(kept), {})
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
-        """The uses of `value` that are alive once the match is gone."""
+        """The uses of `value` that stay alive when the match is removed."""
         return [(n, i) for n, i in value.uses() if n not in self.matched and not self.dies(n)]
 
     def is_needed(self, value: ir.Value) -> bool:
@@ -50,7 +51,7 @@ class Liveness:
         return value.is_graph_output() or bool(self.readers(value))
 
     def dies(self, node: ir.Node) -> bool:
-        """Whether a node outside the match has nobody left to read it once the match is gone."""
+        """Whether a node outside the match has no live reader when the match is removed."""
         if node in self.dying:
             return self.dying[node]
         self.dying[node] = False
@@ -63,13 +64,13 @@ class Liveness:
         return self.dying[node]
 
     def _is_after(self, node: ir.Node) -> bool:
-        # A node behind the whole match can't lead into it. (A body's node is judged by the DYING_LIMIT alone.)
+        # A node after the last matched node can't feed the match. For nodes in subgraphs only the DYING_LIMIT bounds the search.
         return node.graph is self.graph and self.outline.position[node] > self.end
 
     def dead(self, provided: Collection[ir.Value]) -> list[ir.Node]:
-        """The nodes outside the match that die because they read what the match computed and nobody provides any more.
+        """The nodes outside the match that die because they read a matched value that is no longer provided.
 
-        A node that nobody read in the first place stays as long as what it reads does.
+        A node that was unread before stays as long as its operands do.
         """
         found: dict[ir.Node, None] = {}
         queue = [u for m in self.matched for o in m.outputs for u, _ in o.uses()]
@@ -87,10 +88,10 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """A reader of an inner value's shape that shall read something else.
+    """A reader of an inner value's shape that must read something else.
 
-    value: what it reads in place of the inner value, which has the same shape; None where its result is put together instead.
-    dims: one for each element of that result: the number, or (value, axis) of a value that stays.
+    value: the new operand, which has the same shape; None where the reader's result is assembled instead. dims: one for each
+    element of that result: a number, or (value, axis) of a value that stays.
     """
 
     reader: ir.Node
@@ -102,10 +103,10 @@ class Redirect:
 def redirects(
     liveness: Liveness, provided: Collection[ir.Value], staying: Collection[ir.Value], matched: Iterable[ir.Node]
 ) -> list[Redirect]:
-    """What must read something else so that the match can go.
+    """The readers that must be redirected before the match can be removed.
 
-    provided: values that the replacement provides. staying: values that stay, whatever happens to the match.
-    Raises Refused where an inner value is still needed and nothing that stays can stand in for it.
+    provided: values that the replacement provides. staying: values that stay in the graph in any case. Raises Refused where an
+    inner value is still needed and no other value can replace it.
     """
     found: list[Redirect] = []
     for node in matched:
@@ -148,7 +149,7 @@ def _redirect(
 
 
 def _source(dim: int | ir.SymbolicDim, values: Iterable[ir.Value]) -> tuple[ir.Value, int] | None:
-    """A value that has the dimension, and the axis it has there."""
+    """A value that has this dimension, and its axis there."""
     return next(((v, i) for v in values for i, d in enumerate(v.shape or ()) if same_dim(d, dim)), None)
 
 
@@ -156,7 +157,7 @@ def _is_before(liveness: Liveness, value: ir.Value, reader: ir.Node) -> bool:
     producer = value.producer()
     place = None if producer is None else liveness.outline.place_in(liveness.graph, producer)
     if place is None:
-        return True  # an input, an initializer or a value of an outer graph
+        return True  # an input, an initializer, or a value of an outer graph
     behind = liveness.outline.place_in(liveness.graph, reader)
     return behind is not None and liveness.outline.position[place] < liveness.outline.position[behind]
 

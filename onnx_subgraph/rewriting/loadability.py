@@ -1,8 +1,8 @@
-"""Whether an execution provider loads an operator for given dtypes: asked, not assumed.
+"""Ask onnxruntime whether an execution provider loads an operator for given dtypes.
 
-The registrations of onnxruntime alone mislead both ways: a double SkipLayerNormalization kernel is registered and its schema
-rejects double; float16 Gelu has no kernel and loads through inserted casts. So after the quick no (an operator that has no
-schema at all) the last word is a session of one node, optimisation off, remembered for the life of this object.
+onnxruntime's kernel registrations alone are misleading: a double SkipLayerNormalization kernel is registered, but its schema
+rejects double; float16 Gelu has no kernel, but loads through inserted casts. So unless the operator has no schema at all, the
+answer comes from a session of one node, with optimisation off. Answers are cached in the object.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ CPU = "CPUExecutionProvider"
 class Operand:
     """One input or output of the probe. dtype: of a tensor. rank: None where unknown. constant: its bytes, if it is one.
 
-    A kernel may demand that an input is an initializer (axes, sizes); small constants are therefore given to the probe. Of
-    those the static shape is `shape`. For others `shape` has the sizes that the probe declares, None where one is open;
-    without it there are none, and one answer serves all sizes.
+    A kernel may require that an input is an initializer (axes, sizes), so small constants are passed to the probe. shape: of a
+    constant its static shape; otherwise the sizes that the probe declares, None for a dynamic one. Without shape the probe
+    declares no sizes, and one answer serves all sizes.
     """
 
     dtype: ir.DataType
@@ -41,7 +41,7 @@ class Operand:
 
 
 class NoKernel(str):
-    """Why an operator does not load: the provider has no kernel for it with these types, and another one may have it."""
+    """Why an operator does not load: the provider has no kernel for it with these types. Another provider may have one."""
 
     __slots__ = ()
 
@@ -53,23 +53,25 @@ class NoSuchOperator(str):
 
 
 _DOUBLE = "tensor(double)"
-"""The one type that has to have a kernel of its own: onnxruntime casts float16 up to float, but double down to it, and a
-function's body has its constants in float. A result that is float in disguise is refused."""
+"""The type that needs its own kernel.
+
+onnxruntime casts double down to float, and a function's body has its constants in float. So the result would lack precision.
+"""
 _TYPES = {
     ir.DataType.FLOAT: "tensor(float)",
     ir.DataType.DOUBLE: _DOUBLE,
     ir.DataType.FLOAT16: "tensor(float16)",
     ir.DataType.BFLOAT16: "tensor(bfloat16)",
 }
-"""The floating types, for which kernels differ, as kernels name them."""
+"""The floating types, for which kernels differ, by their names in kernels."""
 _ASKED_SAFELY = frozenset({CPU, "AzureExecutionProvider"})
 _NEWEST = 2**31 - 1
 ANY = Operand(ir.DataType.UNDEFINED)
-"""An output whose dtype follows from the schema."""
+"""An output whose dtype the schema determines."""
 
 
 class Loadability:
-    """Answers for one provider. One that is not part of the onnxruntime at hand loads nothing (but see `assumed`)."""
+    """Answers for one provider. A provider that the installed onnxruntime lacks loads nothing (but see `assumed`)."""
 
     def __init__(self, provider: str) -> None:
         self.provider = provider
@@ -77,7 +79,7 @@ class Loadability:
 
     @property
     def is_available(self) -> bool:
-        """Whether the onnxruntime at hand has the provider."""
+        """Whether the installed onnxruntime has the provider."""
         return self.provider in _available()
 
     def reason(
@@ -91,7 +93,7 @@ class Loadability:
     ) -> str | None:
         """Why the provider does not load the operator, or None if it does.
 
-        inputs, outputs: one for each, None for an omitted one; an output of dtype UNDEFINED is left to the schema.
+        inputs, outputs: one for each, None for an omitted one. The schema determines an output of dtype UNDEFINED.
         """
         listed = tuple(attributes)
         key = (operator_name, domain, opset, tuple(inputs), tuple(outputs), _signature(listed))
@@ -102,8 +104,8 @@ class Loadability:
     def inlines(self, operator_name: str, opset: int, inputs: Sequence[Operand | None]) -> bool:
         """Whether the provider has no kernel for a standard operator of these dtypes and runs its definition instead.
 
-        That loads and is right, and no faster than what it was before. An operator without a definition never inlines:
-        it loads by casts or not at all. A provider that registers no kernels but compiles what it can inlines nothing.
+        That is correct, but no faster than the unfused nodes. An operator without a definition is never inlined: it loads with
+        casts or not at all. A provider without registered kernels compiles what it can, and inlines nothing.
         """
         if not self.is_available or not _kernels(self.provider):
             return False
@@ -113,14 +115,14 @@ class Loadability:
             return False
         if not kernels or (dtypes and any(kernel.types for kernel in kernels)):
             return True
-        return self._takes_apart(operator_name, opset, inputs)  # what is registered says nothing of other types
+        return self._is_inlined(operator_name, opset, inputs)  # the registrations do not tell which types are supported
 
-    def _takes_apart(self, operator_name: str, opset: int, inputs: Sequence[Operand | None]) -> bool:
+    def _is_inlined(self, operator_name: str, opset: int, inputs: Sequence[Operand | None]) -> bool:
         key = ("apart", operator_name, opset, tuple(inputs))
         if key not in self._known:
             known = schema(operator_name, "", opset)
             outputs = (ANY,) * (1 if known is None else known.min_outputs)
-            self._known[key] = _apart(_probe(operator_name, "", opset, inputs, outputs, ()), self.provider, operator_name)
+            self._known[key] = _why_inlined(_probe(operator_name, "", opset, inputs, outputs, ()), self.provider, operator_name)
         return self._known[key] is not None
 
     def definition_error(
@@ -176,17 +178,17 @@ def _schemas() -> frozenset[tuple[str, str]]:
 
 
 def floating(operands: Sequence[Operand | None]) -> frozenset[str]:
-    """The floating types among the operands, as kernels name them."""
+    """The floating types among the operands, by their names in kernels."""
     return frozenset(_TYPES[o.dtype] for o in operands if o is not None and o.dtype in _TYPES)
 
 
 @cache
 def definition(operator_name: str, opset: int) -> int | None:
-    """Since which version a standard operator is what it is at `opset`, if the standard defines it by others; else None."""
+    """The version of a standard operator in effect at `opset`, if the standard defines it as a function; else None."""
     from onnx import defs
 
     try:
-        schema: Any = defs.get_schema(operator_name, opset)  # onnx's type stubs do not know all of a schema
+        schema: Any = defs.get_schema(operator_name, opset)  # onnx's type stubs lack parts of a schema
     except defs.SchemaError:
         return None
     return schema.since_version if schema.has_function or schema.has_context_dependent_function else None
@@ -196,8 +198,8 @@ def definition(operator_name: str, opset: int) -> int | None:
 def _kernels(provider: str) -> Mapping[tuple[str, str], tuple[Kernel, ...]]:
     """The kernels that a provider has registered, by domain and operator.
 
-    onnxruntime lists them without harm only where it has no provider but the CPU's: to list the others', it starts each of them,
-    and 1.24 and 1.31 end the process where that fails. There the checked-in table answers.
+    Listing them is safe only where onnxruntime has no other provider than the CPU's: otherwise it starts each provider, and 1.24
+    and 1.31 end the process if that fails. There the checked-in table is used.
     """
     if _available() - _ASKED_SAFELY:
         table = kernel_table(provider)
@@ -251,8 +253,8 @@ def _probe(
     return serialized
 
 
-def _apart(model: bytes, provider: str, operator_name: str) -> str | None:
-    """Why a session of one node does not have that node, or None where it does."""
+def _why_inlined(model: bytes, provider: str, operator_name: str) -> str | None:
+    """Why the loaded model of one node no longer has that node, or None if it has."""
     import onnx
 
     with tempfile.TemporaryDirectory() as folder:
@@ -265,9 +267,9 @@ def _apart(model: bytes, provider: str, operator_name: str) -> str | None:
 
 
 def _session_error(model: bytes, provider: str, written: Path | None = None) -> str | None:
-    """Why a session does not load a model, or None. written: where to write the model as it was loaded."""
+    """Why a session does not load a model, or None. written: where to save the model as loaded."""
     import onnxruntime
-    from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # also where a hook replaces the public name
+    from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession  # even if a hook replaced the public name
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -280,7 +282,7 @@ def _session_error(model: bytes, provider: str, written: Path | None = None) -> 
     try:
         custom_ops.register(options)
         InferenceSession(model, options, providers=[provider])
-    except Exception as error:  # onnxruntime raises a class of its own for each status, without a common root
+    except Exception as error:  # onnxruntime's error classes have no common base
         return _sentence(str(error))
     return None
 

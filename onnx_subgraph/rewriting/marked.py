@@ -1,7 +1,7 @@
-"""What a user marked in a model becomes one operator of our own domain each, whose definition the model carries.
+"""Replace the regions that a user marked in a model by operators in our domain, with their definitions in the model.
 
-Marked regions that differ in their weights alone, the equal layers of a network, share a definition. Any runtime runs it, by
-inlining; `onnx-subgraph inline` puts the nodes back.
+Marked regions that differ only in their weights, such as equal layers of a network, share a definition. Any runtime can inline
+it; `onnx-subgraph inline` restores the nodes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onnx_subgraph.rewriting.refused import Refused
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What is marked: the modules that fit one of `scopes`, and what lies between the values `first` and `last`."""
+    """The user's marks: the modules that match one of `scopes`, and the nodes between the values `first` and `last`."""
 
     scopes: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
@@ -42,7 +42,10 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """An operator that was made of what is marked. count: of its nodes. nodes: in its definition. first: what the first is of."""
+    """An operator made from marked regions.
+
+    count: the number of its nodes. nodes: the number of nodes in its definition. first: the module of its first node.
+    """
 
     operator: str
     count: int
@@ -52,9 +55,9 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """A model before anything took the place of its nodes.
+    """What is remembered of a model before its nodes are replaced.
 
-    paths: name of a node → the modules that it is in, as paths, the outermost first. makers: name of a value → its node's.
+    paths: name of a node → the paths of its modules, outermost first. makers: name of a value → the name of its node.
     """
 
     paths: Mapping[str, Sequence[str]]
@@ -62,14 +65,14 @@ class Before:
 
     @classmethod
     def of(cls, model: ir.Model) -> Before:
-        """As the model is now."""
+        """Of the model as it is now."""
         nodes = list(model.graph)
         makers = {output.name: label(node) for node in nodes for output in node.outputs if output.name}
         return cls({label(node): paths(node) for node in nodes}, makers)
 
 
 def check_marks(model: ir.Model, marks: Marks) -> None:
-    """Raises UsageError for a mark that marks nothing, for marks that overlap, and for a value that is not there."""
+    """Raises UsageError for a mark that matches nothing, for marks that overlap, and for a value that does not exist."""
     seen: dict[ir.Node, str] = {}
     for name, regions in _regions(model.graph, marks, None):
         for path, region in regions.items():
@@ -79,10 +82,10 @@ def check_marks(model: ir.Model, marks: Marks) -> None:
 
 
 def replace_marked(model: ir.Model, marks: Marks, before: Before | None = None) -> tuple[Marked, ...]:
-    """Replace what is marked in the main graph by calls of functions; what was made. Changes `model`.
+    """Replace the marked regions of the main graph by calls of functions. Changes `model`; returns the new operators.
 
-    before: the model as it was, where its nodes are not the user's any more. A node is in the innermost module that all are in
-    whose place it took. Raises UsageError as `check_marks`, and for a region that no function can hold.
+    before: the original model, if it was rewritten. A node that replaced others belongs to the innermost module that contains all
+    of them. Raises UsageError like `check_marks`, and for a region that no function can hold.
     """
     outline, definitions = Outline(model), Definitions(model.functions)
     made = []
@@ -95,7 +98,7 @@ def replace_marked(model: ir.Model, marks: Marks, before: Before | None = None) 
 
 
 def _regions(graph: ir.Graph, marks: Marks, before: Before | None) -> list[tuple[str, dict[str, Region]]]:
-    """What is marked: (name of the operator, regions by what they are of)."""
+    """The marked regions: (name of the operator, module path → region)."""
     if bool(marks.first) != bool(marks.last):
         raise UsageError("a region lies between values, and only one end is given", hint="give both --from and --to")
     paths_of = None if before is None else partial(_paths, before.paths)
@@ -108,7 +111,7 @@ def _regions(graph: ir.Graph, marks: Marks, before: Before | None) -> list[tuple
 
 
 def _check_values(graph: ir.Graph, names: Sequence[str], before: Before) -> None:
-    """Raises UsageError for a value that the model had and has no more."""
+    """Raises UsageError for a value that the original model had and this one does not."""
     values = {value.name for value in (*graph.inputs, *(output for node in graph for output in node.outputs))}
     for name in names:
         if name in values or name not in before.makers:
@@ -121,7 +124,7 @@ def _check_values(graph: ir.Graph, names: Sequence[str], before: Before) -> None
 
 
 def _paths(known: Mapping[str, Sequence[str]], node: ir.Node) -> Sequence[str]:
-    """The modules that everything is in whose place a node took, outermost first."""
+    """The paths of the modules that contain every node that this one replaced, outermost first."""
     named = stood_for(node) if is_made(node) else ()
     places = [known.get(name, ()) for name in (*named, *equals(node))]
     if not is_made(node):
@@ -137,7 +140,7 @@ def _replace(
     for path, found in regions.items():
         if any(node.graph is not model.graph for node in found.nodes):
             raise UsageError(f"what is marked as {path or name} overlaps with another mark", hint="mark each node once")
-        region = Region.of(model.graph, found.nodes)  # its inputs may be results of a call by now
+        region = Region.of(model.graph, found.nodes)  # recompute: its inputs may be results of a call by now
         try:
             definition, read = enclose(region, name, model.opset_imports, _constant)
         except Refused as refused:
@@ -149,7 +152,7 @@ def _replace(
         model.functions.setdefault(definition.identifier(), definition)
         call = ir.Node(OWN_DOMAIN, definition.name, read, num_outputs=len(region.outputs), name=outline.fresh(path or name))
         put_in_place(call, region, region.nodes)
-        sweep(value for value in region.inputs if not value.uses())  # what the definition has baked in
+        sweep(value for value in region.inputs if not value.uses())  # constants that are embedded in the definition
         first = made.get(definition.identifier(), Marked(definition.name, 0, len(definition), path or "what lies between"))
         made[definition.identifier()] = replace(first, count=first.count + 1)
     return list(made.values())
@@ -160,6 +163,6 @@ def _constant(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def _operator_name(scope: str) -> str:
-    """`EncoderLayer` for the modules `encoder.layer.*`."""
+    """The operator's name: `EncoderLayer` for the modules `encoder.layer.*`."""
     words = re.findall(r"[A-Za-z][A-Za-z0-9]*", scope)
     return "".join(word[0].upper() + word[1:] for word in words) or "Module"

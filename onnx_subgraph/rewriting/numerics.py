@@ -1,6 +1,6 @@
-"""What the kernels of our library may round, said on the nodes that they compute.
+"""How far our kernels may round: an attribute on the nodes that they compute.
 
-A definition does not read it: by its definition a model stays float32, whatever is chosen.
+The definition ignores the attribute: if a runtime inlines it, the model computes in float32.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from onnx_subgraph.operators.names import OWN_DOMAIN
 
 FLOAT32 = "float32"
 NUMERICS = (FLOAT32, "bf16x3", "bf16")
-"""What a product with weights may round its operands to: not at all, to the sum of two bfloat16, to one bfloat16."""
+"""What a product with weights may round its operands to: nothing, a sum of two bfloat16, or one bfloat16."""
 ATTRIBUTE = "numerics"
 OPERATOR = "Linear"
 
 
 def check_numerics(numerics: str, target: str) -> None:
-    """Raises UsageError where the target has no kernels that could round so."""
+    """Raises UsageError where the target has no kernels that can round this way."""
     if numerics != FLOAT32 and target != "native":
         hint = "add --target native, or leave --numerics out"
         raise UsageError(f"{numerics} is for the kernels of the target native, not for {target}", hint=hint)
@@ -34,9 +34,9 @@ def products(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def allow_rounding(model: ir.Model, numerics: str, results: Collection[str] | None = None) -> None:
-    """Has products with weights say that their kernels may round so, and no others. Changes `model`.
+    """Set the attribute on products with weights, and remove it from all others. Changes `model`.
 
-    results: what these products give; None for all of them. float32 is said by saying nothing.
+    results: the result names of the products that may be rounded; None for all. For float32 no attribute is set.
     """
     for function in model.functions.values():
         if numerics != FLOAT32 and function.domain == OWN_DOMAIN and function.name == OPERATOR:

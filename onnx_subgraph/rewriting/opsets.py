@@ -1,4 +1,4 @@
-"""The opsets at which a model is fused: those that replacements want, and its own."""
+"""Choose the opset at which a model is fused: one that a replacement needs, or the model's own."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Wishes = dict[int, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A model as it is before any rewrite, and as it is after all of them.
+    """A model before and after its rewrites.
 
-    raised_for: the patterns that wanted its opset and were rewritten there; empty where the opset is the model's own.
+    raised_for: the patterns that needed the opset and were rewritten; empty where the opset is the model's own.
     """
 
     base: ir.Model
@@ -32,11 +32,11 @@ class Attempt:
 
 
 def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, notes: dict[int, str]) -> Iterator[Attempt]:
-    """The models to fuse and verify, best first: at the opsets that replacements want, highest first, then at the model's own.
+    """The candidates to verify, best first: at each opset that replacements need, highest first, then at the model's own.
 
-    An opset is tried only once all higher ones have failed, and where a replacement that wants it is really made there. One that
-    shows in its first round that a later one is wanted is left off there, and goes on once its turn has come.
-    notes: opset → why it can't be had.
+    An opset is tried only after all higher ones failed, and is offered only if a replacement that needs it was made. If the first
+    round at an opset shows that a later opset is needed, rewriting stops there; it is completed if its turn comes. notes: opset →
+    why the model can't be raised to it; filled here.
     """
     own = original.opset_imports.get("", 0)
     if opset == "keep" or not own:
@@ -57,7 +57,7 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
         if highest in made:
             if made[highest].fused.partial:
                 made[highest] = replace(made[highest], fused=rewriter(made[highest].base))
-                wishes = _together(wishes, _wishes(made[highest].fused))
+                wishes = _union(wishes, _wishes(made[highest].fused))
                 continue
             wanting = wishes.pop(highest) & {r.pattern for r in made[highest].fused.rewrites}
             if wanting or highest == own:
@@ -70,15 +70,15 @@ def attempts(original: ir.Model, rewriter: Rewriter, opset: str, clock: Clock, n
         except ModelError as error:
             notes[highest] = error.message
             continue
-        wishes = _together(wishes, _wishes(made[highest].fused))  # at this opset more is within reach of another one
+        wishes = _union(wishes, _wishes(made[highest].fused))  # at this opset, further replacements may need yet another opset
 
 
-def _together(wishes: Wishes, others: Wishes) -> Wishes:
+def _union(wishes: Wishes, others: Wishes) -> Wishes:
     return {opset: wishes.get(opset, frozenset()) | others.get(opset, frozenset()) for opset in (*wishes, *others)}
 
 
 def _wishes(fused: Fused) -> Wishes:
-    """What the patterns that were not replaced want."""
+    """The opsets that the skipped patterns need."""
     opsets = {s.opset for s in fused.skips if s.opset is not None}
     return {opset: frozenset(s.pattern for s in fused.skips if s.opset == opset) for opset in opsets}
 

@@ -1,4 +1,4 @@
-"""Where a replacement goes in a graph whose nodes stand in topological order, and what has to move for it."""
+"""Find the position of a replacement in topological order, and the nodes that must be moved before it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def place(
     redirected: Sequence[Redirect],
     outline: Outline,
 ) -> tuple[ir.Node | None, tuple[ir.Node, ...]]:
-    """Where the fragment goes: the node it must come before (None: after the last matched one), and what must move there too.
+    """The node that the fragment must precede (None: put it after the last matched node), and the nodes to move in front of it.
 
-    Raises Refused where a reader of a result leads back into what the replacement reads.
+    Raises Refused for a cycle: what the replacement reads depends on what it provides.
     """
     position, gone = outline.position, set(removed)
     readers = {u for old in replaced for u, _ in old.uses()} | {

@@ -1,7 +1,7 @@
-"""Where everything in a model is: the body that a graph is, the order of its nodes, and the names that are taken.
+"""An index of a model: the owner of each subgraph, the order of nodes, and the names in use.
 
-Made once for a round of rewriting, and kept true by every commit. onnx-ir knows the users of a value but not the node that owns
-a body, nor which of two nodes comes first.
+Built once for a round of rewriting, and updated by every commit. onnx-ir knows the users of a value, but not the node that owns a
+subgraph, nor which of two nodes comes first.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _NAMES = "onnx_subgraph.names"
 
 
 class Outline:
-    """The outline of `model`.
+    """The index of `model`.
 
-    position: node → place in its own graph; only the order means anything. names: of every value, node and initializer.
-    definitions: those of our own operators.
+    position: node → position in its graph; only the order matters. names: of every value, node and initializer. definitions:
+    those of our own operators.
     """
 
     def __init__(self, model: ir.Model) -> None:
         self.model = model
         self.position: dict[ir.Node, float] = {}
-        # A name that went with a match is not given to another value in a later round: readers would take it for the old one.
+        # A name of a removed value is not reused in a later round, because names identify values across rewrites.
         self.names: set[str] = model.meta.setdefault(_NAMES, set())
         self.definitions = Definitions(model.functions)
         self._owner: dict[ir.Graph, ir.Node | None] = {}
@@ -56,11 +56,11 @@ class Outline:
 
     @property
     def graphs(self) -> list[ir.Graph]:
-        """Every graph of the model: the main one first, each before its bodies, then the functions."""
+        """Every graph of the model: the main one first, each before its subgraphs, then the functions."""
         return list(self._owner)
 
     def root(self, graph: ir.Graph) -> ir.Graph | ir.Function:
-        """The main graph or the function that `graph` is, or is nested in."""
+        """The main graph or the function that contains `graph`, or is it."""
         return self._root[graph]
 
     def schema(self, node: ir.Node, graph: ir.Graph) -> Schema | None:
@@ -70,7 +70,7 @@ class Outline:
         return schema(node.op_type, node.domain, opsets.get(node.domain, 1))
 
     def scope(self, graph: ir.Graph) -> str:
-        """What `graph` is called: "" for the main one, else its function, the nodes whose bodies it is in, and the attribute."""
+        """The path of `graph`: "" for the main one, else its function, the nodes that contain it, and the attribute."""
         owner = self._owner[graph]
         if owner is None:
             root = self._root[graph]
@@ -82,7 +82,7 @@ class Outline:
         return f"{outer}/{label(owner)}.{name}" if outer else f"{label(owner)}.{name}"
 
     def place_in(self, graph: ir.Graph, node: ir.Node) -> ir.Node | None:
-        """The node of `graph` that is, or in whose bodies is, `node`; None where there is none."""
+        """The ancestor of `node` in `graph`: the node itself, or the one that contains it; None where there is none."""
         current: ir.Node | None = node
         while current is not None:
             home = current.graph
@@ -92,9 +92,9 @@ class Outline:
         return None
 
     def place_before(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
-        """Give the nodes that have come right before `node` positions after all that was there before them."""
+        """Give new nodes in front of `node` positions after everything that was there before."""
         above = self.position[node]
-        # What the model came with stands at whole numbers.
+        # Original nodes have whole numbers.
         below = self._below.get(node, above - 1)
         step = (above - below) / (len(come) + 1)
         places = [below, *(below + step * (index + 1) for index in range(len(come)))]
@@ -109,7 +109,7 @@ class Outline:
             self._below.pop(other, None)
 
     def place_at(self, node: ir.Node, come: Sequence[ir.Node]) -> None:
-        """Give the nodes that take the place of `node` its position."""
+        """Give the nodes that replace `node` its position."""
         position = self.position[node]
         below = self._below.get(node, position - 1)
         for other in come:
@@ -117,7 +117,7 @@ class Outline:
             below = position
 
     def fresh(self, stem: str) -> str:
-        """A name that nothing in the model has: the stem itself, or the stem and a number. The name is then taken."""
+        """A new name: the stem, or the stem and a number. The name then counts as used."""
         name = stem
         while name in self.names:
             self._counter[stem] = self._counter.get(stem, 1) + 1
@@ -126,7 +126,7 @@ class Outline:
         return name
 
     def shared_constant(self, tensor: ir.TensorProtocol) -> ir.Value | None:
-        """An initializer of the main graph with the same few bytes, that nobody can override."""
+        """An initializer of the main graph with the same few bytes that a caller can't override, or None."""
         if self._constants is None:
             self._constants = {}
             for value in self.model.graph.initializers.values():
@@ -138,7 +138,7 @@ class Outline:
         return found
 
     def remember_constant(self, value: ir.Value) -> None:
-        """Let later constants with the same few bytes be this initializer."""
+        """Let later constants with the same few bytes share this initializer."""
         if self._constants is None or value.const_value is None or value.is_graph_input() or value.is_graph_output():
             return
         if (key := _bytes(value.const_value)) is not None:
@@ -153,7 +153,7 @@ def _holds(attribute: ir.Attr, graph: ir.Graph) -> bool:
 
 
 def shared_path(names: Iterable[str]) -> str:
-    """The module that all these nodes belong to, "/encoder/layer.0/output/", where their names are paths; else ""."""
+    """The common module path of these node names, such as "/encoder/layer.0/output/"; "" if there is none."""
     shared = ""
     for parts in zip(*(name.split("/")[:-1] for name in names), strict=False):
         if len(set(parts)) > 1:

@@ -1,8 +1,8 @@
-"""A rewrite, checked whole before anything is changed: a `Plan` can be committed, a `Skip` says why there is none.
+"""Plan a rewrite: run every check before anything changes. The result is a `Plan` to commit, or a `Skip` with the reason.
 
-The target chooses among a pattern's replacements; the first one that passes every check is planned. The checks: nothing that the
-match takes away is still needed, the replacement can be written at this opset, its results have the same dtype and a shape that
-is provably the same, every provider loads it and was not measured to be slower with it, and the new graph has no cycle.
+The target selects among a pattern's replacements; the first one that passes every check is planned. The checks: no removed value
+is still needed; the replacement can be written at this opset; its results have the same dtype and provably the same shape; every
+provider loads it; it was not measured to be slower; and the new graph has no cycle.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _BUG = "a bug in onnx-subgraph"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
-    """What planning is done against: the model's outline, its constants, and the providers that must load the result.
+    """The context of planning: the model's index and constants, and the providers that must load the result.
 
-    costs: what replacements cost there, or None where that does not matter.
+    costs: what replacements cost there, or None to ignore costs.
     """
 
     outline: Outline
@@ -55,10 +55,11 @@ class Site:
 class Plan:
     """A rewrite that passed every check.
 
-    replaced: old value → value of the fragment. removed: the matched nodes and those that die with them. before: the node that
-    the fragment must come before, or None for right after the last matched node. moved: nodes that must come before that too.
-    lowering: the file that the replacement is from, as in `Block`. remarks: what is to be said though the match is replaced:
-    another replacement would be faster at a later opset, a lowering was not taken, or there is a mistake of this tool.
+    replaced: old value → value of the fragment. removed: the matched nodes and those that die with them.
+    before: the node that the fragment must precede, or None to put it after the last matched node.
+    moved: nodes to move in front of it, too. lowering: the file of the replacement, as in `Block`.
+    remarks: what to report although the match is replaced: a replacement that would be faster at a later opset, a lowering that
+    was not used, or a bug of this tool.
     """
 
     match: Match
@@ -74,14 +75,14 @@ class Plan:
 
 
 def plan(match: Match, target: str, site: Site) -> Plan | Skip:
-    """How to replace `match` for `target`, or why not. Changes nothing in the model."""
+    """Plan the replacement of `match` for `target`, or say why it is skipped. Does not change the model."""
     refusals: list[Refused] = []
     of_lowerings: dict[str, Refused] = {}
     bugs: list[Bug] = []
     best: Plan | None = None
     for blocks, is_fallback in _candidates(match, target):
         if best is not None and (best.lowering or _cost(best, site) is None):
-            break  # what somebody gave, and of two that nobody measured the first
+            break  # a user's lowering wins; without measurements the first wins
         planned: list[Plan] = []
         for block in blocks:
             try:
@@ -89,12 +90,12 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
                     _plan(match, block, site, is_fallback=is_fallback, has_kernel=target == "native" and block is None)
                 )
             except Refused as refused:
-                refusals.append(_without_hope(refused, match, site.loadability) if is_fallback else refused)
+                refusals.append(_unless_inlined(refused, match, site.loadability) if is_fallback else refused)
                 if block is not None and block.lowering:
                     of_lowerings.setdefault(block.lowering, refused)
             except OnnxSubgraphError:
-                raise  # a mistake of the user's, in a selector or a pattern
-            except Exception as error:  # ours must not cost the user the rest of the model, and is reported
+                raise  # the user's mistake, in a selector or a pattern
+            except Exception as error:  # a bug of this tool is reported, and the other matches go on
                 bugs.append(Bug.of(error))
         if planned:
             least = min(planned, key=lambda p: copies(p.fragment))
@@ -102,7 +103,9 @@ def plan(match: Match, target: str, site: Site) -> Plan | Skip:
     results = tuple(value.name or "" for value in match.roots.values())
     found = [Skip(match.pattern.id, root_name(match), f"{_BUG}: {bug.error}", results=results, bug=bug) for bug in bugs]
     if best is not None:
-        return replace(best, remarks=(*filter(None, [_wish(best, refusals, site)]), *_not_taken(best, of_lowerings), *found))
+        return replace(
+            best, remarks=(*filter(None, [_faster_later(best, refusals, site)]), *_not_taken(best, of_lowerings), *found)
+        )
     if found:
         return found[0]
     if not refusals:
@@ -127,7 +130,7 @@ _NO_REPLACEMENT = "the pattern has no replacement for the target {target}"
 
 
 def _cost(planned: Plan, site: Site) -> float | None:
-    """What a plan costs on the provider where it costs most, by the time of the unfused graph; None where that is not known."""
+    """The ratio of a plan on the provider where it is worst, by the unfused graph; None where it is unknown on one of them."""
     if site.costs is None:
         return None
     found = [site.costs.of(p.provider, planned.match.pattern.id, planned.fragment.nodes) for p in site.loadability]
@@ -141,8 +144,8 @@ def _is_faster(planned: Plan, other: Plan, site: Site) -> bool:
     return cost is not None and others is not None and cost < others * (1 - NOISE)
 
 
-def _wish(planned: Plan, refusals: Sequence[Refused], site: Site) -> Skip | None:
-    """The opset at which another replacement than `planned` could be made that was measured to be faster."""
+def _faster_later(planned: Plan, refusals: Sequence[Refused], site: Site) -> Skip | None:
+    """A remark on a replacement that was measured faster than `planned` and needs a later opset; None if there is none."""
     cost = _cost(planned, site)
     root = next(iter(planned.replaced))
     for refused in refusals:
@@ -157,7 +160,7 @@ def _wish(planned: Plan, refusals: Sequence[Refused], site: Site) -> Skip | None
 
 
 def _not_taken(planned: Plan, refusals: Mapping[str, Refused]) -> list[Skip]:
-    """What kept lowerings that somebody gave from being taken instead of `planned`. refusals: by the files of the lowerings."""
+    """Remarks on users' lowerings that were refused. refusals: by the files of the lowerings."""
     root = root_name(planned.match)
     return [
         Skip(
@@ -180,8 +183,8 @@ def _head(planned: Plan) -> str:
     return "nothing" if node is None else operator_of(node)
 
 
-def _without_hope(refused: Refused, match: Match, loadability: Sequence[Loadability]) -> Refused:
-    """The refusal for want of an opset; or that a provider would take the operator apart even there."""
+def _unless_inlined(refused: Refused, match: Match, loadability: Sequence[Loadability]) -> Refused:
+    """Return `refused`, unless the provider would inline the operator even at that opset."""
     operands = [Operand(root.dtype) for root in match.roots.values() if root.dtype is not None]
     for provider in loadability:
         if refused.opset is not None and provider.inlines(refused.operator, refused.opset, operands):
@@ -190,16 +193,17 @@ def _without_hope(refused: Refused, match: Match, loadability: Sequence[Loadabil
 
 
 def root_name(match: Match) -> str:
-    """The name of the node at the root of a match, or of its result where the node has none."""
+    """The name of the last matched node, or of its result where the node has no name."""
     node = match.nodes[-1]
     return node.name or node.outputs[0].name or node.op_type
 
 
 def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None], bool]]:
-    """The replacements to try, those of one target and one file together, and whether they are another target's.
+    """The replacements to try, grouped by target and file, and whether each group belongs to another target.
 
-    None is a function, or what a selector builds. Of several together the one that moves less data is taken. One operator, for
-    which a pattern writes others where those are faster, is no function: it has a name already.
+    None stands for a function call, or for what a selector builds. Within a group, the one with the fewest copies is used. A
+    match of a single operator does not become a function if its pattern has replacements, unless it raises to a canonical
+    operator.
     """
     pattern = match.pattern
     if pattern.bodies and target not in pattern.targets:
@@ -221,7 +225,7 @@ def _candidates(match: Match, target: str) -> list[tuple[Sequence[Block | None],
 
 
 def _has_kernel(match: Match) -> bool:
-    """Whether the library of kernels has the operator that the match is, for its types."""
+    """Whether our library has a kernel for the match's operator and types."""
     types = {function.data_type(name) for name in match.pattern.kernel}
     return {match.roots[name].dtype for name in function.provided_names(match)} <= types
 
@@ -244,10 +248,10 @@ def _plan(match: Match, block: Block | None, site: Site, *, is_fallback: bool, h
     if site.outline.root(graph) is not site.outline.model.graph:
         function.check_body(fragment.nodes)
     checks.check_reads(match, fragment)
-    if match.pattern.grow is None or not fragment.functions:  # a function that holds a region computes what it computed
+    if match.pattern.grow is None or not fragment.functions:  # a function computes the same as its region
         fragment.infer()
         checks.adopt(match, fragment)
-        if not match.pattern.bodies:  # what computes the body of an operator has its result, known or not
+        if not match.pattern.bodies:  # a function body has the operator's result, known or not
             for name, new in fragment.provides.items():
                 checks.check_result(match.roots[name], new, fragment)
         fragment.simplify()

@@ -1,7 +1,7 @@
-"""Whether a model that was raised to a later opset still loads where it loaded before.
+"""Check that a model raised to a later opset still loads.
 
-An operator without a kernel runs by its definition, which onnx wrote for the opset in which the operator was last changed;
-onnxruntime takes that definition in a model of that opset, and not in one much later.
+An operator without a kernel runs by its definition. onnx wrote that definition for the opset in which the operator was last
+changed. onnxruntime accepts it in a model of that opset, but not in a much later one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onnx_subgraph.rewriting.loadability import Loadability, Operand
 
 
 def check_raised(model: ir.Model, loadability: Sequence[Loadability]) -> None:
-    """Raise ModelError where a node of the model has no kernel on one of the providers, and its definition does not load."""
+    """Raise ModelError where a node has no kernel on one of the providers, and its definition does not load."""
     opset = model.opset_imports.get("", 0)
     for node, inputs in _typed(model):
         outputs = [Operand(o.dtype or ir.DataType.UNDEFINED) if o.name else None for o in node.outputs]

@@ -1,9 +1,9 @@
-"""Loops that are recurrent networks become LSTM, GRU and RNN: tf2onnx writes those of Keras as Loops, a step at a time.
+"""Replace Loops that are recurrent networks by LSTM, GRU and RNN. tf2onnx exports Keras networks as such Loops.
 
-Such a Loop counts its steps up to the length of a sequence, takes one row of it in each, and carries the states of the cell, with
-its weights, which no step changes. What it does in a step is read as a formula (`step`), and held against those of the operators
-(`cells`). A Loop that does anything besides, such as skipping masked steps, is left alone. A replaced Loop is
-a rewrite like those of patterns: it is held by itself, and undone by itself.
+Such a Loop counts its steps up to the length of a sequence, and reads one row of it in each step. It carries the cell's states,
+and its weights unchanged. `step` turns a step into a formula, and `cells` compares that with the formulas of the operators. A
+Loop that does anything else, such as skipping masked steps, is left unchanged. A replaced Loop is a rewrite like any other: it is
+verified and undone separately.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.rewriting.step import Applied, Next, Number, Step, Symbol, Term
 
 NAME = "recurrent"
-"""What such a rewrite is called where those of patterns have an id."""
+"""The id of such a rewrite, in place of a pattern's id."""
 _ENDLESS = 2**31 - 1
-"""A number of steps that stands for no bound."""
+"""A trip count of at least this means no bound."""
 _NEVER_EMPTY = frozenset({"GRU"})
-"""Operators whose kernel in onnxruntime ends the process where a sequence has no rows.
+"""Operators whose onnxruntime kernel ends the process if a sequence is empty.
 
-Of the others the last states are then undefined, where those of a Loop are the first ones.
+The other operators then leave the last states undefined, while a Loop returns the initial ones.
 """
 _AXES_ARE_INPUTS = 13
 """The opset since which Squeeze and Unsqueeze take their axes as an input."""
@@ -46,7 +46,7 @@ _AXES_ARE_INPUTS = 13
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """A Loop that became an operator. rewrite: what became what. nodes: how many the Loop had, its body's counted."""
+    """A Loop that became an operator. nodes: the number of nodes of the Loop, including its body."""
 
     rewrite: Rewrite
     nodes: int
@@ -68,9 +68,9 @@ def make_recurrent(
     admits: Admits = lambda _: True,
     record: Record | None = None,
 ) -> tuple[Recurrent, ...]:
-    """Put recurrent operators in the place of the Loops that are such, where all providers load them; says which.
+    """Replace the Loops that are recurrent operators, if all providers load those. Returns the replaced Loops.
 
-    Changes `model`, whose shapes are inferred. admits: whether a place may be touched. record: is given each rewrite by itself.
+    Changes `model`, whose shapes must be inferred. admits: whether a place may be changed. record: is called with each cutting.
     """
     constants = Constants(model)
     opset = model.opset_imports.get("", 0)
@@ -91,7 +91,7 @@ def make_recurrent(
 
 @dataclass(frozen=True)
 class _Loop:
-    """A Loop that is a recurrent operator over a sequence; every list that it gives is of the hidden states."""
+    """A Loop that is a recurrent operator over a sequence. All of its scan outputs are the hidden states."""
 
     node: ir.Node
     body: ir.Graph
@@ -100,7 +100,7 @@ class _Loop:
 
     @classmethod
     def read(cls, node: ir.Node, constants: Constants, opset: int) -> _Loop | None:
-        """What a Loop is; None for one that is no recurrent operator."""
+        """Recognise a Loop; None if it is not a recurrent operator."""
         body = node.attributes["body"].as_graph()
         carried = len(body.inputs) - 2
         states = dict(zip(body.inputs[2:], zip(node.inputs[2:], body.outputs[1 : 1 + carried], strict=True), strict=True))
@@ -126,12 +126,16 @@ class _Loop:
             return None
         loop = cls(node, body, cell, step.sequence)
         listed = all(step.term(value) is formula[cell.states[0]] for value in body.outputs[1 + carried :])
-        return loop if listed and loop._ends(step, constants) and loop._fits() and loop._gives(steps[0]) else None
+        return (
+            loop
+            if listed and loop._runs_to_the_end(step, constants) and loop._fits() and loop._count_is_unread(steps[0])
+            else None
+        )
 
-    # What must hold besides the formula
+    # Conditions besides the formula
 
-    def _ends(self, step: Step, constants: Constants) -> bool:
-        """Whether the Loop makes as many steps as the sequence is long."""
+    def _runs_to_the_end(self, step: Step, constants: Constants) -> bool:
+        """Whether the Loop makes as many steps as the sequence has rows."""
         bound, going_on = self.node.inputs[:2]
         limit = None if bound is None else constants.scalar(bound)
         if bound is not None and (limit is None or limit < _ENDLESS):
@@ -139,10 +143,10 @@ class _Loop:
         on = step.term(self.body.outputs[0])
         if not isinstance(on, Applied) or on.operator != "Less" or not isinstance(on.operands[0], Next):
             return False
-        return self._is_length(on.operands[1]) and self._begins(going_on, constants, step)
+        return self._is_length(on.operands[1]) and self._starts_if_not_empty(going_on, constants, step)
 
-    def _begins(self, going_on: ir.Value | None, constants: Constants, step: Step) -> bool:
-        """Whether the first step is made where the sequence has one."""
+    def _starts_if_not_empty(self, going_on: ir.Value | None, constants: Constants, step: Step) -> bool:
+        """Whether the Loop makes a first step exactly if the sequence is not empty."""
         if going_on is None or constants.scalar(going_on) is True:
             return self._length() not in (None, 0) and isinstance(self._length(), int)
         less = going_on.producer()
@@ -163,11 +167,11 @@ class _Loop:
         return None if self.sequence.shape is None else self.sequence.shape[0]
 
     def _fits(self) -> bool:
-        """Whether the sequence is (steps, batch, inputs), and the states begin as (batch, hidden)."""
+        """Whether the sequence is (steps, batch, inputs), and the initial states are (batch, hidden)."""
         shape = self.sequence.shape
         if shape is None or len(shape) != 3 or shape[2] != self.cell.weight.shape[2]:
             return False
-        if not isinstance(shape[0], int) and (self.cell.operator in _NEVER_EMPTY or self._tells_the_last()):
+        if not isinstance(shape[0], int) and (self.cell.operator in _NEVER_EMPTY or self._last_states_are_read()):
             return False
         expected = (shape[1], self.cell.recurrence.shape[2])
         return all(
@@ -175,13 +179,13 @@ class _Loop:
             for first in map(self._first, self.cell.states)
         )
 
-    def _tells_the_last(self) -> bool:
-        """Whether anybody reads the last states."""
+    def _last_states_are_read(self) -> bool:
+        """Whether the last states are read."""
         last = [self.node.outputs[list(self.body.inputs).index(state.value) - 2] for state in self.cell.states]
         return any(value.uses() or value.is_graph_output() for value in last)
 
-    def _gives(self, steps: ir.Value) -> bool:
-        """Whether nobody asks how many steps there were, which the operator does not say."""
+    def _count_is_unread(self, steps: ir.Value) -> bool:
+        """Whether the number of steps is unread; the operator has no such output."""
         counted = self.node.outputs[list(self.body.inputs).index(steps) - 2]
         return not (counted.uses() or counted.is_graph_output())
 
@@ -190,7 +194,7 @@ class _Loop:
         assert first is not None
         return first
 
-    # What takes its place
+    # The replacement
 
     def is_refused_by(self, provider: Loadability, opset: int) -> bool:
         """Whether a provider does not load the operator."""
@@ -213,15 +217,15 @@ class _Loop:
 
     @property
     def results(self) -> list[ir.Value]:
-        """Those results of the Loop that something reads."""
+        """The results of the Loop that are read."""
         return [value for value in self.node.outputs if value.uses() or value.is_graph_output()]
 
     def place(self, outline: Outline) -> Place:
-        """What names the rewrite from run to run."""
+        """A key of the rewrite that is the same in every run."""
         return Place(NAME, outline.scope(self.graph), tuple(str(value.name) for value in self.results))
 
     def replaced(self, outline: Outline, constants: Constants, opset: int, record: Record | None) -> Recurrent:
-        """The rewrite, committed, and given to `record`."""
+        """Commit the rewrite and pass its cutting to `record`."""
         place, name, graph = self.place(outline), label(self.node), self.graph
         recurrent = Recurrent(Rewrite(NAME, self.cell.operator, name, (name,), 1, root=name, place=place), 1 + len(self.body))
 
@@ -238,13 +242,13 @@ class _Loop:
         return recurrent
 
     def _counting(self, constants: Constants) -> list[ir.Node]:
-        """The nodes that count the steps, as far as they count those of the sequence."""
+        """The nodes that compute the number of steps from the sequence."""
         read = [v for v in reads(self.node) if v is not self.sequence and constants.tensor(v) is None]
         nodes = between([self.sequence], read, self.graph, constants.tensor)
         return [node for node in self.graph if node in nodes]
 
     def _commit(self, graph: ir.Graph, opset: int) -> tuple[list[ir.Node], list[ir.Value]]:
-        """Put the operator in the place of the Loop; every result keeps its name. The new nodes, and their results."""
+        """Replace the Loop by the operator; every result keeps its name. Returns the new nodes and their results."""
         cell, node = self.cell, self.node
         states = [_axis("Unsqueeze", self._first(state), 0, opset) for state in cell.states]
         arrays = [_constant(array) for array in (cell.weight, cell.recurrence, cell.bias)]
@@ -275,7 +279,7 @@ def _is_state(term: Term) -> bool:
 
 
 def _uncast(value: ir.Value) -> ir.Value:
-    """What a value is a number of, behind Casts of a count."""
+    """The value behind the Casts of a step count."""
     producer = value.producer()
     while producer is not None and producer.op_type == "Cast" and SHAPE_DATA not in value.meta and producer.inputs[0] is not None:
         value = producer.inputs[0]
@@ -288,7 +292,7 @@ def _constant(array: np.ndarray) -> ir.Node:
 
 
 def _axis(operator: str, value: ir.Value, axis: int, opset: int) -> list[ir.Node]:
-    """Nodes that give a value one axis more, or take it away."""
+    """Nodes that add or remove an axis of a value."""
     if opset < _AXES_ARE_INPUTS:
         return [ir.node(operator, [value], {"axes": [axis]})]
     axes = _constant(np.array([axis], np.int64))

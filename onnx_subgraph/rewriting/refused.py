@@ -1,12 +1,13 @@
-"""Why a replacement is not made: what checks raise, and a plan collects."""
+"""Why a replacement is refused: raised by checks, collected by a plan."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not an error
-    """Why a replacement can't be made here. opset: of the default domain, which has the `operator` that is wanted, or None.
+    """Why a replacement can't be made here.
 
-    change: the smallest change that would let it be made, in words; "" where none is known.
+    opset: the opset of the default domain that has the `operator` that is needed, or None. change: the smallest change that would
+    allow it, in words; "" where none is known.
     """
 
     def __init__(self, reason: str, opset: int | None = None, operator: str = "", change: str = "") -> None:
@@ -18,7 +19,7 @@ class Refused(Exception):  # noqa: N818 - a verdict, not an error
 
 
 class Absent(Refused):
-    """What the replacement needs is absent in this match."""
+    """A value that the replacement needs is absent in this match."""
 
 
 class Unloadable(Refused):

@@ -1,4 +1,4 @@
-"""What rewriting yields: a `Rewrite` that was committed, or a `Skip` that says why a match was not; and what names either."""
+"""The results of rewriting: `Rewrite` for a committed replacement, `Skip` for a match that was not replaced, and their keys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from onnx_subgraph.rewriting.excerpt import Excerpt
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pattern matched, in names that stay the same whichever other matches are replaced.
+    """Where a pattern matched; the names do not depend on which other matches are replaced.
 
-    scope: the body or function that it is in, "" for the main graph. results: the names of the values that it provides.
+    scope: the subgraph or function, "" for the main graph. results: the names of the values that the match provides.
     """
 
     pattern: str
@@ -26,13 +26,13 @@ class Place:
 class Rewrite:
     """One committed replacement.
 
-    pattern: its id. op: the operator that stands for the match, `com.microsoft.Gelu`. node: the name of the (first) node added.
+    pattern: its id. op: the main operator of the replacement, such as `com.microsoft.Gelu`. node: the name of that node.
     replaces: the names of the nodes removed, in topological order. added: how many nodes were added.
     assumes: what the pattern assumes (`finite`), for the report. body: whether the operator is a model-local function.
-    attributes: those of that first node that hold one number or one text, by name.
-    before, after: the nodes removed and the nodes added, for a drawing; None where nobody asked for them.
-    root: the name of the node at the root of what was replaced. place: what names the rewrite from run to run. lowering: the
-    file of the lowering that it is from, "" where it is the pattern's or the operator's own.
+    attributes: those of the main node that are one number or one string, by name.
+    before, after: excerpts of the nodes removed and added; None where not requested. root: the name of the last matched node.
+    place: the key of the rewrite, the same in every run.
+    lowering: the file of the lowering that it is from, "" where the replacement is the pattern's or the operator's own.
     """
 
     pattern: str
@@ -52,14 +52,17 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A mistake of this tool: it raised where it planned a replacement. error: in one line. trace: the whole traceback."""
+    """A bug of this tool: an unexpected exception while a replacement was planned. error: in one line.
+
+    trace: the full traceback.
+    """
 
     error: str
     trace: str
 
     @classmethod
     def of(cls, error: Exception) -> Bug:
-        """The mistake that raised `error`, with the place in this package."""
+        """The bug that raised `error`, with its location in this package."""
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "onnx_subgraph" in Path(frame.filename).parts]
         place = f" at {Path(*_inside(frames[-1].filename))}:{frames[-1].lineno}" if frames else ""
         message = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -67,7 +70,7 @@ class Bug:
 
 
 def _inside(file: str) -> tuple[str, ...]:
-    """The path of a file of this package, from the package on."""
+    """The path of a file relative to the parent of this package."""
     parts = Path(file).parts
     return parts[len(parts) - parts[::-1].index("onnx_subgraph") - 1 :]
 
@@ -76,10 +79,11 @@ def _inside(file: str) -> tuple[str, ...]:
 class Skip:
     """A match that was found and not replaced.
 
-    node: the name of the node at its root. opset: what it would need, or None. change: the smallest change that would let it be
-    replaced, in words; "" where none is known. results: the names of the values that the match provides. bug: the mistake of
-    this tool that kept a replacement from being planned, or None. winners: the patterns that took its nodes. replaced: whether
-    it was replaced all the same, by another replacement than the one that this is about. lowering: the file of that one.
+    node: the name of its last node. opset: the opset that it needs, or None.
+    change: the smallest change that would allow the replacement, in words; "" where none is known.
+    results: the names of the values that the match provides. bug: the bug of this tool that prevented the plan, or None.
+    winners: the patterns that took its nodes.
+    replaced: whether the match was replaced in another way than the one that this skip is about. lowering: the file of that one.
     unloadable: whether a provider does not load a replacement.
     """
 
@@ -97,7 +101,7 @@ class Skip:
 
 
 def taken(pattern: str, node: str, winners: Iterable[str]) -> Skip:
-    """A match whose nodes other patterns took, which come first or are larger."""
+    """The skip of a match whose nodes were taken by other patterns, which have precedence or are larger."""
     names = tuple(winners)
     change = f"leave the other out: --skip {','.join(names)}"
     return Skip(pattern, node, f"taken by {' and '.join(names)}", change=change, winners=names)

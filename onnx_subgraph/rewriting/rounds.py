@@ -1,4 +1,4 @@
-"""Rounds of find and rewrite until nothing changes: one fusion enables the next."""
+"""Repeat find and rewrite until nothing changes, because one fusion enables the next."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
 from onnx_subgraph.rewriting.subnormal import Counts, Flushed, flush
 
 MOST_ROUNDS = 16
-"""A bound on the rounds; one fusion enables the next two or three times, not more."""
+"""The most rounds. In practice one fusion enables the next two or three times."""
 
 _LESS_TO_TRY = "let the pattern say more of the items of its sums and products, or write it as two patterns"
 
 Stage = Callable[[str], AbstractContextManager[None]]
-"""Told which stage lasts as long as the context: "find", "rewrite"."""
+"""Called with the name of a stage, "find" or "rewrite"; the stage lasts as long as the context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """A model after rewriting, not yet verified. cuttings: each rewrite by itself, where they were recorded.
+    """A model after rewriting, not yet verified. cuttings: one for each rewrite, where they were recorded.
 
-    flushed: the weights in which subnormal numbers were made zeros. simplified: what was decided before the model runs.
-    recurrent: the Loops that became LSTM, GRU or RNN. opset: of the default domain. partial: whether it was left off after the
-    first round, since replacements want a later opset.
+    flushed: the weights in which subnormal numbers became zeros. simplified: what was evaluated before the model runs.
+    recurrent: the Loops that became LSTM, GRU or RNN. opset: of the default domain.
+    partial: whether rewriting stopped after the first round, because replacements need a later opset.
     """
 
     model: ir.Model
@@ -55,17 +55,17 @@ class Fused:
 
     @property
     def near_misses(self) -> tuple[NearMiss, ...]:
-        """Where a pattern nearly matched what is left."""
+        """Where a pattern nearly matched the remaining graph."""
         return self.found.near_misses
 
     @property
     def held(self) -> tuple[Rewrite, ...]:
-        """What is held by itself, in the order of the commits: the Loops and the rewrites."""
+        """All rewrites that are verified one by one, in the order of the commits: the Loops, then the others."""
         return (*(one.rewrite for one in self.recurrent), *self.rewrites)
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything was done to the model, apart from its opset."""
+        """Whether the model was changed, apart from its opset."""
         return bool(self.rewrites or self.flushed or self.simplified or self.recurrent)
 
     @property
@@ -75,15 +75,16 @@ class Fused:
 
 @dataclass(frozen=True, slots=True)
 class Rewriter:
-    """What a model is rewritten with: the patterns, what they become, and the providers that must load it.
+    """The settings of rewriting: the patterns, the target, and the providers that must load the result.
 
-    stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite notes down what a report draws. costs: what
-    replacements cost on these providers. thorough, asked: see `find`. recording: whether each rewrite is kept by itself.
-    flushing: whether subnormal weights become zeros in the end. simplifying: whether what is left is evaluated as far as known.
+    stage: enters the stages "find" and "rewrite". excerpts: whether each rewrite records excerpts for a report.
+    costs: what replacements cost on these providers. thorough, asked: see `find`.
+    recording: whether the cutting of each rewrite is kept. flushing: whether subnormal weights become zeros at the end.
+    simplifying: whether the rest of the model is simplified.
     recurring: whether Loops that are recurrent networks become operators, before anything else.
-    numerics: what our kernels may round. rounded: the results of the products that may be; None for all.
-    counts: of subnormal numbers in weights, which the model has at every opset. raising: whether a model is left off after the
-    first round where a replacement wants a later opset than it has.
+    numerics: how far our kernels may round. rounded: the results of the products that may be rounded; None for all.
+    counts: known counts of subnormal weights, valid at every opset.
+    raising: whether to stop after the first round if a replacement needs a later opset.
     """
 
     patterns: Sequence[Pattern]
@@ -105,9 +106,9 @@ class Rewriter:
 
     @uncollected()
     def __call__(self, base: ir.Model, admits: Admits | None = None) -> Fused:
-        """`base` rewritten, itself left as it is. admits: whether a place may be touched.
+        """Return `base` rewritten; `base` itself is unchanged. admits: whether a place may be changed.
 
-        Patterns that did not come with the package have the first choice, and what the others leave in the end.
+        The user's patterns are tried first alone, then together with the built-in ones.
         """
         model = copied(base)
         cuttings: list[Cutting] = []
@@ -122,7 +123,7 @@ class Rewriter:
             made, not_made, found = self._all(model, patterns, allowed, record)
             rewrites += made
             skips += not_made
-            if self._is_left_off(skips):
+            if self._stops_early(skips):
                 return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, partial=True)
         allow_rounding(model, self.numerics, self.rounded)
         flushed = flush(model, self.counts) if self.flushing else ()
@@ -130,7 +131,7 @@ class Rewriter:
             simplified = simplify(model) if self.simplifying else NOTHING
         return Fused(model, tuple(rewrites), tuple(dict.fromkeys(skips)), found, tuple(cuttings), flushed, simplified, recurrent)
 
-    def _is_left_off(self, skips: Sequence[Skip]) -> bool:
+    def _stops_early(self, skips: Sequence[Skip]) -> bool:
         return self.raising and any(skip.opset is not None for skip in skips)
 
     def _recurrent(self, model: ir.Model, admits: Admits, record: Record | None) -> tuple[Recurrent, ...]:
@@ -146,13 +147,13 @@ class Rewriter:
     def _all(
         self, model: ir.Model, patterns: Sequence[Pattern], admits: Admits, record: Record | None
     ) -> tuple[list[Rewrite], list[Skip], Found]:
-        """What `_rounds` gives for these patterns. Regions take what the others have left. Changes `model`."""
+        """The result of `_rounds` for these patterns. Regions are tried last. Changes `model`."""
         terms = [p for p in patterns if p.grow is None]
         rewrites, skips, found = self._rounds(model, terms, MOST_ROUNDS, admits, record)
-        if self._is_left_off(skips):
+        if self._stops_early(skips):
             return rewrites, skips, found
         for pattern in (p for p in patterns if p.grow is not None):
-            near_misses = found.near_misses  # they are about the graph as it is now
+            near_misses = found.near_misses  # they describe the current graph
             made, not_made, grown = self._rounds(model, [pattern], 1, admits, record)
             rewrites += made
             skips += not_made
@@ -162,7 +163,7 @@ class Rewriter:
     def _rounds(
         self, model: ir.Model, patterns: Sequence[Pattern], most: int, admits: Admits, record: Record | None
     ) -> tuple[list[Rewrite], list[Skip], Found]:
-        """Up to `most` rounds of find and rewrite; what was done, what was not, and what was found last. Changes `model`."""
+        """Run up to `most` rounds. Returns the rewrites, the skips and the last result of `find`. Changes `model`."""
         rewrites: list[Rewrite] = []
         waiting: list[Skip] = []
         before: tuple[NearMiss, ...] = ()
@@ -170,7 +171,7 @@ class Rewriter:
             constants = Constants(model)
             with self.stage("find"):
                 found = find(model, patterns, constants=constants, thorough=self.thorough, asked=self.asked)
-                if self.thorough and not turn:  # the graph as its author knows it: a fusion may hide what was wrong with another
+                if self.thorough and not turn:  # near misses of the original graph, because a fusion may hide them
                     before = found.near_misses
             with self.stage("rewrite"):
                 made, skips = apply(
@@ -187,10 +188,10 @@ class Rewriter:
             rewrites += made
             if not made:
                 break
-            # A smaller match may take the place of one that waits for a later opset; that one must not be forgotten, nor a bug,
-            # nor that a match was taken: the next round does not find it.
+            # Keep these skips, because the next round may not find the match again: a smaller match may replace one that needs a
+            # later opset.
             waiting += (s for s in skips if s.opset is not None or s.bug is not None or s.winners)
-            if self._is_left_off(skips):
+            if self._stops_early(skips):
                 break
         if before and rewrites:
             found = Found((), (), tuple(dict.fromkeys((*before, *found.near_misses))), found.given_up)

@@ -1,8 +1,8 @@
-"""One step of a Loop as a formula: its body, evaluated over terms.
+"""Turn one step of a Loop into formulas: evaluate its body symbolically, over terms.
 
-A sum of products with constant weights is one term, however it was written: gates that are computed apart, or together and then
-split, come out alike, as do weights that the Loop carries unchanged and slices of them. What the body does besides has no term,
-and so no result that depends on it.
+A sum of products with constant weights is one `Linear` term, however it is written. So separate gates give the same term as gates
+that are computed together and then split. The same holds for weights that the Loop carries unchanged, and for slices of them.
+Other operations have no term, and neither do the values that depend on them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.folding import fold
 
 Part = slice
-"""Columns of a product."""
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """What a value is, in this step. Two terms are equal where they are one object."""
+    """The symbolic value of a graph value in this step. Terms are equal if they are the same object."""
 
 
 @dataclass(frozen=True, eq=False)
 class Number(Term):
-    """A constant. filled: it has the shape of whatever it meets, and one number everywhere."""
+    """A constant. filled: one number everywhere, in a shape that is not known; it broadcasts to any shape."""
 
     array: np.ndarray
     filled: bool = False
@@ -35,7 +34,10 @@ class Number(Term):
 
 @dataclass(frozen=True, eq=False)
 class Symbol(Term):
-    """What a step begins with: "step", its number; "length", of the sequence; "input", a row of it; "state", of the last step."""
+    """A value at the start of a step.
+
+    kind: "step", the step's number; "length", of the sequence; "input", a row of the sequence; "state", from the step before.
+    """
 
     kind: str
     value: ir.Value
@@ -55,7 +57,7 @@ class ShapeOf(Term):
 
 @dataclass(frozen=True, eq=False)
 class Linear(Term):
-    """Σ term · weight + bias. weights: (size of the term, width), by term; bias: (width)."""
+    """Σ term · weight + bias. weights: term → (size of the term, width). bias: (width)."""
 
     weights: Mapping[Term, np.ndarray]
     bias: np.ndarray | None
@@ -71,13 +73,13 @@ class Applied(Term):
 
 _COUNTING = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64, ir.DataType.INT32)
 _ENDLESS = 2**31 - 1
-"""What exporters write for the end of an axis, or more."""
+"""Exporters write this number, or a larger one, for the end of an axis."""
 
 
 class Step:
-    """The terms of a body's values. invariants: its inputs that no step changes, with what they are.
+    """The terms of a body's values.
 
-    step: the input that counts. states: its other inputs. sequence: the one outer value that the body reads rows of, once met.
+    given: the terms of the body's inputs. sequence: the outer value whose rows the body reads; None if it reads none.
     """
 
     def __init__(self, body: ir.Graph, constants: Constants, opset: int, given: Mapping[ir.Value, Term]) -> None:
@@ -89,12 +91,12 @@ class Step:
             self._evaluate(node)
 
     def term(self, value: ir.Value | None) -> Term | None:
-        """The term of a value; None where nobody knows it."""
+        """The term of a value; None where it is unknown."""
         if value is None:
             return None
         if value not in self._terms:
             array = self._constants.array(value)
-            outer = Symbol("length", value) if value.dtype in _COUNTING else None  # how long a sequence is, perhaps
+            outer = Symbol("length", value) if value.dtype in _COUNTING else None  # may be the length of the sequence
             self._terms[value] = outer if array is None else Number(array)
         return self._terms[value]
 
@@ -115,7 +117,7 @@ class Step:
             self._terms.update(zip(node.outputs, results, strict=False))
 
     def _gathers(self, node: ir.Node) -> bool:
-        """Whether the node takes the row of this step from an outer sequence."""
+        """Whether the node takes the row of this step from an outer sequence. If so, sets its term."""
         sequence, at = node.inputs[0], self.term(node.inputs[1])
         axis = node.attributes.get("axis")
         if sequence is None or sequence.graph is node.graph or not isinstance(at, Symbol) or at.kind != "step":
@@ -136,13 +138,13 @@ class Step:
         for output, array in zip(node.outputs, results or (), strict=False):
             self._terms[output] = Number(array) if isinstance(array, np.ndarray) else None
 
-    # Rules: operands are terms, of which one at least is no number
+    # Rules: at least one operand is not a Number
 
     def _same(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
         return operands[:1]
 
     def _counted(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
-        """Numbers of steps are the same numbers in every type that holds them."""
+        """A step number is the same in every numeric type, so a Cast keeps its term."""
         counts = isinstance(operands[0], Next) or (isinstance(operands[0], Symbol) and operands[0].kind in ("step", "length"))
         return operands[:1] if counts and node.attributes["to"].as_int() in _COUNTING else [None]
 
@@ -191,7 +193,7 @@ class Step:
         return [Applied("Sub", (a, b)) if isinstance(a, Number) and a.array.size == 1 and b is not None else None]
 
     def _split(self, node: ir.Node, operands: list[Term | None]) -> list[Term | None]:
-        """The columns of a sum of products, found by splitting the numbers of the columns."""
+        """The columns of a sum of products. Splitting the column indices tells which columns each result has."""
         source, rest = operands[0], operands[1:]
         if not isinstance(source, Linear) or not _takes_all_rows(node, rest):
             return [None] * len(node.outputs)
@@ -222,7 +224,7 @@ _RULES: Mapping[str, _Rule] = {
 
 
 def _takes_all_rows(node: ir.Node, operands: list[Term | None]) -> bool:
-    """Whether a Slice takes as many rows as there are; a Split along another axis than the last shows in its results."""
+    """Whether a Slice takes all rows. For a Split along another axis than the last, the shapes of its results show it."""
     if node.op_type != "Slice":
         return True
     if len(operands) < 3 or not all(isinstance(o, Number) for o in operands[:3]):

@@ -1,9 +1,9 @@
-"""Subnormal weights become zeros: processors multiply them many times more slowly than other numbers.
+"""Replace subnormal weights by zeros, because processors multiply subnormal numbers many times more slowly.
 
-Weight decay lets weights shrink until they are subnormal: smaller than 1.2e-38 in float32, 2.2e-308 in float64. In a sum of
-products no such weight can be seen, unless what it is multiplied with is as large as numbers get. Weights of products,
-convolutions and recurrent networks are looked at, and those alone: elsewhere a small number may be divided by, or compared.
-Data outside of the model's file is left alone, so that it need not be read.
+Weight decay makes weights subnormal: smaller than 1.2e-38 in float32, 2.2e-308 in float64. In a sum of products such a weight has
+no visible effect, unless it is multiplied by a number near the type's maximum. Only weights of products, convolutions and
+recurrent networks are changed: elsewhere a small number may be a divisor or be compared. External data is not read, and is left
+as it is.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import onnx_ir as ir
 from onnx_subgraph.operators.names import OWN_DOMAIN
 
 _BLOCK = 1 << 18
-"""Elements that are looked at together; they stay in the cache."""
+"""The number of elements processed together; they stay in the cache."""
 _WEIGHTS = {
     **dict.fromkeys(("MatMul", "FusedMatMul", "Gemm", "FusedGemm"), (0, 1)),
     **dict.fromkeys(("Conv", "FusedConv", "ConvTranspose"), (1,)),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2)),
     "Linear": (1,),
 }
-"""Operator → the inputs that are multiplied, and whose products are added up."""
+"""Operator → the inputs that are multiplied and summed."""
 _DOMAINS = frozenset({"", "com.microsoft", OWN_DOMAIN})
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """A weight in which subnormal numbers were made zeros. count: of them; elements: of all."""
+    """A weight in which subnormal numbers became zeros. count: how many. elements: the size of the weight."""
 
     weight: str
     count: int
@@ -38,13 +38,13 @@ class Flushed:
 
 
 Counts = dict[ir.TensorProtocol, int]
-"""Weight → how many of its elements are subnormal."""
+"""Weight → the number of its subnormal elements."""
 
 
 def flush(model: ir.Model, counts: Counts | None = None) -> tuple[Flushed, ...]:
-    """Makes subnormal weights zeros; says which. Changes `model`.
+    """Replace subnormal weights by zeros. Changes `model`; returns the changed weights.
 
-    counts: what was counted before, in this model or in another one that has the same weights; what is counted is added.
+    counts: known counts, of this model or of another one with the same weights; new counts are added to it.
     """
     counts = {} if counts is None else counts
     found = []
@@ -63,7 +63,7 @@ def flush(model: ir.Model, counts: Counts | None = None) -> tuple[Flushed, ...]:
 
 
 def _weights(model: ir.Model) -> Iterator[ir.Value]:
-    """The constants that nothing reads but products, as weights."""
+    """The constants that are read only as weights of products."""
     inputs = {value for graph in (model.graph, *model.graph.subgraphs()) for value in graph.inputs}
     for node in model.graph.all_nodes():
         for value in (node.inputs[index] for index in _positions(node) if index < len(node.inputs)):
@@ -78,7 +78,7 @@ def _positions(node: ir.Node) -> tuple[int, ...]:
 
 
 def _is_stored(value: ir.Value) -> bool:
-    """Whether the value is an initializer of floats whose data is in the model's own file, or was made here."""
+    """Whether the value is a floating initializer whose data is in the model's own file or in memory."""
     tensor = value.const_value
     return (
         value.is_initializer()
@@ -89,11 +89,11 @@ def _is_stored(value: ir.Value) -> bool:
 
 
 def _subnormal(array: np.ndarray) -> int:
-    """How many elements are subnormal. Zeros have no bit but the sign's; subnormal numbers have none in the exponent."""
+    """The number of subnormal elements: their exponent bits are zero, and their fraction is not."""
     bits, unsigned = (array.view(np.uint32), np.uint32) if array.dtype == np.float32 else (array.view(np.uint64), np.uint64)
     sign = unsigned(np.iinfo(unsigned).max >> 1)
     fraction = unsigned((1 << np.finfo(array.dtype).nmant) - 1)
     flat = bits.reshape(-1)
-    # less one, a zero is the largest number that there is
+    # zero minus one wraps around to the largest number, so zeros are not counted
     blocks = (flat[start : start + _BLOCK] & sign for start in range(0, flat.size, _BLOCK))
     return sum(int(np.count_nonzero(block - unsigned(1) < fraction)) for block in blocks)

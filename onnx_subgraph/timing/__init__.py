@@ -1,4 +1,4 @@
-"""How long models take, side by side, and where their time goes."""
+"""Time models side by side, and profile them."""
 
 from onnx_subgraph.timing.bench import Bench, BenchOptions, Timed, bench
 from onnx_subgraph.timing.turns import Ratio

@@ -1,7 +1,7 @@
-"""bench(): how long models take, side by side: as ratios to the first one, with their spread.
+"""bench(): time models side by side, as ratios to the first one, with their spread.
 
-All are run in one process, in turn, on the same feeds, at the sizes that the user gives or at usual ones that the first model
-takes: one image, one text of 128 tokens. What is measured is a run as a program makes it.
+All models run in one process, in turn, on the same feeds. The sizes are the user's, or usual ones that the first model accepts:
+one image, or one text of 128 tokens. A run is timed as an application makes it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ from onnx_subgraph.verification.sessions import Failure, check_providers, onnxru
 from onnx_subgraph.verification.sizes import USUAL, fixed_by, symbols
 
 BUDGET = 10.0
-"""Seconds that all runs take together."""
+"""The time for all runs together, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
     """How to time. The command line's options, one for one.
 
-    runtimes: see `RUNTIMES`; every model is timed in each. provider: of onnxruntime. threads: 0 for what a runtime takes.
-    budget: seconds of running, for all together. sizes: symbolic dimension → size. shapes: input → shape. inputs: an .npz.
-    libraries: of custom operators. memory: whether to ask for it, in a process of its own a model. profile: where the time goes.
+    runtimes: see `RUNTIMES`; every model is timed in each. provider: of onnxruntime. threads: 0 for the runtime's default.
+    budget: the time for all runs together, in seconds. sizes: symbolic dimension → size. shapes: input → shape. inputs: an .npz.
+    libraries: of custom operators. memory: whether to measure it, in one process per model.
+    profile: whether to profile the models.
     """
 
     runtimes: tuple[str, ...] = ("onnxruntime",)
@@ -62,17 +63,20 @@ class BenchOptions:
 
     @property
     def by_processor(self) -> bool:
-        """Whether processor time is measured, to which other processes add little: where one thread does all the work."""
+        """Whether to measure processor time, which other processes hardly affect.
+
+        Only valid where one thread does all the work.
+        """
         runtimes = {"onnxruntime", "kernels"}
         return self.threads == 1 and self.provider == "CPUExecutionProvider" and runtimes.issuperset(self.runtimes)
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One model in one runtime. seconds: of each run that counts. opening: seconds to open it; memory: bytes, see `memory.peak`.
+    """One model in one runtime. seconds: of each timed run. opening: seconds to open it. memory: bytes, see `memory.peak`.
 
-    ratio: to the first one's time; None for itself. difference: the largest one of an output from the first one's, as a part of
-    that output's largest element. problem: why it was not timed.
+    ratio: its time by the first one's; None for the first. difference: the largest difference of an output from the first
+    model's, relative to that output's largest element. problem: why it was not timed.
     """
 
     model: Path
@@ -86,18 +90,18 @@ class Timed:
     profile: Profile | None = None
 
     def quantile(self, share: float) -> float:
-        """Seconds that so large a share of the runs did not exceed: 0.5 is the median."""
+        """The time in seconds that this fraction of the runs did not exceed: 0.5 gives the median."""
         return float(np.quantile(self.seconds, share))
 
     @property
     def throughput(self) -> float:
-        """Runs a second, one after another."""
+        """Runs per second, one after another."""
         return len(self.seconds) / sum(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What `bench` measured. timed: the first is what the others are held against. sizes: symbolic dimension → size."""
+    """The result of `bench`. timed: the first is the baseline of the others. sizes: symbolic dimension → size."""
 
     timed: tuple[Timed, ...]
     options: BenchOptions
@@ -107,7 +111,7 @@ class Bench:
 
 @dataclass(slots=True)
 class _Entrant:
-    """A model in a runtime, on its way to being timed. problem: why it is out."""
+    """A model in a runtime, before it is timed. problem: why it can't be timed."""
 
     model: Path
     runtime: str
@@ -139,7 +143,7 @@ class _Entrant:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What all entrants share. modules: of the first model's nodes, by name."""
+    """What all entrants share. modules: name of a node of the first model → its module."""
 
     setting: Setting
     feeds: Feeds
@@ -148,10 +152,10 @@ class _Run:
 
 
 def bench(models: Sequence[StrPath], options: BenchOptions, progress: Progress | None = None) -> Bench:
-    """Times the models in turn. The first one is what the others are held against.
+    """Time the models in turn. The first one is the baseline.
 
-    Raises ModelError where the first one can't be read or run, UsageError for options that don't fit it, KernelError where the
-    runtime is "kernels" and there is no library of them.
+    Raises ModelError where the first one can't be read or run, UsageError for options that do not fit it, KernelError where the
+    runtime is "kernels" and the library of kernels is missing.
     """
     with with_libraries(options.libraries):
         return _bench(models, options, progress or (lambda stage: None))
@@ -185,10 +189,10 @@ def _bench(models: Sequence[StrPath], options: BenchOptions, tell: Progress) -> 
 
 
 def time_nodes(model: StrPath, options: BenchOptions) -> dict[str, float]:
-    """How many microseconds a run of onnxruntime spends in each node of a model (`profile.node_times`).
+    """The microseconds that a run of onnxruntime spends in each node of a model (`profile.node_times`).
 
-    A node goes by its name, and one without by that of its first output. Raises ModelError where the model can't be read, run or
-    profiled, and UsageError where no feeds are to be had.
+    A node without a name is identified by its first output. Raises ModelError where the model can't be read, run or profiled, and
+    UsageError where no feeds can be made.
     """
     setting = Setting(options.provider, options.threads)
     graph = load(Path(model))
@@ -215,7 +219,7 @@ _UNPROFILED = "leave --profile out: nothing is run then"
 
 
 def _of(path: Path, runtimes: Sequence[str]) -> list[str]:
-    """The runtimes that differ for a model: kernels are for operators of ours, engines for engine operators."""
+    """The runtimes that matter for a model: "kernels" only with operators of ours, "engines" only with engine operators."""
     ours = {function.name for function in load(path).functions.values() if function.domain == OWN_DOMAIN}
     idle = {"kernels"} if not ours - {ENGINE} else set[str]()
     idle |= {"engines"} if ENGINE not in ours else set()
@@ -229,7 +233,7 @@ def _timed(
     of_first: Sequence[float],
     run: _Run,
 ) -> Timed:
-    """What is known of an entrant when all have run."""
+    """The result for an entrant after all runs."""
     if one.runner is None:
         return Timed(one.model, one.runtime, problem=one.problem)
     profiles = run.options.profile and one.runner.session is not None
@@ -246,7 +250,7 @@ def _timed(
 
 
 def _feeds(model: ir.Model, runner: Runner, options: BenchOptions) -> tuple[Feeds, Mapping[str, int]]:
-    """The feeds that all are run on, and the sizes that they have. Raises UsageError where none are to be had."""
+    """The feeds for all runs, and their sizes. Raises UsageError where none can be made."""
     inputs = required_inputs(model)
     if options.inputs is not None:
         feeds = read_feeds(Path(options.inputs), model.graph.inputs)
@@ -270,7 +274,7 @@ def _feeds(model: ir.Model, runner: Runner, options: BenchOptions) -> tuple[Feed
 
 
 def _difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> float | None:
-    """The largest difference of an output's element, as a part of the largest element of that output."""
+    """The largest difference of an output's element, relative to the largest element of that output."""
     worst: float | None = None
     for name, wanted in expected.items():
         other = found.get(name)

@@ -1,6 +1,6 @@
-"""The memory that a model takes: how far the peak of a process rises while it opens and runs the model.
+"""Measure the memory of a model: how far the peak memory of a process rises while it opens and runs the model.
 
-The process is one of its own, made for that, so that what others hold or have held does not count. `python -m` runs it.
+A separate process does this, because the peak of this one includes other models. `python -m` runs this module in it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from onnx_subgraph.timing.runtimes import Setting, open_runner, try_once
 from onnx_subgraph.verification.sessions import Failure, onnxruntime
 
 PATIENCE = 300.0
-"""Seconds that the process may take."""
+"""The time limit of the process in seconds."""
 
 
 def peak(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) -> int | None:
-    """The bytes by which opening the model and running it twice raises the peak; None where that can't be found out here."""
+    """The bytes by which the peak rises when the model is opened and run twice; None where that can't be measured."""
     if any(not isinstance(array, np.ndarray) or array.dtype.hasobject or array.dtype.kind == "V" for array in feeds.values()):
         return None
     with temporary.folder() as folder:
@@ -42,7 +42,7 @@ def peak(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) 
         }
         try:
             subprocess.run(
-                [sys.executable, "-P", "-m", __name__],  # -P: a module in the working folder must not take another's place
+                [sys.executable, "-P", "-m", __name__],  # -P: a module in the working folder must not shadow another
                 input=json.dumps(task),
                 capture_output=True,
                 text=True,
@@ -56,7 +56,7 @@ def peak(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) 
 
 
 def _peak_of_this_process() -> int | None:
-    """Bytes; None where the system does not say."""
+    """Bytes; None where the system does not tell."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):
@@ -69,13 +69,13 @@ def _peak_of_this_process() -> int | None:
 
 
 def main() -> None:
-    """Answer one task from standard input."""
+    """Answer one request from standard input."""
     task = json.loads(sys.stdin.read())
     with np.load(task["feeds"], allow_pickle=False) as archive:
         feeds = {name.removeprefix("feed_"): archive[name] for name in archive.files}
     setting = Setting(task["provider"], task["threads"])
     if not task["runtime"].startswith("openvino"):
-        onnxruntime()  # its own memory is not the model's
+        onnxruntime()  # import it before the measurement, which then excludes its own memory
     before = _peak_of_this_process()
     with custom_ops.using(task["libraries"]):
         runner = open_runner(Path(task["model"]), task["runtime"], setting)

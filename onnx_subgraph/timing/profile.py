@@ -1,7 +1,7 @@
-"""Where the time of a model goes: by operator, by module of the network, and what of it no pattern covers.
+"""Profile a model: its time by operator, by module of the network, and the part that no pattern covers.
 
-Read off the profile that onnxruntime writes. A node that onnxruntime made by itself has a name of onnxruntime's own; where that
-begins with the name of a node of the file, it counts as that node.
+The data comes from onnxruntime's profile. onnxruntime makes up names for nodes that it creates. If such a name starts with the
+name of a node in the file, it counts as that node.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from onnx_subgraph.timing.runtimes import Setting, open_runner
 from onnx_subgraph.verification.sessions import Failure
 
 RUNS = range(3, 101)
-"""How many runs are profiled: the fewest, and those of a small model."""
+"""The number of profiled runs: at least 3, at most 101."""
 SECONDS = 2.0
-"""How long runs are profiled where more than the fewest fit."""
+"""The time limit for runs beyond the minimum."""
 _RAN = "_kernel_time"
-"""What onnxruntime appends to a node's name where it notes down how long it ran."""
+"""The suffix of a node's name in onnxruntime's profile for an execution of it."""
 _WITH_BODIES = frozenset({"If", "Loop", "Scan"})
 _INLINED = "_inlfunc_"
-"""What it begins the name of a node with that it took out of a function."""
+"""The prefix of the names that onnxruntime gives to nodes inlined from a function."""
 UNRECORDED = "(not recorded)"
-"""Where a node is that no module is recorded for."""
+"""The module of nodes for which none is recorded."""
 PLAIN = frozenset(
     {"MatMul", "Gemm", "Conv", "FusedMatMul", "FusedGemm", "FusedConv", "ConvTranspose", "QLinearConv", "QLinearMatMul"}
 )
-"""Products and convolutions: what is left of a model when all else is fused."""
+"""Products and convolutions: the operators that remain when everything else is fused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a run. share: of the time in nodes. milliseconds: a run. count: of nodes."""
+    """A part of a run. share: of the total time in nodes. milliseconds: per run. count: the number of nodes."""
 
     name: str
     share: float
@@ -55,9 +55,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """operators: by operator, the longest first. modules: by module of the network, as the exporter recorded it.
+    """operators: time by operator, the longest first. modules: by module of the network, as recorded by the exporter.
 
-    patterns: by the pattern that wrote the node. uncovered: by operator, what no pattern wrote and is no product or convolution.
+    patterns: by the pattern that added the node. uncovered: by operator, for nodes that no pattern added, without products and
+    convolutions.
     """
 
     operators: tuple[Part, ...]
@@ -68,23 +69,23 @@ class Profile:
 
 
 def modules_of(model: ir.Model) -> dict[str, str]:
-    """The innermost module of each node that the exporter recorded one for, by the node's name."""
+    """Name of a node → its innermost module, where the exporter recorded one."""
     return {str(node.name): inside[-1] for node in model.graph.all_nodes() if (inside := paths(node))}
 
 
 def profiled(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any], modules: Mapping[str, str]) -> Profile | None:
-    """The profile of some runs of a model in onnxruntime; None where it can't be had.
+    """The profile of some runs of a model in onnxruntime; None where there is none.
 
-    modules: of the model that this one was made of, by the names of its nodes.
+    modules: name of a node → its module, in the model that this one was made from.
     """
     events = _profile(model, runtime, setting, feeds)
     return None if events is None else _read(events, _Nodes(load(model), modules))
 
 
 def node_times(model: Path, setting: Setting, feeds: Mapping[str, Any]) -> dict[str, float] | None:
-    """How many microseconds a run of onnxruntime spends in each node, by its name in the file; None where there is no profile.
+    """Name of a node in the file → the microseconds that a run of onnxruntime spends in it; None where there is no profile.
 
-    What onnxruntime made of several nodes, and what has no name, counts as "".
+    Nodes that onnxruntime made from several, and nodes without names, count as "".
     """
     events = _profile(model, "onnxruntime", setting, feeds)
     if events is None:
@@ -98,7 +99,7 @@ def node_times(model: Path, setting: Setting, feeds: Mapping[str, Any]) -> dict[
 
 
 def _profile(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
-    """The events that onnxruntime notes down in some runs of a model."""
+    """The events of onnxruntime's profile of some runs of a model."""
     with temporary.folder() as folder:
         runner = open_runner(model, runtime, Setting(setting.provider, setting.threads, folder / "profile"))
         if isinstance(runner, Failure):
@@ -118,19 +119,19 @@ def _profile(model: Path, runtime: str, setting: Setting, feeds: Mapping[str, An
 
 
 class _Nodes:
-    """The nodes of a model, by the names that a profile has for them."""
+    """The nodes of a model, by their names in a profile."""
 
     def __init__(self, model: ir.Model, modules: Mapping[str, str]) -> None:
         self._modules = modules
         graphs = [model.graph, *(function.graph for function in model.functions.values())]
         every = [node for graph in graphs for node in graph.all_nodes()]
-        # onnxruntime names what it makes in a layout of its own after the value that it computes
+        # onnxruntime names nodes in its own layout after the value that they compute
         self._nodes = {str(value.name): node for node in every for value in node.outputs if value.name}
         self._nodes |= {str(node.name): node for node in every if node.name}
         self._called = {str(node.name) for node in model.graph.all_nodes() if node.op_identifier() in model.functions}
 
     def module(self, node: ir.Node) -> str:
-        """The module of a node; of one that a pattern wrote, what the modules of those that it replaces have in common."""
+        """The module of a node; for one that a pattern added, the common part of the modules of the nodes that it replaced."""
         if inside := paths(node):
             return inside[-1]
         known = [self._modules[name] for name in stood_for(node) if name in self._modules]
@@ -138,7 +139,7 @@ class _Nodes:
         return ".".join(parts[0] for parts in shared)
 
     def __call__(self, name: str) -> ir.Node | None:
-        """The node of this name; or the one whose name stands at its beginning; the call, where it was inlined."""
+        """The node of this name, or whose name is a prefix of it; for an inlined node the call."""
         if name.startswith(_INLINED):
             called = [one for one in self._called if one in name]
             return self._nodes[max(called, key=len)] if called else None
@@ -169,7 +170,7 @@ def _read(events: Iterable[Mapping[str, Any]], nodes: _Nodes) -> Profile:
 
 
 def _medians(events: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
-    """The microseconds of each node and operator: of its runs the median."""
+    """(Node, operator) → the median of the microseconds of its runs."""
     taken: dict[tuple[str, str], list[int]] = defaultdict(list)
     for name, operator, lasted in _own_time(events):
         taken[name, operator].append(lasted)
@@ -177,10 +178,10 @@ def _medians(events: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float
 
 
 def _own_time(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, int]]:
-    """Node, operator and microseconds of each run of a node, without those of the nodes in its bodies."""
+    """Node, operator and microseconds of each run of a node, without the time of the nodes in its subgraphs."""
     ran = [event for event in events if event.get("cat") == "Node" and str(event.get("name", "")).endswith(_RAN)]
     ran.sort(key=lambda event: (event.get("tid", 0), event.get("ts", 0), -event.get("dur", 0)))
-    outside: list[tuple[int, int, int]] = []  # what lasts: the thread, the end, and the place in `own`
+    outside: list[tuple[int, int, int]] = []  # enclosing events: thread, end, and index in `own`
     own: list[int] = []
     for event in ran:
         thread, start, lasted = event.get("tid", 0), int(event.get("ts", 0)), int(event.get("dur", 0))
@@ -197,7 +198,7 @@ def _own_time(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, i
 
 
 class _Sums:
-    """Times of nodes, added up by a name."""
+    """Sums of the times of nodes, by name."""
 
     def __init__(self) -> None:
         self.microseconds: Counter[str] = Counter()
@@ -215,5 +216,5 @@ class _Sums:
 
 
 def _short(module: str) -> str:
-    """Modules that differ in a number alone are one: `encoder.layer.*.attention`."""
+    """Merge modules that differ only in a number: `encoder.layer.*.attention`."""
     return ".".join("*" if part.isdecimal() else part for part in module.split("."))

@@ -1,7 +1,7 @@
-"""What runs a model that is timed: onnxruntime, onnxruntime with our library of kernels, OpenVINO.
+"""The runtimes for timing: onnxruntime, onnxruntime with our library of kernels, engines, and OpenVINO.
 
-A runtime is set up as a program would set it up, with all its optimisations, but for one thing: threads of onnxruntime that have
-nothing to do leave the processor to the next model.
+A runtime is configured as in an application, with all its optimisations. The only exception: idle threads of onnxruntime stop
+spinning, so that the next model has the processor to itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onnx_subgraph.verification.sessions import (
 )
 
 RUNTIMES = ("onnxruntime", "kernels", "engines", "openvino", "openvino-f32")
-"""kernels: onnxruntime with our library of kernels. engines: an `EngineSession`, its engines by their backends.
+"""kernels: onnxruntime with our library of kernels. engines: an `EngineSession`, whose backends run the engines.
 
 openvino: in the precision that it chooses. openvino-f32: in float32.
 """
@@ -38,9 +38,9 @@ openvino: in the precision that it chooses. openvino-f32: in float32.
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How all models are run. provider: of onnxruntime. threads: 0 for what the runtime takes by itself.
+    """How all models are run. provider: of onnxruntime. threads: 0 for the runtime's default.
 
-    profile: what the file begins with that onnxruntime writes its profile to.
+    profile: the prefix of the file of onnxruntime's profile.
     """
 
     provider: str = "CPUExecutionProvider"
@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A model that is ready to run. outputs: their names. seconds: what it took to get there."""
+    """A model that is ready to run. outputs: their names. seconds: the time it took to open it."""
 
     run: Callable[[Mapping[str, Any]], Sequence[Any]]
     outputs: tuple[str, ...]
@@ -59,7 +59,7 @@ class Runner:
 
 
 def check_runtimes(runtimes: Sequence[str]) -> None:
-    """Raises UsageError for a runtime that is not here."""
+    """Raises UsageError for a runtime that is not installed."""
     for runtime in runtimes:
         if runtime not in RUNTIMES:
             raise UsageError(f"there is no runtime {runtime!r}", hint=f"choose of {', '.join(RUNTIMES)}")
@@ -70,14 +70,14 @@ def check_runtimes(runtimes: Sequence[str]) -> None:
 
 
 def open_runner(model: Path, runtime: str, setting: Setting) -> Runner | Failure:
-    """The model, ready to run."""
+    """Open a model in a runtime."""
     begun = time.perf_counter()
     try:
         opened = _in_openvino if runtime.startswith("openvino") else _in_engines if runtime == "engines" else _in_onnxruntime
         run, outputs, session = opened(model, runtime, setting)
     except OnnxSubgraphError:
         raise
-    except Exception as error:  # neither onnxruntime's nor OpenVINO's exceptions share a class of their own
+    except Exception as error:  # the exceptions of onnxruntime and OpenVINO have no common base
         return Failure(" ".join(str(error).split())[:400])
     return Runner(run, outputs, time.perf_counter() - begun, session)
 
@@ -134,7 +134,7 @@ def _openvino() -> Any:
 
 
 def try_once(runner: Runner, feeds: Mapping[str, Any]) -> Mapping[str, Any] | Failure:
-    """The outputs of one run, by name, with the time limit that verification has."""
+    """The outputs of one run, by name. In onnxruntime the run has verification's time limit."""
     if runner.session is not None:
         return run(runner.session, feeds)
     try:

@@ -1,4 +1,4 @@
-"""What was measured to pay for a model on a machine: a file that a later run reads instead of measuring again."""
+"""The file that stores the best way to fuse a model on a machine; a later run reads it instead of measuring again."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KNOWN = {
     "target": ("onnxruntime", "standard", "native", "function"),
     "numerics": ("float32", "bf16x3", "bf16"),
 }
-"""What each part of a way may be."""
+"""The allowed values of the fields of a way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Something that was tried. what: `without gelu`, in words. ratio: its time by that of the model as it was without it.
+    """A variant that was timed. what: in words, such as `without gelu`. ratio: its time by that of the model without it.
 
-    taken: whether the model is made so.
+    taken: whether the final model has it.
     """
 
     what: str
@@ -36,9 +36,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How to fuse a model, besides what the user says. skip: patterns that are left alone.
+    """How to fuse a model, in addition to the user's options. skip: patterns that are not applied.
 
-    backend: whose engines the regions that it supports become after that; "" for none. The others: see `Options`.
+    backend: makes engines of the regions that it supports, after the fusions; "" for none. The others: see `Options`.
     """
 
     skip: tuple[str, ...] = ()
@@ -52,9 +52,9 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Tuning(Way):
-    """The way that was chosen for one model. choices: all that was timed. notes: why something else was not, in words.
+    """The chosen way for one model. choices: everything that was timed. notes: why other variants were not used, in words.
 
-    whole: the time of the model so made, by that of the original; None where nothing is fused. machine: what it holds for.
+    whole: the time of the resulting model by that of the original; None where nothing is fused. machine: where this was measured.
     """
 
     choices: tuple[Choice, ...] = ()
@@ -64,21 +64,21 @@ class Tuning(Way):
 
     @property
     def other_machine(self) -> str:
-        """What is another now than when it was measured, in words; "" for nothing."""
+        """How this machine differs from the one of the measurements, in words; "" if it does not."""
         now = machine(str((self.machine or {}).get("provider", "")))
         changed = [name for name, value in (self.machine or {}).items() if now.get(name, value) != value]
         return ", ".join(f"{name} was {(self.machine or {})[name]} and is {now[name]}" for name in changed)
 
 
 def machine(provider: str) -> dict[str, str]:
-    """What the times of a model depend on, besides the model and its sizes."""
+    """The parts of the machine that the times of a model depend on."""
     from onnx_subgraph.verification.sessions import onnxruntime
 
     return {"processor": _processor(), "onnxruntime": onnxruntime().__version__, "provider": provider}
 
 
 def _processor() -> str:
-    """The processor's name, as the system has it."""
+    """The processor's name, as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -88,14 +88,14 @@ def _processor() -> str:
 
 
 def write(path: Path, found: Mapping[str, Tuning]) -> None:
-    """Writes what was chosen, by what the file calls each model (`short_names`). Raises ModelError where that can't be done."""
+    """Write the tunings, by the short names of the models (`short_names`). Raises ModelError where the file can't be written."""
     models = {name: asdict(tuning) for name, tuning in found.items()}
     with written_whole(path) as (file,):
         file.write((json.dumps({"format": FORMAT, "models": models}, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read(path: Path) -> dict[str, Tuning]:
-    """What was chosen, by what the file calls each model. Raises UsageError where the file is none of ours."""
+    """Read the tunings, by the short names of the models. Raises UsageError where the file is not valid."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:

@@ -1,4 +1,4 @@
-"""Ways to do something, timed against each other: all of them in turn, so that what disturbs one disturbs all."""
+"""Time several functions in turn, so that a disturbance of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import numpy as np
 from onnx_subgraph.deadline import check
 
 BLOCKS = 5
-"""The runs are cut into so many parts, so that a ratio has a least and a most."""
+"""The runs are divided into this many parts; the ratios of the parts give the spread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of times: of the medians in each of five parts of the runs, the middle one, the least and the most."""
+    """A ratio of times.
+
+    The runs are divided into five parts, each with a ratio of medians: the median, the lowest and the highest.
+    """
 
     ratio: float
     least: float
@@ -27,13 +30,13 @@ class Ratio:
 def take_turns(
     ways: Mapping[str, Callable[[], object]], budget: float, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Seconds of each run, all ways in turn, until the budget is spent.
+    """Time each of `ways` in turn until the budget is spent. Returns the seconds of each run.
 
-    budget: seconds, of the wall clock; each way runs ten times in any case. clock: what a run's seconds are read off.
-    A way runs twice in its turn, and only the second run counts: the first finds the caches full of what another one left.
-    One run does not fill a large cache: a way that ends one turn and begins the next finds it fuller. So the order is drawn for
-    each turn, with a fixed seed, and that happens to all ways as often.
-    Raises TimeIsUp where there is no more time.
+    budget: seconds of wall time; each way runs at least ten times in any case.
+    clock: measures the seconds of a run. A way runs twice in its turn, and only the second run counts, because during the first
+    the caches hold the data of another way. One run does not fill a large cache: a way that runs last in a round and first in the
+    next one has an advantage. So the order of every round is random, with a fixed seed.
+    Raises TimeIsUp when the deadline has passed.
     """
     times: dict[str, list[float]] = {name: [] for name in ways}
     ends, order, draws = time.perf_counter() + budget, list(ways), Random(0)
@@ -49,7 +52,7 @@ def take_turns(
 
 
 def ratio(some: Sequence[float], others: Sequence[float]) -> Ratio:
-    """The times `some` over the times `others`."""
+    """The ratio of the times `some` to the times `others`."""
     pairs = zip(np.array_split(some, BLOCKS), np.array_split(others, BLOCKS), strict=True)
     blocks = [float(np.median(a) / np.median(b)) for a, b in pairs]
     return Ratio(float(np.median(blocks)), min(blocks), max(blocks))

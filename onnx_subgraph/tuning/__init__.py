@@ -1,4 +1,4 @@
-"""Which ways to fuse a model pay on this machine, by measuring it, and which products may be rounded within an accuracy."""
+"""Tune a model: find the fastest way to fuse it on this machine, and which products may be rounded within an accuracy."""
 
 from onnx_subgraph.tuning.choosing import BUDGET, tune
 

@@ -1,9 +1,9 @@
-"""tune(): which ways to fuse a model pay on this machine, by measuring it.
+"""tune(): measure which ways to fuse a model are fastest on this machine.
 
-The model is made as `fuse` would make it, with one thing changed at a time: without each of its patterns, with all that the
-table of costs leaves apart, with operators of another target. What is clearly faster is taken. With an accuracy, products are
-rounded as far as that allows, where this is clearly faster, too. The engines of backends that the user names are tried last. The
-whole is held against the original: it is not slower, or nothing is fused.
+The model is fused as by default, with one change at a time: without one of its patterns, with all fusions that the table of costs
+rejects, with operators of another target. Changes that are clearly faster are kept. If an accuracy is given, products are rounded
+as far as it allows, if that is clearly faster too. Engines of backends that the user names are tried last. Finally the result is
+compared with the original: if it is slower, nothing is fused.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from onnx_subgraph.verification.reference import Reference
 from onnx_subgraph.verification.truth import UnknownError
 
 BUDGET = 60.0
-"""Seconds of running that a model gets."""
+"""The time for the runs of a model in seconds."""
 CLEARLY = 0.99
-"""What a change must reach in every part of the run to be taken."""
+"""A change is kept if its ratio is below this in every part of the runs."""
 AT_ONCE = 2 << 30
-"""Bytes of models whose sessions stand at the same time; three models in any case."""
+"""The total bytes of models whose sessions are open at the same time; but always at least three models."""
 
 
 def tune(
@@ -42,11 +42,10 @@ def tune(
     progress: Progress | None = None,
     backends: Sequence[str] = (),
 ) -> Tuning:
-    """How to fuse the model on this machine, on the first provider. Whoever fuses it so verifies the result.
+    """Find how to fuse the model on this machine, on the first provider. The caller must verify the result.
 
-    budget: seconds of running. backends: whose engines are tried as well. Where the model can't be fused or is not equivalent as
-    it is by default, nothing is measured.
-    Raises what `fuse`, `partition` and `bench` raise, and UsageError where an accuracy is given that nothing can be held to.
+    budget: seconds for runs. backends: their engines are tried too. If the default way fails or is not equivalent, nothing is
+    measured. Raises what `fuse`, `partition` and `bench` raise, and UsageError where an accuracy is given that can't be checked.
     """
     with temporary.folder() as folder, with_libraries(options.libraries, library.packs):
         maker = Maker(model, library, options, folder)
@@ -54,7 +53,7 @@ def tune(
 
 
 class _Tuner:
-    """Tunes one model once. share: seconds for each measurement. choices: all that was timed; notes: why others were not."""
+    """Tunes one model. _share: seconds for each measurement. _choices: everything that was timed. _notes: why others were not."""
 
     def __init__(self, maker: Maker, options: Options, budget: float, tell: Progress, backends: Sequence[str]) -> None:
         self._maker = maker
@@ -93,7 +92,7 @@ class _Tuner:
         return [made for _, made in sorted(found, key=lambda pair: pair[0])]
 
     def _rounded(self, best: Made, accuracy: float) -> list[Made]:
-        """The model with as many products rounded as keep its outputs within the accuracy."""
+        """The model with as many rounded products as the accuracy allows, one variant for each kind of rounding."""
         if best.way.target != "native":
             return []
         reference = Reference(
@@ -119,14 +118,14 @@ class _Tuner:
         ]
 
     def _engines(self, base: Made) -> list[Made]:
-        """The model in engines of each backend that runs something of it."""
+        """The model with engines of each backend that runs a part of it."""
         made = list(self._maker.by_engines(base, self._backends, self._options.accuracy, self._tell))
         for one in made:
             self._notes += [f"{one.what}: {why}" for why in (one.result.engines.refused if one.result.engines else ())]
         return [one for one in made if one.differs]
 
     def _confirmed(self, base: Made, best: Made) -> Tuning:
-        """`best`, where that is no slower than the original and than `base`."""
+        """`best`, unless the original or `base` is faster."""
         found = self._timed(list(dict.fromkeys([self._maker.model, base.path, best.path])), self._share)
         ratios: Mapping[Path, Ratio | None] = {one.model: one.ratio for one in found.timed}
         fastest = min((best, base), key=lambda made: _ratio(ratios[made.path]))

@@ -1,4 +1,4 @@
-"""Fuses a model, then makes engines of the regions that a backend supports: one file, which any onnxruntime runs by inlining."""
+"""Fuse a model, then make engines of the regions that a backend supports. Any onnxruntime can run the result by inlining."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def fuse_with_engines(
     progress: Progress | None = None,
     accepts: Accepts | None = None,
 ) -> FuseResult:
-    """What `fuse` gives, with engines of `backend` in what it writes; "" for none. Raises what `fuse` and `partition` raise.
+    """Like `fuse`, with engines of `backend` in the output; "" for none. Raises what `fuse` and `partition` raise.
 
-    Where the backend runs nothing of it, or nothing rightly, the fused model is written as it is.
+    If the backend runs nothing, or nothing correctly, the fused model is written without engines.
     """
     if not backend:
         return fuse(model, output, library, options, progress, accepts)

@@ -1,4 +1,4 @@
-"""Makes a model in one way or another, in a folder that is not kept."""
+"""Build variants of a model in a temporary folder."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from onnx_subgraph.timing.tuning import Way
 from onnx_subgraph.tuning.engines import fuse_with_engines
 
 MOST = 16
-"""Patterns that are left out one by one, those with the most fusions first."""
+"""The most patterns that are left out one by one, those with the most fusions first."""
 OTHER_TARGETS = {"onnxruntime": ("standard",), "native": ("onnxruntime",)}
-"""Target → others whose operators the same sessions run."""
+"""Target → other targets whose operators run in the same sessions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The model made in a way. what: in words, what is another than by default."""
+    """A variant of the model. what: how it differs from the default, in words."""
 
     what: str
     way: Way
@@ -34,12 +34,12 @@ class Made:
 
     @property
     def differs(self) -> bool:
-        """Whether it is another model than the original."""
+        """Whether it differs from the original."""
         return self.result.output is not None and not self.result.unchanged
 
 
 class Maker:
-    """Makes one model, as the user's options have it but for a way to fuse."""
+    """Builds variants of one model: the user's options, with another way to fuse."""
 
     def __init__(self, model: Path, library: Library, options: Options, folder: Path) -> None:
         self.model = model
@@ -49,7 +49,7 @@ class Maker:
         self._count = 0
 
     def make(self, what: str, way: Way, *, verified: bool = False) -> Made:
-        """verified: as the user's options have it; else never."""
+        """Build one variant. verified: verify it if the user's options say so; else never."""
         self._count += 1
         path = self._folder / f"{self._count}.onnx"
         options = in_this_way(self._options, way)
@@ -57,7 +57,7 @@ class Maker:
         return Made(what, way, path, fuse_with_engines(self.model, path, self.library, options, way.backend))
 
     def alternatives(self, base: Made, tell: Progress) -> Iterator[Made]:
-        """The other ways that make other operators of the model than `base`."""
+        """The variants whose operators differ from those of `base`."""
         for what, way in self._ways(base) if base.differs else ():
             tell(f"make it {what}")
             made = self.make(what, way)
@@ -65,9 +65,9 @@ class Maker:
                 yield made
 
     def by_engines(self, base: Made, backends: Sequence[str], accuracy: float | None, tell: Progress) -> Iterator[Made]:
-        """The model as it is, in engines: verified, since a region that a backend runs wrongly is left.
+        """The original model with engines. They are verified, because regions that a backend runs wrongly must be left out.
 
-        accuracy: where there is one, the backends are tried in less precision as well.
+        accuracy: if given, the backends are tried in lower precision too.
         """
         for name in backends:
             coarser = () if accuracy is None else find_backend(name).coarser
@@ -85,7 +85,7 @@ class Maker:
             yield f"without {pattern}", replace(base.way, skip=(*base.way.skip, pattern))
 
     def together(self, base: Made, taken: list[Made]) -> Made:
-        """All that is taken, in one model."""
+        """One model with all the changes in `taken`."""
         if not taken:
             return base
         changes: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""Which products of a model may be rounded while every output stays within an accuracy of float64: found by evaluating it.
+"""Find which products of a model may be rounded while every output stays within an accuracy of float64, by evaluating the model.
 
-Rounding only what costs the least accuracy for the weights that it makes smaller is a knapsack; it is filled greedily.
+Which products to round is a knapsack problem (error against bytes of weights); it is solved greedily.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.trial import CPU
 
 MOST_PRODUCTS = 128
-"""Of a model with more products none is tried by itself: the last ones, whose error the fewest operators follow, are taken."""
+"""Above this number no product is tried alone. The last products are rounded first, because few operators follow them."""
 
 MARGIN = 0.5
-"""The part of the accuracy that is used up on the feeds at hand, so that on others the outputs keep it as well."""
+"""The fraction of the accuracy that may be used on these feeds; the rest is a reserve for other feeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """Products that may be rounded. results: what they give, by name. of: how many products there are.
+    """Products that may be rounded. results: their names. of: the total number of products.
 
-    error: the largest distance of an output from float64, as a share of that output's largest element.
+    error: the largest error of an output against float64, relative to that output's largest element.
     """
 
     numerics: str
@@ -42,7 +42,7 @@ class Rounded:
 
 
 class Precision:
-    """What rounding products of a fused model does to its outputs. library: of the kernels that round.
+    """Measures how rounded products change the outputs of a fused model. library: the kernels that round.
 
     Every method raises UnknownError where the original can't be evaluated in float64.
     """
@@ -59,7 +59,7 @@ class Precision:
         return {str(node.outputs[0].name): sum(map(_bytes, node.inputs)) for node in products(self._model)}
 
     def within(self, accuracy: float, tell: Progress) -> list[Rounded]:
-        """As many products as keep within the accuracy, the coarsest rounding first; no finer one where all may have it."""
+        """The most products that keep the accuracy, the coarsest rounding first. Stops where all products may have a rounding."""
         found: list[Rounded] = []
         bound = MARGIN * accuracy
         for numerics in reversed([one for one in NUMERICS if one != FLOAT32]):
@@ -87,12 +87,12 @@ class Precision:
         return Rounded(numerics, tuple(order[:fits]), len(every), best) if fits else None
 
     def _cheapest_first(self, numerics: str) -> Sequence[str]:
-        """The products in the order of the error that each makes alone, for the bytes that it saves."""
+        """The products in the order of the error that each causes alone, relative to the bytes of its weights."""
         cost = {name: self._error(numerics, (name,)) / max(1, size) for name, size in self._weights.items()}
         return sorted(cost, key=cost.__getitem__)
 
     def _error(self, numerics: str, results: Sequence[str]) -> float:
-        """Infinite where the model does not run so."""
+        """The largest error; infinite where the model does not run."""
         allow_rounding(self._model, numerics, results)
         session = open_model(self._model, self._home, CPU, optimised=True, libraries=(self._library.path,))
         if isinstance(session, Failure):

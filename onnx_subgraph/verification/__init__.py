@@ -1,1 +1,1 @@
-"""Verification: whether two models compute the same, judged by onnxruntime and the noise of the model itself."""
+"""Verification: whether two models compute the same, within the noise that the original model itself has in onnxruntime."""

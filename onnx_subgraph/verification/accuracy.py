@@ -1,7 +1,7 @@
-"""How near to the truth a fused result is, beside how near the unfused one is.
+"""Compare the errors of a fused and an unfused result, both measured against a float64 result.
 
-A fusion rounds elsewhere than what it replaces, so neither is the measure of the other: both are held against float64, and a
-fusion that is nearer to it than what it replaces is never wrong, however far the two are apart.
+A fusion rounds in other places than the nodes it replaces, so neither result is the reference for the other. A fused result that
+is nearer to the float64 result than the unfused one is never wrong, however far the two are apart.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ import onnx
 
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 SLACK = 4.0
-"""How many times further from the truth than the unfused result the fused one may be …"""
+"""How many times the unfused result's error the fused result's error may be …"""
 FLOOR = 64.0
-"""… and how many units in the last place of the largest value are always allowed: kernels approximate tanh and erf."""
+"""… plus this many units in the last place of the largest value, because kernels approximate tanh and erf."""
 LEAST = 1e-12
-"""The largest value of a result counts as this at least: where the truth is zero throughout, kernels may differ by so little."""
+"""The largest value of a result counts as at least this, so that kernels may differ slightly where the truth is zero."""
 FAR = 1e5
-"""How many times larger than the median an element is that is not measured with the others."""
+"""Elements this many times larger than the median are compared separately."""
 ATTRIBUTE = 4 * 2.0**-24
-"""What a float64 result may lose besides, of its largest value, where a number became an attribute: those are float32."""
+"""Additional error of a float64 result, relative to its largest value, if a number became an attribute (always float32)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The largest distances of one output from the truth, in the output's own unit.
+    """The largest errors of one output against the float64 result, in the output's unit.
 
-    fused, unfused: of each result; 0 where there is no unfused one, infinite where what should be a number is none.
-    bound: what is allowed to the fused one. problem: "" or what is wrong besides the distance (its shape, its dtype).
-    compared: how many elements could show an error: those that are finite and not zero, or of integers. overflows: of how many
-    the unfused result is NaN or infinite, though the truth is a number that its dtype holds and the fused result is one, too.
+    fused, unfused: the errors of the two results. unfused is 0 where there is no such result, infinite where it is NaN or
+    infinite and the truth is finite.
+    bound: the allowed error of the fused result. problem: another defect (its shape, its dtype), or "".
+    compared: the number of elements that could show an error: finite and not zero, or integers.
+    overflows: the number of elements where the unfused result is NaN or infinite, but the fused one is finite, and the truth fits
+    the dtype.
     """
 
     fused: float
@@ -43,17 +45,20 @@ class Accuracy:
 
     @property
     def holds(self) -> bool:
-        """Whether the fused result is as near to the truth as it has to be."""
+        """Whether the fused result is within its bound."""
         return not self.problem and self.fused <= self.bound
 
     @property
     def gravity(self) -> tuple[int, float]:
-        """The larger, the worse: a problem is worse than any distance, and distances count in units of their bounds."""
+        """A sort key, larger is worse: problems before errors, and errors by their ratio to the bound."""
         return 2 if self.problem else 1, self.fused / self.bound if self.bound else self.fused
 
 
 def accuracy(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *, stored: bool = False) -> Accuracy:
-    """Holds one output of the fused graph, and of the unfused one, against its float64 truth. stored: see `ATTRIBUTE`."""
+    """Compare one output of the fused graph, and of the unfused one, with the float64 result.
+
+    stored: whether `ATTRIBUTE` applies.
+    """
     if fused.shape != exact.shape:
         return _refused(f"has shape {list(fused.shape)}, not {list(exact.shape)}")
     if unfused is not None and fused.dtype != unfused.dtype:
@@ -79,7 +84,10 @@ def accuracy(fused: np.ndarray, unfused: np.ndarray | None, exact: np.ndarray, *
 
 
 def parts_by_size(exact: np.ndarray, finite: np.ndarray) -> list[np.ndarray]:
-    """The finite elements, those far larger than the others apart: a mask of -1e9 is no measure of what stands beside it."""
+    """The finite elements, with far larger ones in a separate part.
+
+    Otherwise a mask of -1e9 would loosen the bound of all others.
+    """
     size = np.abs(exact)
     usual = np.median(size[finite & (exact != 0)]) if (finite & (exact != 0)).any() else 0.0
     large = finite & (size > FAR * usual)
@@ -87,14 +95,14 @@ def parts_by_size(exact: np.ndarray, finite: np.ndarray) -> list[np.ndarray]:
 
 
 def _distance(fused: np.ndarray, own: np.ndarray, exact: np.ndarray, floor: float) -> tuple[float, float, float]:
-    """How far the fused and the unfused result are from the truth at most, and how far the fused one may be."""
+    """The largest errors of the fused and the unfused result, and the bound of the fused one."""
     error = float(np.nan_to_num(np.abs(fused - exact), nan=np.inf).max(initial=0.0))
     noise = float(np.abs(own - exact)[np.isfinite(own)].max(initial=0.0))
     return error, noise, SLACK * noise + floor * max(LEAST, float(np.abs(exact).max(initial=0.0)))
 
 
 def has_float_attribute(model: onnx.ModelProto) -> bool:
-    """Whether a number of the model is stored as an attribute, which is float32 whatever it is computed with."""
+    """Whether the model stores a number as an attribute; attributes are float32 even if the computation is float64."""
     nodes = (*model.graph.node, *(n for f in model.functions for n in f.node))
     return any(a.type in (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS) for n in nodes for a in n.attribute)
 

@@ -1,8 +1,8 @@
-"""Which rewrites are wrong: they are found, undone, and what is left is verified again.
+"""Find wrong rewrites, undo them, and verify the rest again.
 
-Each rewrite is held against the truth by itself (`site`), whatever the model's outputs say. Where they differ and no rewrite is
-wrong by itself, bisection over the rewrites finds those that make them differ: with whole models, log2(n) verifications for each.
-A rewrite that can't be held by itself stays where the outputs would show an error: one is planted there (`planting`).
+Each rewrite is first checked separately against float64 (`site`). If the models differ although no rewrite is wrong separately,
+bisection over the rewrites finds the culprits, with log2(n) verifications of whole models each. A rewrite that can't be checked
+separately is kept only if the model's outputs would show an error there; that is tested by planting one (`planting`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from onnx_subgraph.verification.site import SiteCheck, worst
 from onnx_subgraph.verification.verdict import Verdict
 
 MOST_ROUNDS = 8
-"""How often the guilty are looked for: where one was undone another pattern may match, and be wrong in its turn."""
+"""The most rounds of checks. After an undo another pattern may match in the same place, and be wrong too."""
 MOST_BISECTED = 8
-"""How many rewrites are found one by one in a round; after them whatever their patterns did is undone."""
+"""The most rewrites found by bisection in a round. After that, all rewrites of the same patterns are undone."""
 
 
 class Rewritten(Protocol):
@@ -29,29 +29,31 @@ class Rewritten(Protocol):
 
     @property
     def held(self) -> tuple[Rewrite, ...]:
-        """What was replaced and is held by itself, in the order of the commits."""
+        """The rewrites that are checked separately, in the order of the commits."""
         ...
 
 
 Fused = TypeVar("Fused", bound=Rewritten)
 Make = Callable[[Admits], Fused]
-"""Rewrites the model anew where it may."""
+"""Rewrites the model again, only where allowed."""
 Check = Callable[[Fused, bool], Sequence[SiteCheck]]
-"""Holds each rewrite by itself; whether thoroughly, since the model is known to be different."""
+"""Checks each rewrite separately. The flag asks for a thorough check, because the model is known to differ."""
 
 Plant = Callable[[Fused, Rewrite], "Verdict | None"]
-"""The verdict on the model with an error at a rewrite; None where none can be planted there."""
+"""The verdict on the model with a planted error at a rewrite; None where none can be planted there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A rewrite that was taken back. found: how, at the "site" itself or in the outputs of the "model"; or "nowhere": nothing
-    shows it to be right, and `problem` says why.
+    """A rewrite that was undone.
 
-    output: the value that differed; an output of the model where `found` is "model". error, bound: how far it was from the truth
-    (from the reference's output), and how far it might be. original: how far it was before the rewrite; None where unknown.
-    problem: "" or what was wrong besides. overflows: at how many elements the original overflows and the fused model does not,
-    where nothing else is wrong. site: where `found` is "model", how near to the truth it is by itself, if known.
+    found: where the error was seen: at the "site", in the outputs of the "model", or "nowhere": nothing shows that the rewrite is
+    right, and `problem` says why.
+    output: the value that differed; an output of the model where `found` is "model".
+    error, bound: its error against float64 (against the reference's output), and the allowed one.
+    original: the error before the rewrite; None where unknown. problem: another defect, or "".
+    site: where `found` is "model", the rewrite's accuracy in the separate check, if known.
+    overflows: the number of elements where the original overflows and the fused model does not, if nothing else is wrong.
     """
 
     rewrite: Rewrite
@@ -68,7 +70,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Settled(Generic[Fused]):
-    """What is left when the guilty are undone. sites: how each rewrite that is left stands by itself."""
+    """What remains after the wrong rewrites are undone. sites: the separate checks of the remaining rewrites."""
 
     fused: Fused
     verdict: Verdict
@@ -79,7 +81,7 @@ class Settled(Generic[Fused]):
 def settle(
     first: Fused, make: Make[Fused], verdict: Callable[[Fused], Verdict], check: Check[Fused], plant: Plant[Fused]
 ) -> Settled[Fused]:
-    """The model without the rewrites that are wrong, and its verdict: "different" still where none can be blamed.
+    """Undo wrong rewrites. Returns the model and its verdict, which is still "different" where no rewrite can be blamed.
 
     first: the model with all rewrites.
     """
@@ -98,7 +100,7 @@ def settle(
         if not guilty and found.verdict == "different":
             guilty = _bisected(fused, found, make, verdict, {c.rewrite.place: c.accuracy for c in worst(checks)})
         elif not guilty:
-            hidden = [one for one in left_to_outputs(found, fused.held, checks) if _hides(plant(fused, one.rewrite))]
+            hidden = [one for one in left_to_outputs(found, fused.held, checks) if _misses(plant(fused, one.rewrite))]
             guilty = [*map(_unshown, unshown(found, fused.held, checks)), *map(_hidden, hidden)]
         if not guilty:
             break
@@ -127,8 +129,8 @@ def _hidden(check: SiteCheck) -> Undone:
     return replace(_unshown(check), problem=f"{why}, and the outputs do not show an error that is planted there")
 
 
-def _hides(verdict: Verdict | None) -> bool:
-    """Whether the outputs of the model with an error in it do not show that."""
+def _misses(verdict: Verdict | None) -> bool:
+    """Whether the outputs fail to show a planted error."""
     return verdict is None or verdict.verdict != "different"
 
 
@@ -156,17 +158,17 @@ def _in_model(rewrite: Rewrite, found: Verdict, site: Accuracy | None) -> Undone
 
 
 def bisect(places: Sequence[Place], found: Verdict, test: Callable[[Collection[Place]], Verdict]) -> dict[Place, Verdict]:
-    """The places without which the model is not different, and the verdict that showed each; {} where it stays different.
+    """The places to undo so that the model no longer differs, with the verdict that showed each; {} where it still differs.
 
-    found: the verdict with all places. test: the verdict with some. Places come in the order of their rewriting, so the first
-    ones of them can always be rewritten without the others.
+    found: the verdict with all places. test: the verdict with some of them. Places must be in the order of their rewriting: any
+    leading part of them can be rewritten without the rest.
     """
     guilty: dict[Place, Verdict] = {}
     left = list(places)
-    if test(()).verdict == "different":  # the model was made different before, by its new opset, or is so each time it runs
+    if test(()).verdict == "different":  # it differs without any rewrite: by its new opset, or from run to run
         return {}
     while found.verdict == "different" and left and len(guilty) < MOST_BISECTED:
-        fewest, most = 0, len(left)  # with `fewest` of them it is not different, with `most` it is
+        fewest, most = 0, len(left)  # equal with `fewest` of them, different with `most`
         while most - fewest > 1:
             middle = (fewest + most) // 2
             seen = test(left[:middle])

@@ -1,4 +1,4 @@
-"""A model whose operators have kernels in our library, and definitions: it has to be right by either."""
+"""Verify a model whose operators have both a definition and a kernel in our library. It must be right with either."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from onnx_subgraph.verification.trial import CPU
 from onnx_subgraph.verification.verdict import Verdict
 
 COARSER = {"float32": 1.0, "bf16x3": 2.0**8, "bf16": COARSEST}
-"""How many times a rounding of float32 what a kernel may round its operands by is: 24 bits to 16 bits, to 8."""
+"""Allowed rounding of a kernel's operands, in units of float32's: 16 or 8 significant bits instead of 24."""
 
 
 def both_ways(
     reference: Reference, candidate: ir.Model, library: Description, numerics: str = "float32", file: Path | None = None
 ) -> Verdict:
-    """Whether the candidate computes the same by its definitions, and with the library.
+    """Whether the candidate computes the same with its definitions, and with the library.
 
-    The strength is "kernel" where the library has every operator of ours that the candidate has.
-    numerics: what its kernels may round; the bound of the noise is then as many times as large for them.
-    file: the candidate's, where it has one.
+    The strength is "kernel" where the library has all of the candidate's operators of our domain. numerics: how far its kernels
+    may round; the noise bound for them is larger by that factor. file: the candidate's file, if it has one.
     """
     way = f"the kernels for {library.used}" + ("" if numerics == "float32" else f", {numerics}")
     home = (file or reference.path).resolve().parent
@@ -40,6 +39,6 @@ def both_ways(
 
 
 def numerics_of(model: ir.Model) -> str:
-    """The coarsest that a kernel of a model for our library may round its operands to."""
+    """The coarsest rounding that the model allows a kernel of our library."""
     ours = (node.attributes.get_string("numerics", "float32") for node in model.graph.all_nodes() if node.domain == OWN_DOMAIN)
     return max(ours, key=lambda word: COARSER.get(str(word), 1.0), default="float32")

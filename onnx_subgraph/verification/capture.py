@@ -1,7 +1,7 @@
-"""The values that flow inside a model: a copy of it that yields them is run, with optimisation off.
+"""Capture intermediate values: run a copy of the model that has them as outputs, with optimisation off.
 
-Only values of the main graph can be had: a body runs any number of times, and a function is called from many places. What is
-yielded is held in memory until it has been looked at, so whoever asks for much asks in batches.
+Only values of the main graph can be captured: a subgraph may run any number of times, and a function may have many callers.
+Captured values stay in memory until they are used, so a caller that needs many asks in batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onnx_subgraph.verification.sessions import Failure, run
 
 
 def capturable(model: ir.Model) -> set[str]:
-    """The names of the values that can be captured: of tensors in the main graph, its inputs among them."""
+    """The names of the values that can be captured: tensors of the main graph, including its inputs."""
     values = (*model.graph.inputs, *(value for node in model.graph for value in node.outputs))
     return {value.name for value in values if value.name and isinstance(value.type, ir.TensorType | None)}
 
@@ -27,9 +27,9 @@ def capturable(model: ir.Model) -> set[str]:
 def capture(
     model: ir.Model, source: Path, names: Collection[str], provider: str, feeds: Sequence[Feeds]
 ) -> Iterator[dict[str, Any] | Failure]:
-    """For each of the `feeds`, the values of these names, all of them capturable; or why they can't be had.
+    """For each of the `feeds`, the values of these names, or the failure that prevents it. All names must be capturable.
 
-    source: the file that the model was read from, in whose folder its external data is.
+    source: the file that the model was read from; its folder holds the external data.
     """
     inner = with_results_yielded(model, names)
     defaults = {v.name: v.const_value for v in model.graph.inputs if v.name in names and v.const_value is not None}

@@ -1,4 +1,4 @@
-"""One set of feeds, what the original yields for it, and how far a candidate may be from that."""
+"""One set of feeds, the original's outputs for it, and the bounds for a candidate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_subgraph.verification.sizes import Sizes
 
 @dataclass(slots=True)
 class Case:
-    """One set of feeds and, once the reference has run, its outputs and their bounds. drawn: what its random operators gave."""
+    """One set of feeds. After the reference ran: its outputs and their bounds. drawn: the results of its random operators."""
 
     sizes: Sizes
     seed: int | None
@@ -22,7 +22,7 @@ class Case:
     drawn: Feeds = field(default_factory=dict)
 
     def fed_to(self, session: Session) -> Feeds:
-        """What is fed to a session: the feeds, and what random operators gave where it has inputs for that."""
+        """The feeds of a session: those of the case, and the results of random operators for which the session has inputs."""
         if not self.drawn:
             return self.feeds
         inputs = {argument.name for argument in session.handle.get_inputs()}

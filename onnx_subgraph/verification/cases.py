@@ -1,9 +1,9 @@
-"""Cases: the feeds that the original runs on, what it yields for them, and how far a candidate may be from that.
+"""Make the cases of a verification: feeds, the original's outputs for them, and the bounds for a candidate.
 
-Sizes and seeds are tried until the original runs with optimisation off; the bounds are the user's, or come from the noise that
-the original shows with optimisation on and with noise inside. No session outlives the making of the cases.
+Sizes and seeds are tried until the original runs with optimisation off. The bounds are the user's, or come from the noise of the
+original: its outputs with optimisation on, and with random noise added inside. All sessions are closed when the cases are made.
 
-What random operators give is drawn in one run of the original and fed from then on (`fed`).
+Random operators run once; from then on their results are fed as inputs (`fed`).
 """
 
 from __future__ import annotations
@@ -30,24 +30,28 @@ from onnx_subgraph.verification.showing import showings
 from onnx_subgraph.verification.sizes import FIRST, SECOND, Likely, Sizes, fixed_by
 
 DRAWS = 2
-"""Runs with noise inside, for each case; one where the model is slow. The run with optimisation on is one more."""
+"""Runs with added noise per case; one where the model is slow. The run with optimisation on is extra."""
 COST = 6.0
-"""What a run with noise inside takes, in runs of the model as it is: most of it is the drawing of random numbers."""
+"""The time of a run with added noise, relative to a plain run. Most of it is drawing random numbers."""
 SECONDS = 5.0
-"""What the runs of one provider may take together, by the first run's time, before draws, then cases are left out."""
+"""The time limit for all runs on one provider, estimated from the first run.
+
+If it is too short, first draws, then cases are dropped.
+"""
 PATIENCE = 1.0
 """A model whose run takes less than these seconds is run at two sizes in any case."""
 NOT_REGISTERED = "is not a registered function/op"
-"""What onnxruntime says of an operator that neither it nor a library has."""
+"""onnxruntime's message for an operator that neither it nor a library has."""
 LARGER = (512, 2048, 8192)
-"""Lengths that are tried where no output shows anything: a piece of sound that is shorter than a window is silence."""
+"""Lengths to try where the outputs show nothing. For example, audio shorter than a window gives silence."""
 
 
 @dataclass(slots=True)
 class Drawing:
-    """The original on one provider: finds cases that run on it, and fills in their outputs and bounds.
+    """The original on one provider: finds cases that run on it, and sets their outputs and bounds.
 
-    fed: the original as the cases feed it, once there are some: without its random operators. seconds: what its first run took.
+    fed: the original without its random operators, as the cases feed it, once there are cases. seconds: the time of its first
+    run.
     """
 
     path: Path
@@ -67,7 +71,7 @@ class Drawing:
     def cases(
         self, seed: int, shapes: Mapping[str, tuple[int, ...]], given: Feeds | None, tell: Callable[[str], None]
     ) -> list[Case] | Failure:
-        """The cases, judged and ready for the candidate; a Failure that says what to do when the reference does not run."""
+        """The cases with outputs and bounds. A Failure, with a next step, when the reference does not run."""
         session = self._open_original(optimised=False)
         if isinstance(session, Failure):
             named = "; --custom-op-library names the library that has an operator" if NOT_REGISTERED in session.message else ""
@@ -92,7 +96,7 @@ class Drawing:
         return all(showing.blind for showing in showings(cases, self.fed.random, given=True))
 
     def _prepared(self, session: Session, cases: list[Case] | Failure, tell: Callable[[str], None]) -> list[Case] | Failure:
-        """The cases with what is random in them fed, and with their bounds."""
+        """The cases with bounds, and with the results of random operators as feeds."""
         if isinstance(cases, Failure):
             return cases
         found = fed(self.model, session, cases, self._open)
@@ -120,7 +124,7 @@ class Drawing:
         return [Case(sizes_of(given, self.model.graph.inputs), None, given, outputs)]
 
     def _drawn(self, session: Session, seed: int, shapes: Mapping[str, tuple[int, ...]], length: int = 0) -> list[Case] | Failure:
-        """Cases of two sizes, if it can be; of such a length, if one is given."""
+        """Cases of two sizes, if possible. length: tries sizes of this length, if not 0."""
         inputs = required_inputs(self.model)
         refusals = Refusals(self.model, frozenset(fixed_by(inputs, shapes)))
         first, seconds = self._found(session, refusals, self._trials(shapes, FIRST, length), seed)
@@ -130,7 +134,7 @@ class Drawing:
         cases = [first]
 
         def affordable_with(draws: int) -> int:
-            # each a run of the reference with optimisation off and one with it on, two of the candidate, and those with noise
+            # each case: reference with optimisation off and on, two runs of the candidate, and the noisy runs
             return int(SECONDS / max(1e-3, seconds * (4 + draws * COST)))
 
         self.draws = DRAWS if affordable_with(DRAWS) >= 4 else 1
@@ -160,17 +164,17 @@ class Drawing:
         return first_that_runs(self.model, session, refusals.guided(trials), refusals, seed, alone=alone, **search)
 
     def _bound(self, cases: list[Case]) -> None:
-        """Sets the bounds of all cases from rtol and atol or from the noise."""
+        """Set the bounds of all cases from rtol and atol, or from the noise."""
         noises: list[dict[str, Noise]] = [{name: Noise() for name in flatten(case.outputs)} for case in cases]
         if self.rtol is None and self.atol is None:
             changed = self._open(self.fed.model, optimised=True) if self.fed.sources else None
             optimised = changed or self._open_original(optimised=True)
-            self._listen(optimised, cases, noises, 1)
+            self._measure_noise(optimised, cases, noises, 1)
             del optimised
             noisy = self._open_noisy()
             if isinstance(noisy, Failure):
                 self.remarks.append("the noise was measured between optimisation levels only")
-            self._listen(noisy, cases, noises, self.draws)
+            self._measure_noise(noisy, cases, noises, self.draws)
         for case, noise in zip(cases, noises, strict=True):
             case.bounds = {name: self._bound_of(name, a, noise[name]) for name, a in flatten(case.outputs).items()}
 
@@ -182,7 +186,7 @@ class Drawing:
             self.remarks += [] if remark in self.remarks else [remark]
         return bound(array, noise, rtol=self.rtol, atol=self.atol, fix_overflows=self.fix_overflows)
 
-    def _listen(self, session: Session | Failure, cases: list[Case], noises: list[dict[str, Noise]], draws: int) -> None:
+    def _measure_noise(self, session: Session | Failure, cases: list[Case], noises: list[dict[str, Noise]], draws: int) -> None:
         if isinstance(session, Failure):
             return
         for (case, noise), _ in itertools.product(zip(cases, noises, strict=True), range(draws)):
@@ -195,12 +199,12 @@ class Drawing:
                     noise[name].add(array, theirs[name])
 
     def _open_noisy(self) -> Session | Failure:
-        """A session with noise inside: first with every shape said, for onnxruntime opens that several times faster."""
+        """A session with added noise, with all shapes declared if possible: onnxruntime opens that several times faster."""
         model = self.fed.model.clone()
         try:
             if not add_noise(model, seed=1):
                 return Failure("no result of the model is of floats")
-        except Exception as error:  # a model that onnx_ir can't change: the noise is measured otherwise
+        except Exception as error:  # onnx_ir can't change this model: measure the noise in another way
             return Failure(str(error))
         session = self._open(model, inferred=True)
         return self._open(model) if isinstance(session, Failure) else session

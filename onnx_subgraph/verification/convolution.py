@@ -1,6 +1,6 @@
-"""A convolution in numpy: one product of matrices for each element of the kernel, over a shifted view of the input.
+"""A convolution in numpy: for each element of the kernel one matrix product, over a shifted view of the input.
 
-onnx's reference evaluator gathers a copy of the input for each element of the kernel first, which takes ten times as long.
+onnx's reference evaluator copies the input for each element of the kernel first, which takes ten times as long.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def convolve(
 def _pads(
     sizes: Sequence[int], reach: Sequence[int], strides: Sequence[int], auto_pad: str, pads: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Elements before and after each axis."""
+    """The padding before and after each axis, in elements."""
     if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
         given = (0,) * 2 * len(sizes) if auto_pad == "VALID" or not len(pads) else pads
         return list(zip(given[: len(sizes)], given[len(sizes) :], strict=True))

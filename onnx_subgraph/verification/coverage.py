@@ -1,7 +1,7 @@
-"""On what a verdict rests: for each fusion, whether a run reached it, and what shows it to be right.
+"""The evidence for a verdict: for each fusion, whether a run reached it, and what shows that it is right.
 
-A fusion that is held by itself is shown. One that can't be held by itself is shown by the outputs of the model, where a run has
-reached it and an error that is planted there shows in some output. Where neither is so, it is not made.
+A fusion that passed its separate check is proved. Otherwise the model's outputs are the evidence, if a run reached the fusion and
+a planted error there shows in some output. A fusion without evidence is undone.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from onnx_subgraph.verification.verdict import Coverage, Verdict
 
 
 def unshown(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list[SiteCheck]:
-    """The rewrites that nothing shows to be right, each with why it could not be held by itself."""
+    """The rewrites without evidence, each with the reason why it could not be checked separately."""
     return [c for c in _not_proved(rewrites, sites) if verdict.blind or not _is_reached(c.rewrite, verdict)]
 
 
 def left_to_outputs(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list[SiteCheck]:
-    """The rewrites that nothing shows to be right but the outputs, if these would show an error there."""
+    """The rewrites for which only the model's outputs can be evidence."""
     if verdict.verdict != "equivalent":
         return []
     return [check for check in _not_proved(rewrites, sites) if _is_reached(check.rewrite, verdict)]
 
 
 def resting_on(verdict: Verdict, rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> Verdict:
-    """The verdict on a model after these rewrites, of which none is wrong, with what shows each.
+    """The verdict on a model whose rewrites are not wrong, with the evidence for each.
 
-    It is "equivalent" also where no output can show anything, if each rewrite is shown by itself.
+    It is "equivalent" even if the outputs show nothing, provided that each rewrite passed its separate check.
     """
     if verdict.verdict == "different" or (verdict.verdict == "not-run" and not verdict.blind) or not sites:
         return verdict

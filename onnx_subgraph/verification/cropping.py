@@ -1,9 +1,9 @@
-"""Values that flow into a site, cropped: a few elements of them show an error as well, and are evaluated much faster.
+"""Crop the values that a site reads: fewer elements show an error as well, and are evaluated much faster.
 
-Whatever a site reads, it has to compute the same before and after it was rewritten, so any part of what flows there that both
-sides run on is a fair test. A dimension is cropped to the same elements in every value that has it; they are spread over all of
-it, so that a mask of what comes late is not lost. Sizes that are different stay different, and none becomes so small that it
-would be broadcast or that a mean of it were its sum.
+The original and the rewritten nodes must agree on any input, so any part of the values that both accept is a fair test. A
+dimension is cropped to the same elements in every value that has it. They are spread over the whole axis, so that a mask of late
+elements still counts. Different sizes stay different, and none becomes so small that it would broadcast, or that its mean and sum
+would be equal.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import onnx_ir as ir
 from onnx_subgraph.rewriting.cutting import Cutting
 
 SIZES = (61, 59, 53, 47, 43, 41, 37)
-"""What dimensions are cropped to: primes, which are not the sizes of heads and layers."""
+"""The sizes after cropping: primes, so that they differ from the sizes of heads and layers."""
 LARGER = 4
-"""A dimension is cropped that is at least so many times as large as what becomes of it."""
+"""A dimension is cropped if it is at least this many times larger than its new size."""
 SMALL = 64
-"""Integer constants of up to so many elements are shapes and indices; the sizes that they name are left as they are."""
+"""Integer constants of up to this many elements are shapes and indices; sizes that occur in them are not cropped."""
 
 
 def bytes_read(values: Mapping[str, Any], cutting: Cutting) -> int:
-    """What the values that `cutting` reads take in memory."""
+    """The bytes of memory of the values that `cutting` reads."""
     return sum(np.asarray(values[name]).nbytes for name in cutting.reads)
 
 
 def crops(cutting: Cutting, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The values that `cutting` reads with fewer elements: all dimensions cropped that may be, then the largest alone.
+    """Cropped versions of the values that `cutting` reads: first with all large dimensions cropped, then only the largest.
 
-    A size that a weight of the site has, or that an integer constant of it names, stays. The second is for values that are
-    reshaped: heads are known by their product alone. There may be none that the site runs on.
+    A size that occurs in a weight of the site, or in an integer constant of it, is not cropped. The second version helps where
+    values are reshaped, because the shapes contain only the product of heads and their size. The site may run on neither.
     """
     arrays = [value for name in cutting.reads if isinstance(value := values[name], np.ndarray)]
     found = {size for array in arrays for size in array.shape}
@@ -46,7 +46,7 @@ def crops(cutting: Cutting, values: Mapping[str, Any]) -> Iterator[dict[str, Any
 
 
 def _cropped(array: np.ndarray, smaller: Mapping[int, int]) -> np.ndarray:
-    """The array at elements that are spread over its large dimensions; a shape that names them names the smaller ones."""
+    """The array at elements spread over its large dimensions. A shape vector gets the new sizes."""
     if array.dtype == np.int64 and array.ndim == 1 and array.size <= SMALL:
         return np.array([smaller.get(int(size), int(size)) for size in array], np.int64)
     for axis, size in enumerate(array.shape):
@@ -56,7 +56,7 @@ def _cropped(array: np.ndarray, smaller: Mapping[int, int]) -> np.ndarray:
 
 
 def _named(model: ir.Model) -> Iterator[int]:
-    """The sizes that constants of a model have or name."""
+    """The sizes of a model's constants, and the sizes that occur in them."""
     for tensor in _constants(model):
         yield from tensor.shape.numpy()
         if tensor.dtype.is_integer() and tensor.size <= SMALL:

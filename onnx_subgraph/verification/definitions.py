@@ -1,7 +1,7 @@
-"""What operators of onnxruntime compute, by the formulas of their documentation, in the floats that they are given.
+"""Reference implementations of onnxruntime's operators, by the formulas in their documentation, in the dtype of their inputs.
 
-Only those that occur in the formulas of patterns, and standard ones that the reference evaluator lacks or has wrong.
-tests/verification holds each of them against onnxruntime's own kernel.
+They cover the operators in the formulas of patterns, and standard ones that onnx's reference evaluator lacks or has wrong.
+tests/verification compares each with onnxruntime's kernel.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class StandardGelu(OpRun):
         return (_tanh_gelu(x) if approximate == "tanh" else _gelu(x),)
 
 
-StandardGelu.__name__ = "Gelu"  # the evaluator finds an operator by its class's name, and there are two of this one
+StandardGelu.__name__ = "Gelu"  # the evaluator finds an operator by its class name, which two classes share
 
 
 class Gelu(OpRun):
-    """x · Φ(x). The evaluator hands on the attributes of the standard's operator of the same name, which say nothing here."""
+    """x · Φ(x). The evaluator also passes attributes of the standard operator of this name; they are ignored."""
 
     op_domain = "com.microsoft"
 
@@ -102,7 +102,7 @@ class QuickGelu(OpRun):
 
 
 class BatchNormalization(OpRun):
-    """(x - mean) / sqrt(var + ε) · scale + bias for each channel; the statistics are those of x itself with training_mode."""
+    """(x - mean) / sqrt(var + ε) · scale + bias for each channel; with training_mode the statistics are those of x."""
 
     op_domain = ""
 
@@ -133,7 +133,7 @@ class BatchNormalization(OpRun):
 
 
 class LpNormalization(OpRun):
-    """x / ‖x‖ₚ along an axis, 0 where the norm is 0. The evaluator's own adds x itself up, not |x|."""
+    """x / ‖x‖ₚ along an axis, 0 where the norm is 0. The evaluator's own version sums x, not |x|."""
 
     op_domain = ""
 
@@ -144,7 +144,7 @@ class LpNormalization(OpRun):
 
 
 class GatherElements(OpRun):
-    """data[…, indices[…, i, …], …] along an axis. The evaluator's own takes a part of two-dimensional indices only."""
+    """data[…, indices[…, i, …], …] along an axis. The evaluator's own version reads only a part of two-dimensional indices."""
 
     op_domain = ""
 
@@ -165,7 +165,7 @@ class SimplifiedLayerNormalization(OpRun):
 
 
 class SkipLayerNormalization(OpRun):
-    """LayerNormalization over the last axis of x + skip + bias; the mean, 1 / deviation and the sum are results, too."""
+    """LayerNormalization over the last axis of x + skip + bias. Further results: the mean, 1 / deviation and the sum."""
 
     op_domain = "com.microsoft"
 
@@ -190,7 +190,7 @@ class SkipSimplifiedLayerNormalization(OpRun):
 
 
 class FusedMatMul(OpRun):
-    """alpha · A' @ B', with the last two axes of an operand exchanged where transA or transB says so."""
+    """alpha · A' @ B'; transA and transB swap the last two axes of an operand."""
 
     op_domain = "com.microsoft"
 
@@ -203,7 +203,7 @@ class FusedMatMul(OpRun):
 
 
 class MatMulIntegerToFloat(OpRun):
-    """The product of what quantized numbers stand for, (q - zero) · scale, and a bias."""
+    """The product of dequantized operands, (q - zero) · scale, plus a bias."""
 
     op_domain = "com.microsoft"
 
@@ -214,7 +214,7 @@ class MatMulIntegerToFloat(OpRun):
 
 
 class STFT(OpRun):
-    """The Fourier transform of the frames of real signals [batch, length] or, as the evaluator wants them, [batch, length, 1]."""
+    """The Fourier transform of the frames of real signals [batch, length], or [batch, length, 1] as the evaluator passes them."""
 
     op_domain = ""
 
@@ -254,13 +254,13 @@ class FusedGemm(OpRun):
 
 
 def _convolved(x: Any, w: Any, b: Any, auto_pad: Any, dilations: Any, group: Any, pads: Any, strides: Any) -> Array:
-    """A convolution by a node's attributes, None where it lacks one."""
+    """A convolution with a node's attributes; None for an attribute that it lacks."""
     lists = {"dilations": dilations or (), "pads": pads or (), "strides": strides or ()}
     return convolve(x, w, b, auto_pad=auto_pad or "NOTSET", group=group or 1, **lists)
 
 
 class Conv(OpRun):
-    """The standard's Conv; the reference evaluator's takes a multiple of the time and memory."""
+    """The standard's Conv; the reference evaluator's version takes several times the time and memory."""
 
     op_domain = ""
 
@@ -280,7 +280,7 @@ class Conv(OpRun):
 
 
 class FusedConv(OpRun):
-    """An activation of a convolution plus, where there is one, a residual."""
+    """An activation of a convolution plus an optional residual."""
 
     op_domain = "com.microsoft"
 
@@ -305,7 +305,10 @@ class FusedConv(OpRun):
 
 
 class MultiHeadAttention(OpRun):
-    """softmax(scale · Q Kᵀ + attention_bias) V in heads, of projections of rank 3, to which their parts of `bias` are added."""
+    """softmax(scale · Q Kᵀ + attention_bias) V in heads, for projections of rank 3.
+
+    Each part of `bias` is added to its projection.
+    """
 
     op_domain = "com.microsoft"
 

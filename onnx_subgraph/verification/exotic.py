@@ -1,4 +1,4 @@
-"""Element types that onnxruntime's bridge to numpy does not carry: its own values take them in and out as bits."""
+"""Run sessions with element types that onnxruntime can't convert to numpy: pass them as raw bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPES: Mapping[str, tuple[int, str]] = {
     "tensor(float8e5m2)": (19, "float8_e5m2"),
     "tensor(float8e5m2fnuz)": (20, "float8_e5m2fnuz"),
 }
-"""ONNX's number of the type and ml_dtypes' name for it."""
+"""onnxruntime's type → (ONNX's number of the type, its name in ml_dtypes)."""
 
 
 def takes(session: Any) -> bool:
@@ -24,7 +24,7 @@ def takes(session: Any) -> bool:
 
 
 def run(session: Any, value: Any, feeds: Mapping[str, Any], options: Any) -> list[Any]:
-    """The outputs of a session of onnxruntime, in its order; None for an optional that is absent. value: its `OrtValue`."""
+    """The outputs of an onnxruntime session, in its order; None for an absent optional. value: onnxruntime's `OrtValue` class."""
     types = {argument.name: argument.type for argument in session.get_inputs()}
     given = {}
     for name, array in feeds.items():

@@ -1,4 +1,4 @@
-"""A model without its random operators: what they gave in one run of the original is fed from then on."""
+"""Remove the random operators from a model: their results of one run of the original become inputs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from onnx_subgraph.verification.randomness import (
 from onnx_subgraph.verification.sessions import Failure, Session, run
 
 Opens = Callable[[ir.Model], Session | Failure]
-"""Makes a session of a model, optimisation off."""
+"""Opens a session of a model, with optimisation off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """model: without the random operators, which are `sources`; results: the values that are fed instead, and their dtypes.
+    """model: without the random operators, which are `sources`. results: the values fed instead, and their dtypes.
 
-    random: outputs that differ from run to run nevertheless.
+    random: outputs that still differ from run to run.
     """
 
     model: ir.Model
@@ -39,9 +39,9 @@ class Fed:
 
 
 def fed(model: ir.Model, session: Session, cases: Sequence[Case], opens: Opens) -> Fed | Failure:
-    """Finds the random operators of the original, and feeds what they give: the cases get it, and outputs that follow from it.
+    """Find the random operators of the original, and feed their results. Sets the cases' `drawn` and `outputs`.
 
-    session: of the original. cases: with the original's outputs. Returns a Failure where it does not run with them fed.
+    session: of the original. cases: with the original's outputs. Returns a Failure where it does not run with the results fed.
     """
     found, different = _found(model, session, cases[0], opens)
     names = [name for source in found for name in source.results]
@@ -70,9 +70,9 @@ def _refused(found: Sequence[Source], failure: Failure) -> Failure:
 
 
 def _found(model: ir.Model, session: Session, case: Case, opens: Opens) -> tuple[tuple[Source, ...], Collection[str]]:
-    """The random operators, known or found by running twice, and the outputs that showed the latter.
+    """The random operators, known ones or found by running twice, and the outputs that differed in these runs.
 
-    A model of operators that are all known to give the same each time is not run again.
+    A model whose operators are all known to be deterministic is not run again.
     """
     if known := sources(model):
         return known, ()
@@ -90,6 +90,6 @@ def _found(model: ir.Model, session: Session, case: Case, opens: Opens) -> tuple
 
 
 def _differing(session: Session, case: Case) -> list[str]:
-    """The outputs that another run on the same feeds gives otherwise."""
+    """The outputs that differ in another run on the same feeds."""
     again = run(session, case.fed_to(session))
     return [] if isinstance(again, Failure) else differing(case.outputs, again)

@@ -1,8 +1,8 @@
-"""Feeds that fit a model: drawn from what its inputs are for, or read from the user's .npz.
+"""Feeds for a model: drawn at random by the purpose of each input, or read from the user's .npz.
 
-Equal model, sizes and seed give equal feeds. Integers stay within what they index, masks have at least one 1 in each row,
-floats are standard normal; an overridable initializer keeps its default in even seeds and gets another value of its dtype and
-shape in odd ones, which exposes a fusion that took it for a constant.
+Equal models, sizes and seeds give equal feeds. Integers stay within the table that they index. Masks have at least one 1 in each
+row. Floats are standard normal. An overridable initializer keeps its default in even seeds, and gets another value of its dtype
+and shape in odd ones; that exposes a fusion that treated it as a constant.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Feeds = dict[str, Any]
 """Input name → array; for a sequence input, a list of arrays."""
 
 MAX_OVERRIDE = 1 << 22
-"""Overridable initializers of more elements keep their default: old exporters declare every weight so."""
+"""Overridable initializers with more elements keep their default, because old exporters declare every weight as overridable."""
 
 _IR_VERSION_OF_OVERRIDES = 4
-"""Before it, initializers had to be inputs, and onnxruntime takes them for constants."""
+"""Before this version initializers had to be inputs, and onnxruntime treats them as constants."""
 
 
 def required_inputs(model: ir.Model) -> list[ir.Value]:
@@ -41,7 +41,7 @@ def required_inputs(model: ir.Model) -> list[ir.Value]:
 
 
 def unfeedable(model: ir.Model) -> str:
-    """Why no feeds can be drawn for this model; "" when they can."""
+    """Why no feeds can be drawn for this model; "" if they can."""
     for value in required_inputs(model):
         if isinstance(value.type, (ir.OptionalType, ir.SparseTensorType)):
             return f"input {value.name} is {value.type}, for which no feeds can be made"
@@ -55,7 +55,7 @@ def unfeedable(model: ir.Model) -> str:
 def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feeds:
     """Feeds for all inputs without a default and, in odd seeds, for those with one.
 
-    sizes: symbolic dimension → size, complete (see `sizes`). Raises UsageError for an input that no feed can be made for.
+    sizes: symbolic dimension → size, complete (see `sizes`). Raises UsageError for an input for which no feed can be made.
     """
     if reason := unfeedable(model):
         raise UsageError(reason, hint="--inputs FEEDS.npz gives inputs of your own")
@@ -77,12 +77,12 @@ def draw_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int = 0) -> Feed
 
 
 def elements_of(value: ir.Value, sizes: Mapping[str, int]) -> int:
-    """How many elements an input has."""
+    """The number of elements of an input."""
     return int(np.prod(_shape(value, sizes), dtype=np.int64))
 
 
 def _meant(model: ir.Model, value: ir.Value, sizes: Mapping[str, int]) -> Purpose:
-    """What an input is for. One that says how long another is, by its name, says no more than that one has."""
+    """The purpose of an input. An input named as the length of another one is bounded by that one's size."""
     meant, said = purpose(model, value), _LENGTH_OF.match(value.name or "")
     other = next((v for v in required_inputs(model) if said is not None and v.name == said["other"]), None)
     if meant.kind not in ("length", "index") or other is None:
@@ -101,7 +101,7 @@ def read_feeds(path: Path, inputs: Sequence[ir.Value]) -> Feeds:
             feeds = {name: archive[name] for name in archive.files}
     except UsageError:
         raise
-    except Exception as error:  # numpy raises OSError, ValueError, zipfile's and zlib's own
+    except Exception as error:  # OSError, ValueError, and errors of zipfile and zlib
         raise UsageError(
             f"{path} can't be read as an .npz of arrays: {error}", hint="write it with numpy.savez, one array an input"
         ) from error
@@ -121,7 +121,7 @@ def read_feeds(path: Path, inputs: Sequence[ir.Value]) -> Feeds:
 
 
 def sizes_of(feeds: Mapping[str, Any], inputs: Sequence[ir.Value]) -> dict[str, int]:
-    """Symbolic dimension → size, as these feeds have it."""
+    """Symbolic dimension → its size in these feeds."""
     sizes: dict[str, int] = {}
     for value in inputs:
         array = feeds.get(str(value.name))
@@ -152,7 +152,7 @@ def _misfits(array: Array, value: ir.Value, sizes: dict[str, int]) -> list[str]:
 
 
 def _reinterpreted(array: Array, value: ir.Value) -> Array:
-    """Bfloat16 and float8, which numpy writes as raw bytes (void), as what they are: the model's dtype says."""
+    """Convert bfloat16 and float8 from raw bytes (void), as numpy stores them, to the model's dtype."""
     expected = _element_type(value)
     if expected is ir.DataType.STRING:
         return array.astype(object)
@@ -206,7 +206,7 @@ def _draw(
             return np.broadcast_to(np.arange(shape[-1]), shape).astype(numpy_dtype)
         if (choice := seed % (len(meant.choices) + 1)) < len(meant.choices):
             return np.full(shape, meant.choices[choice], numpy_dtype)
-        # all of int8 and uint8 (quantized values, images); small numbers for the wider ones (timesteps, counts)
+        # the full range of int8 and uint8 (quantized values, images); small numbers for wider types (timesteps, counts)
         low, high = (information.min, information.max + 1) if information.bits == 8 else (0, 100)
         return np.asarray(rng.integers(low, high, shape)).astype(numpy_dtype)
     if dtype.is_floating_point():
@@ -219,7 +219,7 @@ def _draw(
 
 
 def _interval(meant: Purpose, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """[low, high): indices that every table which they reach has, whatever is added on the way; never an empty interval."""
+    """[low, high): indices that are valid in every table that they reach, after any offset on the way. Never empty."""
     low, high = 0, 1 << 31
     for limit, shift in meant.limits:
         rows = limit if isinstance(limit, int) else (resolve(sizes, limit) or 1)
@@ -229,10 +229,10 @@ def _interval(meant: Purpose, sizes: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _mask(shape: tuple[int, ...], seed: int, rng: np.random.Generator, dtype: np.dtype[Any]) -> Array:
-    """Zeros and ones: the first of each row is 1; padded at the right in even seeds, with holes in odd ones.
+    """Zeros and ones. The first element of each row is 1. Even seeds pad at the right, odd ones make holes.
 
-    The first row of even seeds is all ones, but a boolean mask has a False in every row that is longer than one: some models
-    mean by True what is to be left out, and a row left out altogether is NaN.
+    In even seeds the first row is all ones. But a boolean mask has a False in every row longer than one: in some models True
+    excludes an element, and a row that is entirely excluded gives NaN.
     """
     if not shape:
         return np.asarray(seed % 2 == 0).astype(dtype)
@@ -252,9 +252,9 @@ def _mask(shape: tuple[int, ...], seed: int, rng: np.random.Generator, dtype: np
 
 
 def _override(value: ir.Value, rng: np.random.Generator) -> Feeds:
-    """Another value for an overridable float initializer: each element times 0.5 to 1.5, small normals where all are zero.
+    """Another value for an overridable float initializer: each element times 0.5 to 1.5, or small normals where all are zero.
 
-    Signs stay (a variance may not be negative); integers stay altogether: they are shapes and indices.
+    Signs are kept, because a variance may not be negative. Integers are not changed, because they are shapes and indices.
     """
     tensor = value.const_value
     if tensor is None or not tensor.dtype.is_floating_point() or tensor.dtype.bitwidth < 16:

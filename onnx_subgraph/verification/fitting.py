@@ -1,7 +1,7 @@
-"""Which sizes an operator takes: a Reshape as many elements as it is to give, an Add operands that broadcast.
+"""Check which sizes an operator accepts: a Reshape needs matching element counts, an Add operands that broadcast.
 
-The symbolic shapes of a node's operands are evaluated at the sizes that were given to the symbolic dimensions; `fit` says whether
-the operator takes them, and how much speaks for their being what the model was made for.
+The symbolic shapes of the operands are evaluated at the chosen sizes of the symbolic dimensions. The result is a `Fit`: whether
+the operator accepts the sizes, and how likely they are to be the intended ones.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from onnx_subgraph.verification.ranges import constant
 from onnx_subgraph.verification.sizes import resolve
 
 Extent = tuple[int, ...]
-"""The sizes of an array, in numbers."""
+"""The sizes of an array, as numbers."""
 Dims = tuple[int | str, ...]
 """The same, as numbers and expressions of symbolic dimensions."""
 
 
 def dims(value: ir.Value | None) -> Dims | None:
-    """The symbolic shape of a value; None where its rank or one of its dimensions is not known."""
+    """The symbolic shape of a value; None where its rank or a dimension is unknown."""
     if value is None or value.shape is None:
         return None
     return _known(value.shape)
 
 
 def elements(value: ir.Value | None) -> Dims | None:
-    """The elements of a small tensor of integers, such as a shape; None where they are not known."""
+    """The elements of a small integer tensor, such as a shape; None where unknown."""
     array = constant(value)
     if array is not None:
         return tuple(int(element) for element in array.reshape(-1)) if array.dtype.kind == "i" else None
@@ -46,7 +46,7 @@ def _known(found: Iterable[int | ir.SymbolicDim]) -> Dims | None:
 
 
 def extent(found: Dims | None, sizes: Mapping[str, int]) -> Extent | None:
-    """Dimensions in numbers; None where one can't be computed from `sizes`."""
+    """Dimensions as numbers; None where one can't be computed from `sizes`."""
     result = []
     for dim in found if found is not None else (None,):
         number = dim if isinstance(dim, int) or dim is None else evaluated(dim, sizes)
@@ -57,7 +57,7 @@ def extent(found: Dims | None, sizes: Mapping[str, int]) -> Extent | None:
 
 
 def evaluated(expression: str, sizes: Mapping[str, int]) -> int | None:
-    """An expression of dimensions in numbers; None where it is not an integer, or can't be computed."""
+    """The value of an expression of dimensions; None where it is not an integer, or can't be computed."""
     if expression in sizes:
         return sizes[expression]
     tree = _tree(expression)
@@ -134,11 +134,11 @@ BROADCASTING = frozenset(
 )
 """Operators whose operands broadcast."""
 Fit = int | None
-"""None where an operator refuses; else how many dimensions are equal that need not be, the more the likelier."""
+"""None where an operator refuses the sizes; else the number of equal dimensions that need not be equal. More is likelier."""
 
 
 def reshape(shape: Extent, requested: Extent) -> Fit:
-    """Whether `shape` can be given the form `requested`, in which -1 is what is left and 0 is as before."""
+    """Whether `shape` can be reshaped to `requested`, where -1 is the remaining size and 0 keeps the size."""
     wanted = [shape[axis] if size == 0 and axis < len(shape) else size for axis, size in enumerate(requested)]
     known = math.prod(size for size in wanted if size != -1)
     total = math.prod(shape)
@@ -159,7 +159,7 @@ def broadcast(*shapes: Extent) -> Fit:
 
 
 def concatenate(axis: int, *shapes: Extent) -> Fit:
-    """Whether arrays of these shapes can be put one behind the other."""
+    """Whether arrays of these shapes can be concatenated."""
     if len(set(map(len, shapes))) > 1 or not -len(shapes[0]) <= axis < len(shapes[0]):
         return None
     axis %= len(shapes[0])
@@ -167,11 +167,11 @@ def concatenate(axis: int, *shapes: Extent) -> Fit:
 
 
 def multiply(a: Extent, b: Extent) -> Fit:
-    """Whether MatMul takes these operands."""
+    """Whether MatMul accepts these operands."""
     left, right = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
     return broadcast(left[:-2], right[:-2]) if left[-1] == right[-2] else None
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading sizes are equal."""
+    """The number of equal leading sizes."""
     return next((index for index, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -1,8 +1,8 @@
-"""Types and shapes that no rule gives, found by running: those of operators that a library of the user brings.
+"""Find types and shapes by running the model, for operators of a user's library that have no inference rule.
 
-Such an operator is known to its library alone. The model is run on the feeds of the reference, and what comes out of the operator
-has a type and a shape there. A dimension is the one of an input that it equals in every run, or a number where it is the same in
-runs of different sizes; else it stays open. What follows from that is verified as everything else is.
+The model is run on the feeds of the reference, which gives the type and shape of each result. A dimension is identified with an
+input dimension if it equals that one in every run. It is a constant if it is the same in runs of different sizes. Otherwise it
+stays unknown. Rewrites that rely on this are verified like all others.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from onnx_subgraph.verification.sessions import Failure
 
 Dim = int | ir.SymbolicDim
 LEAST = 2
-"""Runs that show a dimension."""
+"""The number of runs needed to determine a dimension."""
 
 
 def of_unknown_operators(model: ir.Model) -> list[ir.Value]:
-    """The results in the main graph whose type or rank is not known, of operators that nobody here knows."""
+    """The results of unknown operators in the main graph whose type or rank is not known."""
     return [
         value
         for node in model.graph
@@ -37,10 +37,10 @@ def of_unknown_operators(model: ir.Model) -> list[ir.Value]:
 
 
 def find_shapes(model: ir.Model, source: Path, provider: str, cases: Sequence[Case] | Failure, *, declared: bool = False) -> None:
-    """Give the results of unknown operators the types and shapes that they have in every run, and infer what follows.
+    """Give the results of unknown operators the types and shapes that they have in every run, and infer the rest from them.
 
-    source: the file that the model was read from. cases: what it runs on; where it does not run, all stays as it is.
-    declared: write types and ranks into files that are made of the model, as a session needs them that runs it in parts.
+    source: the file that the model was read from. cases: what it runs on; a Failure changes nothing. declared: also write types
+    and ranks into files made from the model; sessions of its parts need them.
     """
     values = of_unknown_operators(model)
     if not values or isinstance(cases, Failure):
@@ -59,12 +59,12 @@ def find_shapes(model: ir.Model, source: Path, provider: str, cases: Sequence[Ca
     values += [value for node in model.graph for value in node.outputs if value.dtype is None or value.shape is None]
     infer_shapes(model)
     for value in values if declared else ():
-        if value.dtype is not None and value.shape is not None and not value.is_graph_output():  # outputs stay as they are
+        if value.dtype is not None and value.shape is not None and not value.is_graph_output():  # outputs keep their declaration
             value.meta[DECLARED] = (value.type, ir.Shape([None] * len(value.shape)))
 
 
 def _dimensions(model: ir.Model, cases: Sequence[Case]) -> dict[Dim, tuple[int, ...]]:
-    """The dimensions that inputs leave open → their sizes, one a run."""
+    """The symbolic dimensions of inputs → their sizes, one per run."""
     found: dict[Dim, tuple[int, ...]] = {}
     for value in model.graph.inputs:
         arrays: list[Any] = [case.feeds.get(str(value.name)) for case in cases]
@@ -76,9 +76,9 @@ def _dimensions(model: ir.Model, cases: Sequence[Case]) -> dict[Dim, tuple[int, 
 
 
 def _dimension(sizes: tuple[int, ...], known: dict[Dim, tuple[int, ...]]) -> Dim:
-    """The one dimension that has these sizes, or the number that they all are while every other dimension changes.
+    """The only dimension that has these sizes; or their number, if it is constant while every other dimension changes.
 
-    One run shows nothing: what an operator gives may depend on the numbers that it reads.
+    One run is not enough, because the result's shape may depend on the values of the operands.
     """
     if len(sizes) < LEAST:
         return ir.SymbolicDim(None)

@@ -1,4 +1,4 @@
-"""Shapes for what a small model reads and whose shape nobody knows: such that the operators that read it take them."""
+"""Guess shapes for the inputs of a small model, such that the operators that read them accept them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 _LOCAL = frozenset(("Conv", "FusedConv", "ConvTranspose"))
 LENGTH = 16
-"""Of each spatial dimension: longer than the kernels of most convolutions."""
+"""The size of each spatial dimension: larger than the kernels of most convolutions."""
 
 
 def with_shapes(model: ir.Model) -> ir.Model:
@@ -21,7 +21,7 @@ def with_shapes(model: ir.Model) -> ir.Model:
 
 
 def smaller(model: ir.Model) -> ir.Model | None:
-    """A copy whose one input is of a size that its operator takes and that is quickly computed; None where that is not known."""
+    """A copy whose single input has a small size that its operator accepts; None where such a size is unknown."""
     if len(model.graph.inputs) != 1:
         return None
     copy = model.clone()
@@ -34,7 +34,7 @@ def smaller(model: ir.Model) -> ir.Model | None:
 
 
 def _taken(node: ir.Node, index: int) -> tuple[int, ...]:
-    """A shape that a node takes as its input `index`, from its weights; () where they don't say."""
+    """A shape that a node accepts as input `index`, derived from its weights; () where they do not determine it."""
     weight = node.inputs[1] if len(node.inputs) > 1 else None
     if weight is None or weight.const_value is None:
         return ()

@@ -1,7 +1,7 @@
-"""One rewrite held by itself: what it put there, what was there before, and the truth, on the same values.
+"""Check one rewrite separately: run the replaced nodes and the replacement on the same values, and compare both with float64.
 
-The truth is what was replaced, evaluated in float64. Where that can't be had, because an operator of it has no definition here,
-the unfused result of the provider takes its place, and the bound is what noise inside it does to it (`judge`).
+The truth is the replaced nodes, evaluated in float64. If an operator of them has no definition here, the provider's unfused
+result takes its place, and the bound is how far noise moves that result (`judge`).
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ Array = np.ndarray
 Values = Mapping[str, Any]
 
 DRAWS = 2
-"""Runs with noise inside, where there is no truth."""
+"""Runs with added noise, where there is no float64 result."""
 FORMULA = 2.0**-18
-"""How far, of its largest value, the fused formula may be from the unfused one where both are evaluated in float64."""
+"""The allowed difference of the fused and the unfused formula, both evaluated in float64, relative to the largest value."""
 FORMULA_IN_FLOAT32 = 2.0**-14
-"""The same where the fused side is evaluated in float32, by the provider."""
+"""The same where the provider evaluates the fused formula in float32."""
 FOLDED = 2.0
-"""Units in the last place of a narrow dtype, of the largest value, where weights were folded: each is rounded once more."""
+"""Allowed error for folded weights of a narrow dtype, which are rounded once more; in ulps of the largest value."""
 SMALLEST = 2.0**-10
-"""Of smaller results of a narrow dtype the gain is not looked at: their roundings are larger than a unit in the last place."""
+"""The gain of smaller results of a narrow dtype is not checked: their roundings are larger than a unit in the last place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How the worst result of a rewrite stands. result: its name before the rewrite. against: what it was held against.
+    """The worst result of a rewrite. result: its name before the rewrite. against: what it was compared with.
 
-    accuracy: None where it can't be told; `unknown` says why. runs: whether what replaces it runs where what was replaced does.
+    accuracy: None where unknown; `unknown` gives the reason. runs: whether the replacement runs where the replaced nodes run.
     """
 
     result: str = ""
@@ -64,17 +64,17 @@ class Held:
 
     @property
     def gravity(self) -> tuple[int, float]:
-        """The larger, the worse (`Accuracy.gravity`); not knowing is better than any."""
+        """A sort key, larger is worse (`Accuracy.gravity`); unknown is the smallest."""
         return (0, 0.0) if self.accuracy is None else self.accuracy.gravity
 
     @property
     def shows(self) -> bool:
-        """Whether an error would have been seen: it is known, and some elements are finite and not zero."""
+        """Whether an error would have been seen: the accuracy is known, and some elements are finite and not zero."""
         return self.accuracy is not None and self.accuracy.compared > 0
 
 
 class Holding:
-    """A rewrite on one provider, ready to be held on any number of values. Sessions are made when they are wanted."""
+    """A rewrite on one provider, to be checked on any number of values. Sessions are opened when they are needed."""
 
     def __init__(self, cutting: Cutting, provider: str) -> None:
         self._results = cutting.results
@@ -83,10 +83,10 @@ class Holding:
         self._rounded_before = _rounded_before(cutting)
 
     def on(self, values: Values) -> Held:
-        """Its worst result on these values of everything that it reads."""
+        """Its worst result. values: of everything that it reads."""
         try:
             unfused, fused = self._before.run(values), self._after.run(values)
-        except (ValueError, TypeError, NotImplementedError) as why:  # a value that is no tensor, a model over 2 GiB
+        except (ValueError, TypeError, NotImplementedError) as why:  # a value that is not a tensor, or a model over 2 GiB
             return Held(unknown=f"it can't be taken out of the model: {why}")
         if isinstance(fused, Failure):
             if isinstance(unfused, Failure):
@@ -118,9 +118,9 @@ class Holding:
         return [_with_allowance(one, allowed.get(one.result, 0.0)) for one in held]
 
     def _by_formula(self, held: Held, was: Array | None, fused: Array, wide: Values, truth: Values, values: Values) -> Held:
-        """The finding on a result of a narrow dtype, with the fused formula, in a wider one, held against the truth.
+        """Check a result of a narrow dtype further: evaluate the fused formula in a wider dtype and compare it with the truth.
 
-        was, fused: what the provider makes of it. wide: what the wider formula gives.
+        was, fused: the provider's unfused and fused results. wide: the results of the wider formula.
         """
         found, exact, dtype = held.accuracy, np.asarray(truth[held.result]), fused.dtype.name
         mine = np.asarray(wide.get(self._names[held.result], np.nan))
@@ -137,9 +137,9 @@ class Holding:
     def _by_gain(
         self, held: Held, found: Accuracy, was: Array | None, fused: Array, mine: Array, exact: Array, values: Values
     ) -> Held:
-        """The finding on a result of a narrow dtype, with what all its elements are off together: by formula and by kernel.
+        """Check a result of a narrow dtype for a common factor in all elements, caused by the formula or by the kernel.
 
-        mine: what the formula gives in a wider dtype.
+        mine: the formula's result in a wider dtype.
         """
         dtype, name = fused.dtype.name, self._names[held.result]
         for part in parts(np.where(np.abs(exact) < largest(fused.dtype) / 2, exact, np.nan), mine, fused.astype(np.float64)):
@@ -160,7 +160,7 @@ class Holding:
         return held
 
     def _roundings(self, values: Values) -> float:
-        """How many units in the last place of the largest value the fused formula may be off for what was rounded before it."""
+        """The allowed error of the fused formula for roundings of what it reads, in ulps of the largest value."""
         if has_rounded_constants(self._before.made(values), self._after.made(values)):
             return FOLDED
         return 0.5 if self._rounded_before else 0.0
@@ -177,7 +177,7 @@ class Holding:
 
 
 class Side:
-    """What was replaced, or what replaces it: a small model that is run and evaluated, made for the first values it gets."""
+    """The replaced nodes, or their replacement, as a small model to run and to evaluate. Built for the first values it gets."""
 
     def __init__(self, model: ir.Model, provider: str) -> None:
         self._model, self._provider = model, provider
@@ -187,26 +187,26 @@ class Side:
         self.rounding = FORMULA
 
     def run(self, values: Values) -> Outputs | Failure:
-        """What the provider makes of it. Raises what `_standing_alone` raises."""
+        """The provider's results. Raises what `_standing_alone` raises."""
         proto = self.made(values)
         self._session = self._session or open_session(proto.SerializeToString(), self._provider, optimised=False)
         return self._session if isinstance(self._session, Failure) else run(self._session, _read_by(proto, values))
 
     def exactly(self, values: Values) -> Values:
-        """Its results in float64. Raises UnknownError."""
+        """The results in float64. Raises UnknownError."""
         proto = self.made(values)
         self._exact = self._exact or Exact(proto)
         return self._exact(_read_by(proto, values))
 
     def wider(self, values: Values) -> Values:
-        """Its results in float64, or by the provider in float32 where they can't be had; `rounding` then says how far off.
+        """The results in float64, or else the provider's in float32; `rounding` is then the larger tolerance.
 
-        Nothing where neither can be had.
+        Empty where neither can be computed.
         """
         return self.widely(values, self.made(values))
 
     def widely(self, values: Values, proto: onnx.ModelProto) -> Values:
-        """The same of another model that reads the same."""
+        """The same for another model with the same inputs."""
         read = _read_by(proto, values)
         try:
             return Exact(proto)(read)
@@ -218,13 +218,14 @@ class Side:
         return {} if isinstance(outputs, Failure) else {n: np.asarray(a, np.float64) for n, a in outputs.items()}
 
     def result(self, values: Values, name: str, proto: onnx.ModelProto) -> Array | None:
-        """One of the same; None where it can't be had."""
+        """One of these results; None where it can't be computed."""
         return self.widely(values, proto).get(name)
 
     def moved_by_constants(self, values: Values, truth: Values) -> dict[str, float]:
-        """How far each result moves when a number of it is another one that a pattern takes for the same, all numbers together.
+        """How far each result moves if its scalar constants change by the tolerance of the matcher; the sum over all constants.
 
-        Exporters round numbers: 1.4142 is the root of two, and 0.0447 in float16 is 0.044715. One or a half is not rounded.
+        Exporters round numbers: 1.4142 for the root of two, and 0.0447 in float16 for 0.044715. Numbers such as one or a half are
+        exact.
         """
         proto = self.made(values)
         moved = dict.fromkeys(truth, 0.0)
@@ -243,7 +244,7 @@ class Side:
         return moved
 
     def noise(self, values: Values, results: Outputs) -> dict[str, Noise]:
-        """What noise inside does to each result."""
+        """How far added noise moves each result."""
         noises = {name: Noise() for name in results}
         noisy = self._model.clone()
         if not add_noise(noisy, seed=1):
@@ -259,11 +260,11 @@ class Side:
 
     @property
     def stores_floats(self) -> bool:
-        """Whether a number of it is an attribute, which is float32 whatever it is computed with."""
+        """Whether it stores a number as an attribute, which is always float32."""
         return self._proto is not None and has_float_attribute(self._proto)
 
     def made(self, values: Values) -> onnx.ModelProto:
-        """The model as a file of its own."""
+        """The model as a protobuf that needs no other file."""
         self._proto = self._proto or _standing_alone(self._model, values)
         return self._proto
 
@@ -274,7 +275,7 @@ def _with_allowance(held: Held, allowance: float) -> Held:
 
 
 def _rounded_before(cutting: Cutting) -> list[str]:
-    """The numbers that the unfused side reads, rounded on the way, and that the fused one computes otherwise."""
+    """The floating inputs of the unfused side that the fused side does not read: they were rounded on the way."""
     read = {value.name for value in cutting.after.graph.inputs}
     others = (value for value in cutting.before.graph.inputs if value.name not in read)
     return [str(value.name) for value in others if value.dtype is None or value.dtype.is_floating_point()]
@@ -285,9 +286,11 @@ def _read_by(proto: onnx.ModelProto, values: Values) -> dict[str, Any]:
 
 
 def _standing_alone(model: ir.Model, values: Values) -> onnx.ModelProto:
-    """The model with all weights inside, its inputs declared as what is fed to them, and nothing else declared.
+    """The model with all weights embedded.
 
-    Of the dimensions those that are the model's own stay: some operators refuse weights whose size is not declared.
+    Its inputs are declared with the dtypes and ranks of `values`; nothing else is declared.
+
+    A dimension that the model declares and the value confirms is kept, because some operators refuse weights of undeclared size.
     """
     proto: onnx.ModelProto = ir.to_proto(model)
     for tensor in proto.graph.initializer:

@@ -1,4 +1,4 @@
-"""The interface of a model, and in what that of another one differs: names, order, types and declared dimensions."""
+"""Compare the interfaces of two models: names, order, types and declared dimensions of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _IR_VERSION_OF_OVERRIDES = 4
 
 
 def interface_problems(reference: ir.Model, candidate: ir.Model) -> tuple[Run, ...]:
-    """Inputs and outputs that are not what they were: names, order, types, declared dimensions."""
+    """Inputs and outputs of the candidate that differ from the reference's."""
     problems = []
     for what, mine, theirs in (
         ("inputs", _inputs(reference, candidate), candidate.graph.inputs),
@@ -30,7 +30,10 @@ def interface_problems(reference: ir.Model, candidate: ir.Model) -> tuple[Run, .
 
 
 def _inputs(reference: ir.Model, candidate: ir.Model) -> Sequence[ir.Value]:
-    """The inputs that a candidate must have: before IR version 4 initializers had to be inputs, and no run could replace them."""
+    """The inputs that a candidate must have.
+
+    Before IR version 4 initializers had to be inputs, and a run could not override them.
+    """
     kept = {value.name for value in candidate.graph.inputs}
     constant = reference.ir_version < _IR_VERSION_OF_OVERRIDES
     return [value for value in reference.graph.inputs if not (constant and value.is_initializer() and value.name not in kept)]

@@ -1,22 +1,21 @@
-"""The judgement on numbers: two sets of outputs, a bound for each element, and whether the one is the other.
+"""Compare two sets of outputs numerically: a bound for each element, and whether the differences stay within it.
 
-The bound comes from the model: what its outputs move when every float result inside it is moved by a rounding (`noise`).
-Nothing here knows onnxruntime: arrays in, findings out, so that the judge itself can be put to the test.
+The bound comes from the model: how far its outputs move when every float result inside it is moved by a rounding (`noise`). This
+module does not use onnxruntime: it takes arrays and returns findings, so that it can be tested by itself.
 
 For an output r of the reference, with noise draws n_k = |r_k - r| (k = 1…K, see `noise`), element i may differ by
 
     bound_i = ELEMENT * (max_k n_ik + rms(n)) + FLOOR * eps(dtype) * (|r_i| + rms(r))
 
-and the root mean square of all its differences may be no more than
+and the root mean square of all its differences may be at most
 
     AGGREGATE * rms(n) + FLOOR * eps(dtype) * rms(r).
 
-with NARROW_FLOOR for FLOOR in dtypes of 16 bits and fewer. The first catches the error that sits in a few elements, the second
-the small error that sits in all: the mean of many differences is known far better than any one of them, so its bound can be
-several times tighter. Where the reference is NaN or infinite the candidate has to be the same, except where a noise draw of the
-reference gave a number: there the original itself is not steady, and nothing is compared. An output of integers, booleans or
-strings is equal only where it is the same; where the noise itself flips elements (ties of an argmax), a small multiple of as many
-may flip again.
+with NARROW_FLOOR for FLOOR in dtypes of 16 bits and fewer. The first bound catches a large error in few elements. The second
+catches a small error in all elements: a mean of many differences is known more precisely than a single one, so its bound can be
+several times tighter. Where the reference is NaN or infinite the candidate must be the same. The exception is an element where a
+noise draw gave a finite number: the original itself is unstable there, so it is not compared. Outputs of integers, booleans or
+strings must be equal; but where noise itself flips elements (ties of an argmax), a small multiple of that fraction may flip.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 ELEMENT = 8.0
-"""How often the largest noise seen at an element, and the typical noise of its output, an element may differ."""
+"""The allowed difference of an element, in units of its largest noise plus the typical noise of its output."""
 AGGREGATE = 3.0
-"""How often the noise's root mean square the candidate's may be."""
+"""The allowed root mean square of the differences, in units of the noise's."""
 FLOOR = 4.0
-"""Units in the last place that any fused kernel may differ, noise or none: exp, tanh and erf are rounded so."""
+"""Units in the last place that any fused kernel may differ, even without noise: exp, tanh and erf are approximated that well."""
 NARROW_FLOOR = 1.0
 """The same for dtypes of 16 bits and fewer: their kernels compute in float32 and round once."""
 FLIPS = 2.0
-"""How often the largest fraction of flipped integers that the noise showed may flip."""
+"""The allowed fraction of flipped integers, in units of the largest fraction that noise flipped."""
 
 
 @dataclass(slots=True)
 class Noise:
-    """What K draws of noise did to one float output: the sum of squares and, element by element, the largest difference.
+    """How K draws of noise changed one float output: the sum of squares and, for each element, the largest difference.
 
-    flips: for an output that is not of floats, the largest fraction of its elements that one draw changed.
-    unsteady: where the reference is NaN or infinite, and a draw gave a number; None where nowhere.
+    flips: for an output that is not of floats, the largest fraction of its elements that one draw changed. unsteady: where the
+    reference is NaN or infinite, but a draw gave a finite number; None if nowhere.
     """
 
     largest: Array | None = None
@@ -57,9 +56,9 @@ class Noise:
     flips: float = 0.0
 
     def add(self, reference: Array, other: Array) -> None:
-        """Takes in one draw: the same output, once as it is, once with noise inside the model."""
+        """Add one draw: the same output without noise and with noise inside the model."""
         if reference.shape != other.shape or reference.size == 0:
-            return  # a shape that depends on the data moved: nothing can be said element by element
+            return  # the shape depends on the data and changed: elements can't be compared
         if not is_float(reference):
             self.flips = max(self.flips, float(np.mean(reference != other)))
             return
@@ -81,9 +80,11 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The largest difference allowed. element: for each element (float64, the output's shape; a scalar for integers, then
-    a fraction of elements). aggregate: for the root mean square over the output; infinite when the user set rtol or atol.
-    free: where the candidate may be anything; None where nowhere.
+    """The largest difference allowed.
+
+    element: for each element (float64, the output's shape); for integers a scalar, the allowed fraction of different elements.
+    aggregate: for the root mean square over the output; infinite when the user set rtol or atol.
+    free: elements that may have any value; None if there are none.
     """
 
     element: Array
@@ -91,15 +92,17 @@ class Bound:
     free: Array | None = None
 
     def times(self, factor: float) -> Bound:
-        """The bound for a candidate whose roundings are so many times as large; discrete elements have to be as equal."""
+        """The bound for a candidate whose roundings are larger by `factor`; bounds of discrete outputs are not scaled."""
         return self if np.isinf(self.aggregate) else Bound(self.element * factor, self.aggregate * factor, self.free)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One output compared. error, bound: at the element `worst`, the one furthest over or nearest to its bound.
-    problem: "" or what is wrong besides. compared: how many finite or discrete elements were held against each other.
-    overflows: at how many elements the reference is NaN or infinite and the candidate a number, where nothing else is wrong.
+    """The comparison of one output.
+
+    error, bound: at the element `worst`, whose ratio of error to bound is largest. problem: another defect, or "".
+    compared: the number of finite or discrete elements that were compared.
+    overflows: the number of elements where the reference is NaN or infinite and the candidate finite, if nothing else is wrong.
     """
 
     error: float
@@ -118,7 +121,7 @@ NOTHING = Noise()
 
 
 def is_float(array: Array) -> bool:
-    """Whether the array holds real or complex floating-point numbers; ml_dtypes' bfloat16 and float8 among them."""
+    """Whether the array holds real or complex floating-point numbers, including ml_dtypes' bfloat16 and float8."""
     return array.dtype.kind in "fc" or array.dtype.name.startswith(("bfloat16", "float8"))
 
 
@@ -139,9 +142,9 @@ def bound(
     atol: float | None = None,
     fix_overflows: bool = False,
 ) -> Bound:
-    """The bound for one output, from its noise; with rtol or atol, atol + rtol * |reference| and nothing else.
+    """The bound for one output, from its noise; with rtol or atol it is just atol + rtol * |reference|.
 
-    fix_overflows: the candidate may be anything where the reference is NaN or infinite.
+    fix_overflows: the candidate may have any value where the reference is NaN or infinite.
     """
     if not is_float(reference):
         return Bound(np.asarray(min(1.0, FLIPS * noise.flips)))
@@ -158,7 +161,7 @@ def bound(
 
 
 def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
-    """Holds one output of the candidate against the reference's."""
+    """Compare one output of the candidate with the reference's."""
     if reference.dtype != candidate.dtype:
         return _refused(f"dtype is {candidate.dtype}, the reference's is {reference.dtype}")
     if reference.shape != candidate.shape:
@@ -172,7 +175,7 @@ def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
     finite = np.isfinite(difference)
     difference = np.where(finite, difference, 0.0)
     limits = np.broadcast_to(allowed.element, reference.shape)
-    # the element furthest over its bound; where a bound is 0, any difference is infinitely far over
+    # ratio of difference to bound; infinite where the bound is 0 and there is a difference
     with np.errstate(divide="ignore", invalid="ignore"):
         excess = np.where(difference > 0.0, difference / limits, 0.0)
     worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(excess)), reference.shape))
@@ -185,7 +188,7 @@ def compare(reference: Array, candidate: Array, allowed: Bound) -> Finding:
 
 
 def compare_all(reference: Mapping[str, Any], candidate: Mapping[str, Any], bounds: Mapping[str, Bound]) -> dict[str, Finding]:
-    """Every output of the reference, sequences and maps element by element: name, or name[key], → finding."""
+    """Compare all outputs; elements of sequences and maps separately. Returns name, or name[key], → finding."""
     mine, theirs = flatten(reference), flatten(candidate)
     findings = {}
     for name in mine.keys() | theirs.keys():
@@ -199,7 +202,7 @@ def compare_all(reference: Mapping[str, Any], candidate: Mapping[str, Any], boun
 
 
 def flatten(outputs: Mapping[str, Any]) -> dict[str, Array]:
-    """Outputs as arrays: sequences and maps by element (`name[0]`, `name[key]`), absent optionals left out."""
+    """Outputs as arrays: sequences and maps by element (`name[0]`, `name[key]`), without absent optionals."""
     flat: dict[str, Array] = {}
     for name, value in outputs.items():
         if isinstance(value, list):
@@ -225,9 +228,9 @@ def _difference(reference: Array, other: Array) -> Array:
 
 
 def _misplaced(reference: Array, candidate: Array, free: Array | None) -> tuple[str, int]:
-    """Where the one is NaN or infinite and the other is not the same, and how many of these the candidate has numbers at.
+    """The first element where one is NaN or infinite and the other is different, and the number of those with a finite candidate.
 
-    "" when nowhere. The count is 0 where anything else is wrong.
+    "" if there is none. The count is 0 where anything else is wrong.
     """
     if reference.dtype.kind == "c":
         real, imaginary = _misplaced(reference.real, candidate.real, free), _misplaced(reference.imag, candidate.imag, free)

@@ -1,4 +1,4 @@
-"""What packs and users bring to a run: libraries of custom operators, loaded by every session of it, and what packs ask for."""
+"""Register the custom operator libraries of packs and users for every session of a run, and check what packs require."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from onnx_subgraph.verification.sessions import first_lines, onnxruntime
 def with_libraries(paths: Sequence[StrPath], packs: Sequence[Pack] = ()) -> Iterator[None]:
     """Within the block every session has these libraries of custom operators, and those of the packs.
 
-    Raises UsageError for a library that does not load, and for a pack that asks for another onnxruntime
-    or says shapes that nobody knows.
+    Raises UsageError for a library that does not load, and for a pack that requires another onnxruntime or names an operator with
+    unknown shapes.
     """
     for pack in packs:
         if pack.onnxruntime and not pack.takes(onnxruntime().__version__):
@@ -40,7 +40,7 @@ def with_libraries(paths: Sequence[StrPath], packs: Sequence[Pack] = ()) -> Iter
 def _check(path: Path, whose: str = "") -> None:
     try:
         onnxruntime().SessionOptions().register_custom_ops_library(str(path.absolute()))
-    except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
+    except Exception as error:  # onnxruntime's exceptions have no common base but Exception
         said = first_lines(error) if path.is_file() else "there is no such file"
         hint = "it is a shared library that exports RegisterCustomOps, built for this machine"
         raise UsageError(f"the library of custom operators {path} {whose}can't be loaded: {said}", hint=hint) from error

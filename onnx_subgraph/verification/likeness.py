@@ -1,8 +1,9 @@
-"""Which rewrites are alike: they replace the same by the same, so that one stands for all where each is held by itself.
+"""Find equal rewrites, which replace the same nodes by the same nodes, so that only one of them is checked separately.
 
-Two rewrites are alike where both of their graphs have the same nodes with the same attributes, read values of the same dtypes and
-shapes (symbolic dimensions up to their names), and hold the same constants. Large constants that a rewrite hands on as they are,
-the weights of a layer, only need the same dtype and shape; those that it computed or dropped need the same elements.
+Two rewrites are equal if both of their graphs have the same nodes with the same attributes, read values of the same dtypes and
+shapes (up to the names of symbolic dimensions), and hold the same constants. Large constants that the replacement reads
+unchanged, such as weights of a layer, need only the same dtype and shape. Those that it computed or dropped must have equal
+elements.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import onnx_ir as ir
 from onnx_subgraph.rewriting.cutting import Cutting
 
 SMALL = 64
-"""Constants of up to so many elements are compared element by element: shapes, axes, epsilons, factors."""
+"""Constants of up to this many elements are compared by their elements: shapes, axes, epsilons, factors."""
 
 
 def likeness(cutting: Cutting) -> Hashable:
-    """Equal for rewrites that are alike."""
+    """A key that is the same for equal rewrites."""
     before, after = (_tensors(model.graph) for model in (cutting.before, cutting.after))
     handed_on = {key: place for place, key in enumerate(before) if key in after}
     reads: dict[str, Hashable] = {name: position for position, name in enumerate(cutting.reads)}
@@ -36,7 +37,7 @@ def _tensors(graph: ir.Graph) -> dict[int, ir.TensorProtocol]:
 
 
 def _described(graph: ir.Graph, numbers: Mapping[str, Hashable], handed_on: Mapping[int, int]) -> Iterator[Hashable]:
-    """The constants, nodes and outputs of a graph, without the names in it. numbers: name → what stands for it here."""
+    """The constants, nodes and outputs of a graph, without names. numbers: name → what replaces it here."""
     known = dict(numbers)
     for name, value in graph.initializers.items():
         described = (name,) if value.const_value is None else _constant(value.const_value, handed_on)
@@ -74,7 +75,7 @@ def _attribute(attribute: ir.Attr, known: Mapping[str, Hashable], handed_on: Map
 
 
 def _read(value: ir.Value, sizes: dict[str, int]) -> Hashable:
-    """Dtype and shape of a value that is read; its name where they are not known, which makes it unlike any other."""
+    """Dtype and shape of a value that is read; if unknown, its name, which equals no other."""
     if value.shape is None or value.dtype is None:
         return value.name
     dims = (d if isinstance(d, int) else d.value or f"{value.name}[{i}]" for i, d in enumerate(value.shape))

@@ -1,6 +1,6 @@
-"""The standard's Loop for the reference evaluator.
+"""The standard's Loop for onnx's reference evaluator.
 
-Its own Loop concatenates what the steps list along the first axis; the standard stacks it along a new one.
+The evaluator's own version concatenates scan outputs along the first axis; the standard stacks them along a new one.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from onnx.reference.op_run import OpRun
 
 
 class Loop(OpRun):
-    """Steps until the limit, or as long as the body says that it goes on. A list of no steps has no known shape."""
+    """Runs until the trip count is reached, or the body's condition is false.
+
+    Scan outputs of zero steps have an unknown shape.
+    """
 
     op_domain = ""
     body: Any
-    """The evaluator of the body, which the node's attribute becomes."""
+    """The evaluator of the body, made from the node's attribute."""
     _run_body: Any
 
     def need_context(self) -> bool:
-        """The body may read whatever was computed before."""
+        """The body may read any value computed before."""
         return True
 
     def _run(self, limit: Any, going: Any, *states: Any, context: Any = None, body: Any = None, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Sessions that share the large weights of a model: these are handed over as they are, neither serialized nor copied."""
+"""Open sessions that share a model's large weights: they are passed by reference, neither serialized nor copied."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnx_subgraph.verification.judge import Array
 from onnx_subgraph.verification.sessions import Failure, Session, open_session
 
 LARGE = 1 << 20
-"""Weights of as many bytes are handed over."""
+"""Weights of at least this many bytes are passed by reference."""
 _PLAIN = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.INT64, ir.DataType.INT32)
 
 
@@ -36,13 +36,13 @@ def open_model(
 ) -> Session | Failure:
     """A session for a model in memory. home: the folder of its external data.
 
-    inferred: say the shapes that inference found, not only those that the file declares: onnxruntime opens that several times
-    faster, and refuses it where it infers others. The other arguments are those of `open_session`.
+    inferred: declare inferred shapes too, not only those in the file. onnxruntime then opens the model several times faster, but
+    refuses it if it infers other shapes. The other arguments are those of `open_session`.
     """
     try:
         with _without_large_weights(model) as weights:
             content = _with_inferred_shapes(model) if inferred else serialized(model, home / "model.onnx")
-    except Exception as error:  # a model that can't be written: protobuf's and onnx_ir's own errors
+    except Exception as error:  # the model can't be serialized: errors of protobuf and onnx_ir
         return Failure(str(error))
     return open_session(
         content,
@@ -57,13 +57,13 @@ def open_model(
 
 
 def open_file(path: Path, provider: str, *, optimised: bool) -> Session | Failure:
-    """A session for a model file as it is, but for its large weights: those are what every model of the file shares.
+    """A session for a model file. Its large weights are shared with other sessions of the file.
 
     The arguments are those of `open_session`.
     """
     try:
         content, weights = _with_shared_weights(path)
-    except (OSError, ValueError, DecodeError):  # what is wrong with it, onnxruntime says
+    except (OSError, ValueError, DecodeError):  # onnxruntime reports what is wrong with it
         weights = {}
     if not weights:
         return open_session(path, provider, optimised=optimised)
@@ -72,7 +72,7 @@ def open_file(path: Path, provider: str, *, optimised: bool) -> Session | Failur
 
 
 def _with_shared_weights(path: Path) -> tuple[bytes, dict[str, Array]]:
-    """A serialized model whose large weights are declared as external data, and these, by name."""
+    """The serialized model with its large weights declared as external data, and these weights by name."""
     file = ModelFile(path)
     content, extents = file.outlined()
     proto = onnx.ModelProto.FromString(content)
@@ -97,7 +97,7 @@ def _with_inferred_shapes(model: ir.Model) -> bytes:
 
 @contextmanager
 def _without_large_weights(model: ir.Model) -> Iterator[dict[str, Array]]:
-    """Within the block the large weights inside the model are declared as external data; gives their arrays by name."""
+    """Within the block the large weights in the model are declared as external data; yields their arrays by name."""
     taken: dict[str, Array] = {}
     before: list[tuple[ir.Value, ir.TensorProtocol]] = []
     try:

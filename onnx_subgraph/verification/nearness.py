@@ -1,8 +1,8 @@
-"""Whether outputs that differ from onnxruntime's are nevertheless as near to the truth as those are.
+"""Decide whether outputs that differ from onnxruntime's are as near to the float64 result as onnxruntime's are.
 
-A runtime of its own sums in another order in every kernel, not in a few, so it may be further from onnxruntime's outputs than the
-noise of the model, and be none the worse for it. The truth is the original, evaluated in float64: no element may be further from
-it than `SLACK` times the furthest of onnxruntime's own, and the root mean square of all no more than `AGGREGATE` times its.
+Another runtime sums in another order in every kernel, not only in fused ones. So it may differ from onnxruntime by more than the
+noise, and still be as accurate. The truth is the original, evaluated in float64. No element's error may exceed `SLACK` times
+onnxruntime's largest error. The root mean square of all errors may not exceed `AGGREGATE` times onnxruntime's.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from onnx_subgraph.verification.sessions import Failure, Outputs, Session, run
 from onnx_subgraph.verification.truth import UnknownError, evaluate
 
 MOST_WEIGHTS = 1 << 30
-"""Bytes of weights up to which a model is evaluated in float64, which takes some six times as many."""
+"""The most bytes of weights of a model that is evaluated in float64; the evaluation takes about six times as many."""
 
 Evaluate = Callable[[Mapping[str, Any]], Outputs]
-"""The truth for these feeds. Raises UnknownError where there is none."""
+"""The float64 results for these feeds. Raises UnknownError where they can't be computed."""
 
 
 def exactly(path: Path, model: ir.Model) -> Evaluate:
-    """The evaluation of the model in the file `path` in float64; `model` is what was read from there."""
+    """The float64 evaluation of the model in the file `path`. model: the model read from it."""
     proto: list[onnx.ModelProto] = []
 
     def truth(feeds: Mapping[str, Any]) -> Outputs:
@@ -43,7 +43,7 @@ def exactly(path: Path, model: ir.Model) -> Evaluate:
 
 
 def _standing_alone(path: Path, model: ir.Model) -> onnx.ModelProto:
-    """The model with its weights inside, and without functions. Raises UnknownError where it is too large."""
+    """The model with its weights embedded and its functions inlined. Raises UnknownError where it is too large."""
     weights = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
     if weights > MOST_WEIGHTS:
         raise UnknownError(f"it has more than {MOST_WEIGHTS >> 20} MiB of weights")
@@ -51,17 +51,17 @@ def _standing_alone(path: Path, model: ir.Model) -> onnx.ModelProto:
         proto = onnx.load(path)
         make_readable(proto)
         return inline_local_functions(proto)
-    except Exception as error:  # onnx's own checks of what is inlined
+    except Exception as error:  # errors of onnx's inliner
         raise UnknownError(str(error)) from error
 
 
 def nearness(
     case: Case, names: Collection[str], optimised: Session | Failure, truth: Evaluate, outputs: Outputs
 ) -> dict[str, Finding]:
-    """Those of these outputs that are as near to the truth as they have to be: name → the largest distance and its bound.
+    """The outputs among `names` that are near enough to the truth: name → the largest error and its bound.
 
-    optimised: a session of the original with optimisation on. Raises UnknownError where the truth is not to be had, or
-    onnxruntime's own outputs are further from it than the noise of the model explains: then it is no truth.
+    optimised: a session of the original with optimisation on. Raises UnknownError where the truth can't be computed, or
+    onnxruntime's own outputs are further from it than the model's noise explains; then the evaluation can't be trusted.
     """
     exact = flatten(truth(case.feeds))
     mine, theirs = flatten(case.outputs), flatten(outputs)
@@ -82,7 +82,7 @@ def nearness(
 
 
 def around(truth: Array, own: Iterable[Array]) -> Bound:
-    """How far from the truth, which is rounded to the output's dtype, an output may be. own: onnxruntime's."""
+    """The allowed error of an output. truth: rounded to the output's dtype. own: onnxruntime's outputs."""
     noise = Noise()
     for one in own:
         noise.add(truth, one)

@@ -1,19 +1,19 @@
-"""The noise of a model: how far its own outputs move when the roundings inside it fall otherwise.
+"""The noise of a model: how far its outputs move when the roundings inside it change.
 
-A fused operator computes the same formula in another order and rounds at other places, so every float result inside the model
-may move by a unit in the last place or two, and what that does to the outputs is what a fusion is allowed to do. It is
-measured by Monte Carlo arithmetic (D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997): a copy of the model in
-which results are multiplied by 1 - u * eps, u drawn anew from [0, 1] for each element and run, beside the model itself run
-with optimisation on. (Towards zero, so that the largest negative number, which masks are made of, stays finite.)
+A fused operator computes the same formula in another order and rounds in other places. So every float result inside the model may
+move by one or two units in the last place, and a fusion may change the outputs as much as these moves do. That is measured by
+Monte Carlo arithmetic (D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997): in a copy of the model, results are
+multiplied by 1 - u * eps, with a new u from [0, 1] for each element and run. The model with optimisation on is one more sample.
+(The factor moves towards zero, so that the lowest number, which is used in masks, stays finite.)
 
-onnxruntime's Sigmoid is the sum of one half and an odd function, so it comes in steps of half an ulp of one, however small it
-is, and is moved by as much. Its STFT errs by a share of the largest of all bins, not of each: by four units in the last place,
-or, where the frames are no power of two long, by half a unit for each of their elements, since it works out all angles in
-float32 (measured for 320 to 1,920 elements).
+onnxruntime's Sigmoid adds one half to an odd function, so its absolute error is half an ulp of one even for tiny results; it is
+moved by as much. The error of its STFT is relative to the largest bin, not to each bin: four units in the last place for frames
+of a power of two; otherwise half a unit for each element of a frame, because it computes all angles in float32 (measured for 320
+to 1,920 elements).
 
-Only results that depend on a float input, on a lookup in a table or on a sum of products are moved. The positions, masks and
-bucket numbers that a model computes from shapes and integers are rounded the same way in every spelling of it, and moving
-them would push exact values (log(16) / log(128) * 8) across the integer they are cut to, and call the damage noise.
+Only results that depend on a float input, a table lookup or a sum of products are moved. Positions, masks and bucket numbers that
+a model computes from shapes and integers are rounded the same in every form of the graph. Moving them would push exact values
+(log(16) / log(128) * 8) across the integer to which they are truncated, and count that damage as noise.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PRODUCTS = _operators(
     "SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization RMSNormalization GroupNormalization "
     "InstanceNormalization BatchNormalization EmbedLayerNormalization GroupQueryAttention"
 )
-"""Sums of many terms: where the order of rounding differs from kernel to kernel, whatever the operands come from."""
+"""Sums of many terms: the order of their roundings differs between kernels, whatever their operands depend on."""
 
 _EXACT = _operators(
     "Identity Cast CastLike Reshape Transpose Unsqueeze Squeeze Flatten Slice Split Concat Expand Tile Pad Gather GatherElements "
@@ -51,23 +51,23 @@ _EXACT = _operators(
     "QuantizeLinear DequantizeLinear SequenceAt SequenceConstruct SplitToSequence ConcatFromSequence Optional NonZero "
     "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial Not And Or Equal Greater Less"
 )
-"""Operators that move, choose or cut values and round nothing; but for a Cast to a narrower float type."""
+"""Operators that move, select or clip values without rounding; except a Cast to a narrower float type."""
 
 
 _AROUND_HALF = _operators("Sigmoid")
-"""Operators whose kernels round a sum with one half, and so with its absolute error."""
+"""Operators whose kernels round a sum with one half, so that their error is absolute."""
 
 
 _TRANSFORM = "STFT"
 _UNITS_OF_FFT = 4
-"""Units in the last place of the largest bin by which a transform of a power of two errs."""
+"""The error of a transform whose size is a power of two, in units in the last place of the largest bin."""
 
 
 def add_noise(model: ir.Model, seed: int) -> int:
-    """Puts noise on the float results of the main graph, in place; returns on how many.
+    """Add noise to the float results of the main graph, in place. Returns the number of changed results.
 
-    Every run of the changed model draws anew; a session made of it anew repeats the draws. Results inside the
-    bodies of If, Loop, Scan and of functions are left alone, what comes out of them is moved.
+    Every run of the changed model draws new numbers; a new session of it repeats them. Results inside the subgraphs of If, Loop
+    and Scan and inside functions are not changed, but the outputs of these nodes are.
     """
     graph = model.graph
     depends = _dependent(model)
@@ -85,7 +85,7 @@ def add_noise(model: ir.Model, seed: int) -> int:
 
 
 def _dependent(model: ir.Model) -> set[ir.Value]:
-    """The float values of the main graph that come from a float input, from a lookup in a table, or from a sum of products."""
+    """The float values of the main graph that depend on a float input, on a table lookup, or on a sum of products."""
     graph = model.graph
     depends = {value for value in graph.inputs if value.dtype in _EPSILON and not value.is_initializer()}
     tainted: set[ir.Value] = set(depends)
@@ -97,7 +97,7 @@ def _dependent(model: ir.Model) -> set[ir.Value]:
 
 
 def _looks_up(node: ir.Node) -> bool:
-    """Whether the node reads rows of a float table at places that are computed: an embedding."""
+    """Whether the node reads rows of a float table at computed indices: an embedding."""
     if node.op_type != "Gather" or node.inputs[0] is None or node.inputs[1] is None:
         return False
     return node.inputs[0].is_initializer() and not node.inputs[1].is_initializer() and node.inputs[0].dtype in _EPSILON
@@ -114,7 +114,7 @@ def _narrows(node: ir.Node) -> bool:
 
 
 def _held(node: ir.Node, model: ir.Model) -> Iterator[ir.Node]:
-    """The node, and every node in its bodies or in the function that it calls."""
+    """The node, and every node in its subgraphs or in the function that it calls."""
     yield node
     function = model.functions.get(node.op_identifier())
     for inside in bodies(node) if function is None else (function,):
@@ -123,7 +123,7 @@ def _held(node: ir.Node, model: ir.Model) -> Iterator[ir.Node]:
 
 
 def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:
-    """Replaces `value` by value * Cast(1 - eps * u), for all its uses; returns 1, or 0 where nothing uses it."""
+    """Replace `value` by value * Cast(1 - eps * u), for all its uses. Returns 1, or 0 where nothing uses it."""
     uses = list(value.uses())
     if (not uses and not is_output) or value.dtype is None:
         return 0
@@ -154,15 +154,15 @@ def _move(graph: ir.Graph, value: ir.Value, seed: int, is_output: bool) -> int:
 
 
 def _factor(value: ir.Value, dtype: ir.DataType, seed: int, opset: int) -> list[ir.Node]:
-    """Nodes whose last output has the value's shape and dtype and is 1 - eps * u, rounded once, from float32 or float64."""
+    """Nodes whose last output has the value's shape and dtype and is 1 - eps * u, rounded once from float32 or float64."""
     wide, step = ir.DataType.DOUBLE if dtype is ir.DataType.DOUBLE else ir.DataType.FLOAT, _EPSILON[dtype]
-    scattered = seed * 10368889 % (1 << 24)  # onnxruntime's generator starts alike from neighbouring seeds
+    scattered = seed * 10368889 % (1 << 24)  # onnxruntime's generator starts similarly from neighbouring seeds
 
     def constant(array: object) -> ir.Node:
         return ir.node("Constant", [], {"value": ir.tensor(np.asarray(array))})
 
     if opset >= 22:
-        # onnxruntime has no kernel for the random operators of opset 22, but one for Dropout, which yields 0 or 2a from a
+        # onnxruntime has no kernel for the random operators of opset 22, but it has one for Dropout, which turns a into 0 or 2a
         shape, half, train = ir.node("Shape", [value]), constant(np.float32(0.5)), constant(True)
         filled = ir.node("ConstantOfShape", shape.outputs, {"value": ir.tensor(np.asarray([step / 2.0], wide.numpy()))})
         draw = ir.node("Dropout", [filled.outputs[0], half.outputs[0], train.outputs[0]], {"seed": scattered})
@@ -190,7 +190,7 @@ def _half_of_the_rest(factor: ir.Value, moved: ir.Value, dtype: ir.DataType) -> 
 
 
 def _units(spectrum: ir.Value) -> float:
-    """Units in the last place of the largest bin by which a one-sided spectrum [batch, frames, bins, 2] may be off."""
+    """The error of a one-sided spectrum [batch, frames, bins, 2], in units in the last place of the largest bin."""
     bins = None if spectrum.shape is None else spectrum.shape[-2]
     half = bins - 1 if isinstance(bins, int) else 0
     return float(half) if half & (half - 1) else _UNITS_OF_FFT
@@ -209,7 +209,7 @@ def _of_the_largest(factor: ir.Value, moved: ir.Value, value: ir.Value, units: f
 
 
 def _rename_output(graph: ir.Graph, value: ir.Value, moved: ir.Value) -> None:
-    """The moved value takes the output's place and name; the plain one gets another. A graph input stays what it is."""
+    """Give the moved value the output's place and name, and the original another name. Graph inputs are not renamed."""
     if value.is_graph_input():
         return
     name = value.name

@@ -1,7 +1,7 @@
-"""Which nodes of a model have run: read off what onnxruntime noted down, not assumed.
+"""Find which nodes of a model have run, from onnxruntime's profile.
 
-A node of the main graph runs in every run. A body of If, Loop or Scan runs where one of its nodes has; a function's nodes are
-known after inlining by the end of their names.
+A node of the main graph runs in every run. A subgraph of If, Loop or Scan has run if one of its nodes has. After inlining, a
+function's nodes are recognised by the end of their names.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from onnx_subgraph.model.nested import bodies
 from onnx_subgraph.verification.verdict import Reached
 
 _INLINED = "_inlfunc_"
-"""What onnxruntime begins the name of a node with that it took out of a function."""
+"""The prefix of the names that onnxruntime gives to nodes inlined from a function."""
 
 
 def reached(model: ir.Model, executed: Collection[str]) -> Reached:
-    """executed: the names that onnxruntime gave to the nodes that ran."""
+    """The nodes of the model that ran. executed: the names that onnxruntime gave to the nodes that ran."""
     inlined = [name for name in executed if name.startswith(_INLINED)]
     kernel = {str(node.name) for node in model.graph.all_nodes() if node.name in executed}
     found = set(kernel)

@@ -1,7 +1,7 @@
-"""What onnxruntime fuses by itself when it loads a model: in the original, and in what we made of it.
+"""Find the fusions that onnxruntime makes when it loads a model: in the original, and in the fused model.
 
-Both models are loaded with its fusions on (level "extended") and saved as it optimised them. The layout of convolutions, which
-comes after, is left out, for it renames every one of them. A fused operator is known by its result, whose name it keeps.
+Both models are loaded with its fusions on (level "extended") and saved as optimised. The later layout optimisation of
+convolutions is left out, because it renames all of them. A fused operator is identified by its result, whose name it keeps.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from onnx_subgraph.rewriting.excerpt import operator_name
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.verification.sessions import Failure, optimise
 
-_PLUMBING = frozenset(
+_NOT_FUSIONS = frozenset(
     {"Cast", "Concat", "Constant", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherND", "Identity", "Reshape", "Shape"}
     | {"Slice", "Split", "Squeeze", "Transpose", "Unsqueeze", "MemcpyFromHost", "MemcpyToHost"}
 )
-"""Operators that are no fusion when an optimiser adds or moves them."""
+"""Operators that do not count as fusions if an optimiser adds or moves them."""
 
 
 Operators = Mapping[str, str]
@@ -34,10 +34,10 @@ Fate = Literal["kept", "replaced", "blocked"]
 
 @dataclass(frozen=True, slots=True)
 class OwnFusion:
-    """A fusion that onnxruntime makes in the original by itself. value: its result.
+    """A fusion that onnxruntime makes in the original. value: its result.
 
-    fate: "kept" where it makes it in our model as well, "replaced" where a fusion of ours stands there, "blocked" where neither
-    does. by: the operator that makes the value in the end; "" where it is inside another one.
+    fate: "kept" where onnxruntime also makes it in the fused model, "replaced" where one of our fusions takes its place,
+    "blocked" where neither holds. by: the operator that finally computes the value; "" where it is inside another one.
     """
 
     op: str
@@ -48,9 +48,9 @@ class OwnFusion:
 
 @dataclass(frozen=True, slots=True)
 class OwnSite:
-    """One of our rewrites. op: the operator that onnxruntime itself makes there of the original; "" where it makes none.
+    """One of our rewrites. op: the operator that onnxruntime makes there in the original; "" where it makes none.
 
-    inside: its results are inside a larger operator of onnxruntime's.
+    inside: whether its results are inside a larger fused operator of onnxruntime.
     """
 
     rewrite: Rewrite
@@ -59,16 +59,16 @@ class OwnSite:
 
     @property
     def added(self) -> bool:
-        """Whether onnxruntime leaves the place as it is."""
+        """Whether onnxruntime fuses nothing there."""
         return not self.op and not self.inside
 
 
 @dataclass(frozen=True, slots=True)
 class OwnWork:
-    """What a session on `provider` does by itself. own: its fusions in the original. nodes: how many there are in the end.
+    """What a session on `provider` fuses. own: its fusions in the original.
 
-    sites: our rewrites, and what it makes there of the original.
-    failure: what it said when it could not load one of the models; the rest is then empty.
+    nodes_original, nodes_fused: the number of nodes after optimisation. sites: our rewrites, with what onnxruntime makes there in
+    the original. failure: its error if it could not load one of the models; the rest is then empty.
     """
 
     provider: str
@@ -80,14 +80,14 @@ class OwnWork:
 
     @property
     def blocked(self) -> tuple[OwnFusion, ...]:
-        """The fusions that it would have made, and that ours keep it from."""
+        """The fusions of onnxruntime that our rewrites prevent."""
         return tuple(fusion for fusion in self.own if fusion.fate == "blocked")
 
 
 def own_work(original: ir.Model, fused: ir.Model, source: Path, rewrites: Sequence[Rewrite], provider: str) -> OwnWork:
-    """Holds what onnxruntime makes of the original against what it makes of the fused model.
+    """Compare what onnxruntime makes of the original and of the fused model.
 
-    source: the file that the original was read from, in whose folder its external data is.
+    source: the file that the original was read from; its folder holds the external data.
     """
     with temporary.folder() as folder:
         made = []
@@ -109,10 +109,9 @@ def own_work(original: ir.Model, fused: ir.Model, source: Path, rewrites: Sequen
 
 
 def own_operators(model: ir.Model, source: Path, provider: str) -> Operators:
-    """What a session on `provider` puts in the place of others by itself, by its result; nothing where it can't load the model.
+    """The operators that a session on `provider` fuses, by their result; empty where it can't load the model.
 
-    source: the file that the model was read from, in whose folder its external data is. What a call of a function became by
-    inlining is left out.
+    source: the file that the model was read from; its folder holds the external data. Nodes inlined from functions are left out.
     """
     with temporary.folder() as folder:
         optimised = optimise(source, provider, folder / "optimised.onnx", folder=source.resolve().parent)
@@ -131,20 +130,21 @@ def _site(rewrite: Rewrite, own: Operators, by_itself: Operators) -> OwnSite:
 
 
 def _is_own(value: str, op: str, before: Operators, by_itself: Operators) -> bool:
-    """Whether the operator that makes a value is one that onnxruntime put there in the place of others.
+    """Whether onnxruntime put the operator of this value there in place of others.
 
-    A value that another operator made before, or one of a new name where there are now more of its operator.
+    That holds if another operator computed the value before; or if the value is new, and there are more nodes of its operator
+    now.
     """
     was = before.get(value, "")
-    if op in _PLUMBING or op == was or was in _PLUMBING:
+    if op in _NOT_FUSIONS or op == was or was in _NOT_FUSIONS:
         return False
     return bool(was) or sum(op == other for other in by_itself.values()) > sum(op == other for other in before.values())
 
 
 def _fate(value: str, op: str, before: Operators, after: Operators, together: Operators) -> tuple[Fate, str]:
-    """What has become of a fusion, and the operator that makes its value now."""
+    """What happened to a fusion, and the operator that computes its value now."""
     by = together.get(value, "")
-    if by == op or (not by and value in after):  # it is inside a larger one of onnxruntime's
+    if by == op or (not by and value in after):  # or it is inside a larger fusion of onnxruntime
         return "kept", by
     if value not in after or after[value] != before.get(value):
         return "replaced", by
@@ -157,6 +157,6 @@ def _written(model: ir.Model) -> Operators:
 
 
 def _optimised(path: Path) -> Operators:
-    """The same, of a file that onnxruntime wrote."""
+    """The same for a file that onnxruntime wrote."""
     nodes = read(path).graph.node
     return {n.output[0]: operator_of(n) for n in nodes if n.output}

@@ -1,9 +1,9 @@
-"""Two bodies that differ, cut into pieces: what differs, between values that both have by the same name.
+"""Cut two differing subgraphs into pairs of small pieces, at values that both have under the same name.
 
-A node is the same in both where it has the same operator and attributes, reads values of the same names or the same constants,
-and gives values of the same names; one that holds bodies, of which each is compared by itself, where its own name is the same.
-What is left is cut where both bodies make a value of one name. If each piece gives its value as it was, from what it reads as it
-was, the whole body does.
+A node is the same in both if it has the same operator and attributes, the same constants, and the same names of operands and
+results. A node with subgraphs must also have the same name; its subgraphs are compared separately. The remaining nodes are cut
+wherever both subgraphs compute a value of the same name. If each piece computes its value as before from unchanged operands, so
+does the whole subgraph.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from onnx_subgraph.rewriting.outline import Outline
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 
 Line = tuple[Hashable, ...]
-"""All that a node is, but for its bodies, which are compared by themselves."""
+"""A description of a node without its subgraphs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body, by the names of the nodes that own it, and the constants of its model."""
+    """A subgraph, with the names of the nodes that contain it, and the constants of its model."""
 
     scope: str
     graph: ir.Graph
@@ -39,19 +39,19 @@ class Body:
         return [str(value.name) for value in self.graph.outputs]
 
     def cut(self, nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> ir.Model:
-        """Those of `nodes` that the results need."""
+        """A model of those `nodes` that the results need."""
         return cut(nodes, results, self.graph, self.outline, self.constants.tensor)
 
 
 def whole(mine: Body, other: Body) -> Cutting:
-    """The bodies as one piece."""
+    """The two subgraphs as one piece."""
     results = list(mine.graph.outputs), list(other.graph.outputs)
     models = mine.cut(list(mine.graph), results[0]), other.cut(list(other.graph), results[1])
     return _cutting(mine.scope, models, (results[0], results[1]))
 
 
 def pieces(mine: Body, other: Body) -> list[Cutting] | None:
-    """The pieces that differ, none where the bodies are the same; None where they can't be told."""
+    """The pieces that differ, empty where the subgraphs are the same; None where they can't be cut."""
     common = set(_lines(mine)) & set(_lines(other))
     parts = _Part(mine, common), _Part(other, common)
     both = parts[0].made.keys() & parts[1].made.keys()
@@ -62,9 +62,11 @@ def pieces(mine: Body, other: Body) -> list[Cutting] | None:
 
 
 class _Part:
-    """What differs in one of the bodies. made: the values that it makes. wanted: those of them that others read.
+    """The nodes of one of the subgraphs that differ. made: the values that they compute.
 
-    inside: those that are read by what differs.
+    wanted: those of them read by other nodes.
+
+    inside: those of them read by differing nodes.
     """
 
     def __init__(self, body: Body, common: Collection[Line]) -> None:
@@ -76,16 +78,16 @@ class _Part:
         self.inside = self._read_by(self.nodes)
 
     def _read_by(self, nodes: Iterable[ir.Node]) -> set[str]:
-        """Those of the values that nodes read and that are not constant."""
+        """The values of `made` that these nodes read and that are not constant."""
         read = (value for node in nodes for value in operands(node))
         return {str(value.name) for value in read if self._varies(value)} & self.made.keys()
 
     def _varies(self, value: ir.Value) -> bool:
-        """Whether a value is no constant."""
+        """Whether a value is not constant."""
         return self.body.constants.tensor(value) is None
 
     def behind(self, name: str, known: Collection[str]) -> list[ir.Node]:
-        """The nodes that make a value out of those that are known."""
+        """The nodes that compute a value from known ones."""
         found: set[ir.Node] = set()
         pending = [self.made[name]]
         while pending:
@@ -96,14 +98,17 @@ class _Part:
         return [node for node in self.body.graph if node in found]
 
     def reads(self, nodes: Sequence[ir.Node]) -> set[str]:
-        """The values that nodes read and do not make, and that are not constant."""
+        """The non-constant values that nodes read and do not compute."""
         made = {value for node in nodes for value in node.outputs}
         read = (value for node in nodes for value in node.inputs if value is not None and value not in made)
         return {str(value.name) for value in read if self._varies(value)}
 
 
 def _piece(name: str, mine: _Part, other: _Part, both: Collection[str]) -> Cutting:
-    """The ways to one value. Where one of them reads another form of what the other reads, that is in it, too."""
+    """The nodes that compute one value in each subgraph.
+
+    If one side reads another form of a value, the conversion is included.
+    """
     known = set(both) - {name}
     nodes = mine.behind(name, known), other.behind(name, known)
     models = _with_ways(name, mine, nodes[0], other.reads(nodes[1])), _with_ways(name, other, nodes[1], mine.reads(nodes[0]))
@@ -132,7 +137,7 @@ def _lines(body: Body) -> list[Line]:
 def _line(node: ir.Node, body: Body) -> Line:
     attributes = sorted((a.name, _content(a)) for a in node.attributes.values() if a.type is not ir.AttributeType.GRAPH)
     given = tuple(value.name for value in node.outputs)
-    name = label(node) if next(bodies(node), None) is not None else ""  # by which its bodies are found
+    name = label(node) if next(bodies(node), None) is not None else ""  # its subgraphs are found by it
     return node.domain, node.op_type, name, tuple(_read(node, body)), given, tuple(attributes)
 
 
@@ -147,6 +152,6 @@ def _content(attribute: ir.Attr) -> str:
 
 
 def _bytes(tensor: ir.TensorProtocol) -> str:
-    """What a constant holds, in short."""
+    """A digest of a constant."""
     content = repr(tensor.numpy().tolist()).encode() if tensor.dtype is ir.DataType.STRING else tensor.tobytes()
     return f"{tensor.dtype} {tuple(tensor.shape.numpy())} {sha256(content).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Errors that are planted in a model, to learn whether anything would have shown them."""
+"""Plant errors in a model, to learn whether a check would show them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import onnx_ir as ir
 from onnx_subgraph.model.shapes import copied
 
 STATED = 1e-3
-"""The error that has to be seen at every fusion, as a share of what comes out of it …"""
+"""The relative error that must be seen at every fusion …"""
 UNITS = 2.0
-"""… or so many units in the last place, where that is more."""
+"""… or this many units in the last place, if that is more."""
 
 _FLOATS = {
     ir.DataType.DOUBLE: 2.0**-52,
@@ -23,9 +23,9 @@ _FLOATS = {
 
 
 def planted(model: ir.Model, names: Collection[str], error: float | None = None) -> ir.Model | None:
-    """A copy in which the values of these names are larger by a share of `error`; None where none of them can be.
+    """A copy in which the values of these names have a relative error; None where none of them can be changed.
 
-    error: None for the one that has to be seen. Integers are larger by one, and what is true is false.
+    error: the relative error; None for the one that must be seen. Integers are increased by one, booleans are inverted.
     """
     copy = copied(model)
     roots = (copy.graph, *(function.graph for function in copy.functions.values()))
@@ -36,7 +36,7 @@ def planted(model: ir.Model, names: Collection[str], error: float | None = None)
 
 
 def plant(graph: ir.Graph, value: ir.Value, error: float | None, *, within: bool = False) -> bool:
-    """Makes a value of `graph` another one for all that read it; returns whether that can be done.
+    """Change a value of `graph` for all its readers. Returns whether that was possible.
 
     within: the graph stands alone, and its outputs keep their names.
     """
@@ -59,7 +59,7 @@ def plant(graph: ir.Graph, value: ir.Value, error: float | None, *, within: bool
 
 
 def _change(value: ir.Value, error: float | None) -> list[ir.Node]:
-    """Nodes whose last result is another one than `value`; none where nobody knows how."""
+    """Nodes whose last result differs from `value`; empty where its dtype is not supported."""
     dtype = value.dtype
     if dtype is ir.DataType.BOOL:
         return [ir.node("Not", [value])]

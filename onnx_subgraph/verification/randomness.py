@@ -1,8 +1,8 @@
-"""Random operators: found before anything is compared, so that their randomness is never taken for the noise of the model.
+"""Find random operators before models are compared, so that their results do not count as noise.
 
-What a random node of the main graph gives is drawn once, by the original, and fed to both models: its results become inputs. A
-node counts as random where its operator is, where a body or function that it runs holds such a node, or where two runs on the
-same feeds showed it.
+The results of a random node in the main graph are drawn once, by the original, and fed to both models: they become inputs. A node
+counts as random if its operator is random, if a subgraph or function that it runs contains such a node, or if two runs on the
+same feeds differ.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ _KNOWN = frozenset(("", "ai.onnx", "ai.onnx.ml", "com.microsoft"))
 _SHAPED = frozenset(("RandomNormalLike", "RandomUniformLike"))
 """Operators that read the shape of a value and not its elements."""
 _DRAWN = "__drawn"
-"""What the name of an input that stands for a random result ends with."""
+"""The suffix of the name of an input that replaces a random result."""
 AGAIN = 1e-3
-"""Two runs on the same feeds whose results differ by more than this share of their root mean square differ at random."""
+"""Two runs on the same feeds differ at random if the results differ by more than this fraction of their root mean square."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A node of the main graph whose results are random. op: the random operator; node: its name, or that of what runs it.
+    """A node of the main graph whose results are random.
 
-    results: the names of the tensors that it gives and something reads, in order.
+    op: the random operator. node: its name, or that of the node that runs it. results: the names of its tensors that are read, in
+    order.
     """
 
     op: str
@@ -45,7 +46,7 @@ class Source:
 
 
 def sources(model: ir.Model, suspects: Collection[str] = ()) -> tuple[Source, ...]:
-    """The random nodes of the main graph, in its order. suspects: results that two runs showed to be random."""
+    """The random nodes of the main graph, in graph order. suspects: results that differed in two runs."""
     found = []
     for node in model.graph:
         op = _random_operator(node, model)
@@ -62,23 +63,23 @@ def sources(model: ir.Model, suspects: Collection[str] = ()) -> tuple[Source, ..
 
 
 def suspicious(model: ir.Model) -> list[str]:
-    """The results of nodes that may be random without being known for it: of unknown operators, or of bodies that hold such."""
+    """The results of nodes that may be random: of unknown operators, or with subgraphs that contain such."""
     doubtful = (n for n in model.graph if any(inner.domain not in _KNOWN for inner in _all_run_by(n, model)))
     return [str(v.name) for n in doubtful for v in n.outputs if v.name and isinstance(v.type, ir.TensorType | None)]
 
 
 def differing(one: Outputs, other: Outputs) -> list[str]:
-    """The outputs in which two runs on the same feeds differ by more than roundings explain, in order."""
+    """The outputs that differ between two runs on the same feeds by more than rounding explains, in order."""
     return [
         n for n, a in one.items() if isinstance(a, np.ndarray) and isinstance(b := other.get(n), np.ndarray) and _differ(a, b)
     ]
 
 
 def with_results_fed(model: ir.Model, results: Mapping[str, ir.DataType]) -> ir.Model:
-    """A copy of the model in which these values of the main graph are inputs, and nothing computes them any more.
+    """A copy of the model in which these values of the main graph are inputs, and nothing computes them.
 
-    results: their dtypes. Values that it does not have are passed over. An input is named as `fed_name` says; a result that the
-    model yields is that input. What flowed into the nodes that are gone is yielded besides, lest it be compared no more.
+    results: their dtypes; names that the model does not have are ignored. `fed_name` names the inputs. If such a value is an
+    output, the input is passed through. The operands of the removed nodes become outputs, so that they are still compared.
     """
     copy = model.clone()
     for node in list(copy.graph):
@@ -103,7 +104,7 @@ def _yield_what_it_reads(node: ir.Node, graph: ir.Graph) -> None:
 
 
 def _feed(value: ir.Value, dtype: ir.DataType, graph: ir.Graph) -> None:
-    """Puts an input in the place of a value."""
+    """Replace a value by an input."""
     name = str(value.name)
     stand_in = ir.val(fed_name(name), dtype)
     graph.inputs.append(stand_in)
@@ -119,7 +120,7 @@ def _feed(value: ir.Value, dtype: ir.DataType, graph: ir.Graph) -> None:
 
 
 def with_results_yielded(model: ir.Model, results: Collection[str]) -> ir.Model:
-    """A copy of the model that yields these values of its main graph, and nothing else."""
+    """A copy of the model that yields only these values of its main graph."""
     copy = model.clone()
     yielded = [value for node in copy.graph for value in node.outputs if value.name in results]
     copy.graph.outputs.clear()
@@ -128,12 +129,12 @@ def with_results_yielded(model: ir.Model, results: Collection[str]) -> ir.Model:
 
 
 def fed_name(result: str) -> str:
-    """The name of the input that stands for a random result."""
+    """The name of the input that replaces a random result."""
     return f"{result}{_DRAWN}"
 
 
 def listed(found: Sequence[Source]) -> str:
-    """`RandomNormalLike at noise, Dropout at drop and 3 more`."""
+    """A text such as `RandomNormalLike at noise, Dropout at drop and 3 more`."""
     shown = ", ".join(map(str, found[:3]))
     return f"{shown} and {len(found) - 3} more" if len(found) > 3 else shown
 
@@ -149,7 +150,7 @@ def _is_random(node: ir.Node) -> bool:
 
 
 def _drops(node: ir.Node) -> bool:
-    """Whether a Dropout may be in training: its third input says so (from opset 12 on), and is not constantly false."""
+    """Whether a Dropout may be in training mode: it has a third input (from opset 12 on) that is not constantly false."""
     if len(node.inputs) < 3 or node.inputs[2] is None:
         return False
     said = constant(node.inputs[2])
@@ -157,7 +158,7 @@ def _drops(node: ir.Node) -> bool:
 
 
 def _all_run_by(node: ir.Node, model: ir.Model) -> Iterator[ir.Node]:
-    """The node, and every node that its bodies and the functions that it calls run."""
+    """The node, and every node that its subgraphs and the functions that it calls run."""
     seen: set[ir.OperatorIdentifier] = set()
     queue = [node]
     while queue:

@@ -1,8 +1,8 @@
-"""What the values of an input may be, read off the nodes that use it: rows of a table, a mask, a length, a number.
+"""Infer the valid values of an input from the nodes that use it: rows of a table, a mask, a length, or any number.
 
-An integer input is followed forward through the operators that only move or shift values to the nodes that index something
-with it; the narrowest thing indexed bounds it. An input that is compared with 0 or 1, cast to bool, subtracted from one or
-multiplied by a large negative number is a mask of zeros and ones.
+An integer input is followed forward, through operators that only move or shift values, to the nodes that index with it; the
+smallest indexed table bounds it. An input that is compared with 0 or 1, cast to bool, subtracted from one or multiplied by a
+large negative number is a mask of zeros and ones.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 Limit = int | str
-"""How many rows something indexed has: a number, or the name of a symbolic dimension."""
+"""The number of rows of an indexed table: a number, or the name of a symbolic dimension."""
 
 MAX_CONSTANT = 4096
-"""Constants of more elements are not read: no shift, shape or condition is that large."""
+"""Larger constants are not read: shifts, shapes and conditions are smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What an input is for.
+    """The purpose of an input.
 
     kind: "index" (integers in [low, limit)), "mask" (zeros and ones), "length" (a small positive integer, or a shape made of
-    such), "number" (anything of its dtype). limits: each table that an "index" reaches: its rows, and the shift added on the way.
-    choices: whole numbers that a "number" is compared with, as a sample rate is to choose between two branches.
-    longest: how long the input is whose length this one says; 0 where it says none.
+    such), "number" (anything of its dtype).
+    limits: for an "index" the rows of each table that it reaches, and the shift added on the way.
+    choices: integers that a "number" is compared with, such as a sample rate that selects a branch.
+    longest: the size of the input whose length this one gives; 0 where it gives none.
     """
 
     kind: Literal["index", "mask", "length", "number"]
@@ -59,7 +60,7 @@ _SHAPE_INPUT = {
 
 
 def purpose(model: ir.Model, value: ir.Value) -> Purpose:
-    """What this graph input is for, from its uses and, where they say nothing, from its name."""
+    """The purpose of a graph input, from its uses and, where they do not tell, from its name."""
     seen: set[tuple[ir.Value, int]] = set()
     found: set[str] = set()
     limits: list[tuple[Limit, int]] = []
@@ -99,7 +100,7 @@ def purpose(model: ir.Model, value: ir.Value) -> Purpose:
 
 
 def constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
-    """The array of a small constant: an initializer that is no graph input, or the output of a Constant node; else None."""
+    """The array of a small constant: an initializer that is not a graph input, or the output of a Constant node; else None."""
     if value is None or value.is_graph_input():
         return None
     tensor = value.const_value
@@ -124,7 +125,7 @@ def _attribute_constant(node: ir.Node) -> npt.NDArray[Any] | None:
 
 
 def _rows(node: ir.Node, index: int) -> Limit | None:
-    """How many rows the thing has that this node indexes with its input `index`; None when it indexes nothing with it."""
+    """The number of rows of the table that this node indexes with its input `index`; None if it does not index with it."""
     match node.op_type, index:
         case ("Gather" | "GatherElements" | "ScatterElements" | "Scatter", 1):
             axis = node.attributes.get_int("axis", 0)
@@ -156,7 +157,7 @@ def _dim(value: ir.Value | None, axis: int) -> Limit:
     if shape is None and value is not None and value.const_value is not None:
         shape = ir.Shape(value.const_value.shape.numpy())
     if shape is None or not -len(shape) <= axis < len(shape):
-        return 1  # row 0 is the one row that anything indexed has
+        return 1  # only row 0 is sure to exist
     dim = shape[axis]
     return dim if isinstance(dim, int) else (dim.value or 1)
 
@@ -189,9 +190,9 @@ def _is_scalar(value: ir.Value | None, numbers: tuple[float, ...]) -> bool:
 
 
 def _onward(node: ir.Node, index: int, shift: int) -> Iterator[tuple[ir.Value, int]]:
-    """Where the values go that enter this node at `index`, and how far they are shifted there."""
+    """The values that receive the elements of input `index`, and the total shift."""
     if node.op_type in _MOVES:
-        # what is chosen with an index, a shape or a condition is another value
+        # an index, shape or condition is not passed on to the result
         carries = index in (1, 2) if node.op_type == "Where" else index == 0 or node.op_type in ("Concat", "Max", "Min")
         if carries:
             yield from ((output, shift) for output in node.outputs)

@@ -1,10 +1,10 @@
-"""A model as the reference of others: asked once on each provider, and then any number of candidates is held against it.
+"""The reference of a verification: the original runs once on each provider, and any number of candidates is compared with it.
 
-The reference is the original with graph optimisation off; the candidate runs with it off and on, on every provider, on feeds
-of several sizes and seeds. First everything is asked of the reference and its sessions are freed, then of the candidate: two
-sessions never stand at the same time.
+The reference is the original with graph optimisation off. The candidate runs with it off and on, on every provider, on feeds of
+several sizes and seeds. All runs of the reference come first; its sessions are closed before those of the candidate are opened,
+so that two sessions never take memory at the same time.
 
-"Equivalent" is said on evidence only: where no output can show anything (`showing`), the verdict is "not-run".
+The verdict is "equivalent" only on evidence: where no output can show a difference (`showing`), it is "not-run".
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from onnx_subgraph.verification.untaken import check_untaken, inferred
 from onnx_subgraph.verification.verdict import Run, Showing, Verdict
 
 Opener = Callable[[], Session | Failure]
-"""Makes a session of a candidate."""
+"""Opens a session of a candidate."""
 
 
 class Reference:
-    """The original, asked once on each provider, against which any number of candidates is held.
+    """The original, run once on each provider; any number of candidates is compared with it.
 
-    The arguments are those of `verify` in the module of that name. Nothing is loaded or run before it is needed.
+    The arguments are those of `verify`. Nothing is loaded or run before it is needed.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Reference:
 
     @cached_property
     def _inferred(self) -> ir.Model:
-        model = self._model.clone()  # the other one keeps to what the file declares, which the candidate must declare, too
+        model = self._model.clone()  # a copy: `_model` keeps the declarations of the file, for the comparison of interfaces
         infer_shapes(model)
         return model
 
@@ -112,12 +112,13 @@ class Reference:
         also: Mapping[str, Opener] | None = None,
         coarser: float = 1.0,
     ) -> Verdict:
-        """Whether the candidate computes the same. It is a file, or a model in memory that was made of the original.
+        """Whether the candidate, a file or a model in memory, computes the same.
 
-        weights: the folder of its external data, where that is not its own.
-        also: other ways to run it, by the name that the runs then have for a provider, held against the first provider's cases;
-        an output that is further off than the noise is equal nevertheless where it is as near to the truth (see `nearness`).
-        coarser: how many times as large a rounding is there, and so the bound.
+        weights: the folder of its external data, if that is not its own.
+        also: other ways to run it, by the name that their runs report as provider; compared with the first provider's cases. An
+        output that differs by more than the noise is still equal if it is as near to the truth as the original's (see
+        `nearness`).
+        coarser: the factor by which roundings, and so the bounds, are larger for these.
         """
         fused = load(candidate, weights=weights) if isinstance(candidate, Path) else candidate
         strength = _strength(fused)
@@ -154,9 +155,9 @@ class Reference:
         return _on_evidence(verdict)
 
     def with_untaken_bodies(self, found: Verdict, candidate: ir.Model) -> Verdict:
-        """The verdict, with what is known of the bodies that differ in the candidate and that no run took.
+        """Also check the candidate's subgraphs that differ from the reference's and that no run took.
 
-        "different" where one is wrong by itself, "not-run" where nothing shows one to be right.
+        The verdict becomes "different" where one is wrong, "not-run" where nothing shows that one is right.
         """
         provider = self.providers[0]
         cases = self._cases.get(provider)
@@ -175,13 +176,13 @@ class Reference:
         return found
 
     def cases(self, provider: str) -> list[Case] | Failure:
-        """What the original yields on a provider, and how far a candidate may be from it; or why it does not run there."""
+        """The original's feeds, outputs and bounds on a provider; or why it does not run there."""
         if provider not in self._cases:
             self._cases[provider] = self._drawn(provider)
         return self._cases[provider]
 
     def _nearer(self, case: Case, names: Collection[str], outputs: Outputs) -> Mapping[str, Finding]:
-        """The outputs that are as near to the truth as the original's; none where the user's own bounds hold."""
+        """The outputs that are as near to the truth as the original's; empty if the user set the bounds."""
         if self._rtol is not None or self._atol is not None:
             return {}
         optimised = open_file(self.path, self.providers[0], optimised=True)
@@ -196,7 +197,7 @@ class Reference:
 
     @property
     def _showings(self) -> tuple[Showing, ...]:
-        """What each output can show on the provider where it shows the most."""
+        """What each output can show, on the provider where it shows the most."""
         given = self._rtol is not None or self._atol is not None
         found: dict[str, Showing] = {}
         for provider, fed in self._fed.items():
@@ -222,7 +223,7 @@ class Reference:
 
 
 def _on_evidence(verdict: Verdict) -> Verdict:
-    """The verdict, "not-run" where nothing is different but no output can show that."""
+    """The verdict; but "not-run" where nothing differs and no output could show a difference."""
     if verdict.verdict == "different" or any(not showing.blind for showing in verdict.showings):
         return verdict
     said = "; ".join(dict.fromkeys(f"{one.output}: {one.blind}" for one in verdict.showings[:3]))
@@ -232,7 +233,7 @@ def _on_evidence(verdict: Verdict) -> Verdict:
 
 
 def _strength(model: ir.Model) -> Any:
-    """ "body" when a fused operator of ours is in the model with its definition, and no library is there to bring a kernel."""
+    """Return "body" if the model has a function definition of ours and no library may have a kernel for it; else "kernel"."""
     if custom_ops.libraries():
         return "kernel"
     nodes = itertools.chain(model.graph.all_nodes(), *(function.all_nodes() for function in model.functions.values()))

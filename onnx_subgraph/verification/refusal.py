@@ -1,8 +1,8 @@
-"""Sizes that fit, from what onnxruntime refused: its message names a node, and the node's operands say which sizes would do.
+"""Find sizes that fit, from onnxruntime's error messages: a message names a node, and its operands tell which sizes would fit.
 
-An exporter that traces a model bakes sizes into it: a batch of 3 into each Reshape, the length of a mask into an Add. Nothing
-declares them. So a run is tried, and where it is refused, sizes are looked for that the node takes which refused, and all those
-that refused before it; the next run tells more.
+Exporters that trace a model embed sizes in it: a batch of 3 in each Reshape, the length of a mask in an Add. The model does not
+declare them. So a run is tried. If a node refuses the sizes, the next ones must be accepted by it and by every node that refused
+before. The next run tells more.
 """
 
 from __future__ import annotations
@@ -22,42 +22,45 @@ from onnx_subgraph.verification.sizes import Sizes
 LARGEST = 2048
 """The largest size that is tried for a dimension."""
 SUGGESTIONS = 6
-"""How many sets of sizes are tried for one refusal."""
+"""The number of sets of sizes that are tried for one refusal."""
 _EVALUATIONS = 60_000
-"""How many sets of sizes are looked at for one refusal, where what the nodes ask for is short …"""
+"""The number of sets of sizes that are evaluated for one refusal, if the expressions of the relations are short …"""
 _SHORT = 60
-"""… of so many characters: sizes behind five convolutions are long expressions, and fewer sets are looked at."""
+"""… at most this many characters. Sizes after five convolutions are long expressions, and then fewer sets are evaluated."""
 _FEW = 24
-"""How many values of one dimension are looked at together with those of another."""
+"""The number of values of one dimension that are combined with those of another."""
 _NODE = re.compile(r"while running (\w+) node\. Name:'([^']*)'")
 _SHAPES = re.compile(r"Input shape:\{([\d,]*)\}, requested shape:\{([-\d,]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What one node asks of sizes. operands: the shapes, or the elements, that it asks about. fit: whether it takes them."""
+    """The sizes that one node accepts. operands: the shapes, or the elements, that it constrains.
+
+    fit: whether it accepts them.
+    """
 
     operands: tuple[Dims, ...]
     fit: Callable[..., Fit]
 
     def fits(self, sizes: Mapping[str, int]) -> Fit:
-        """How well the sizes fit, None where they are refused. What can't be computed is not refused."""
+        """How well the sizes fit, None where they are refused. Sizes that can't be computed count as accepted."""
         extents = [fitting.extent(operand, sizes) for operand in self.operands]
         return 0 if None in extents else self.fit(*extents)
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The names that it reads."""
+        """The dimension names in it."""
         return frozenset().union(*map(fitting.symbols_of, self.operands))
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The sizes that stand in it."""
+        """The constant sizes in it."""
         return frozenset(dim for operand in self.operands for dim in operand if isinstance(dim, int) and dim > 0)
 
 
 def relation_of(node: ir.Node) -> Relation | None:
-    """What a node asks of sizes; None for an operator that is not known here, or where a shape is not known."""
+    """The relation of a node; None for an operator that is not known here, or where a shape is unknown."""
     shapes = [fitting.dims(value) for value in node.inputs]
     second = fitting.elements(node.inputs[1]) if len(node.inputs) > 1 else None
     axis = node.attributes.get_int("axis", 0)
@@ -89,7 +92,7 @@ def _relation(fit: Callable[..., Fit], *operands: Dims | None) -> Relation | Non
 
 @dataclass(slots=True)
 class Refusals:
-    """What a model has refused, and sizes that it has not. fixed: dimensions whose size the user has chosen."""
+    """The relations of nodes that refused sizes. fixed: dimensions whose size the user chose."""
 
     model: ir.Model
     fixed: Collection[str] = ()
@@ -97,8 +100,8 @@ class Refusals:
     _is_new: bool = False
 
     def guided(self, trials: Iterable[Sizes]) -> Iterator[Sizes]:
-        """The trials, but for those that are refused by what is known; behind each what `learn` then finds to be better."""
-        self._is_new = bool(self._relations)  # a search after another one begins with what is known
+        """The trials that satisfy all known relations. After each trial come the suggestions from what `learn` found."""
+        self._is_new = bool(self._relations)  # a later search starts with the known relations
         for trial in trials:
             if self._fits(trial):
                 yield trial
@@ -112,14 +115,14 @@ class Refusals:
                         break
 
     def learn(self, message: str, sizes: Sizes) -> None:
-        """Take note of what onnxruntime said against a run with these sizes."""
+        """Add the relation behind onnxruntime's error message for a run with these sizes."""
         relation = self._refused(message, sizes)
         if relation is not None and relation not in self._relations:
             self._relations.append(relation)
             self._is_new = True
 
     def _refused(self, message: str, sizes: Sizes) -> Relation | None:
-        """What the node that refused asks of sizes: by its operands' shapes, or else by those in the message."""
+        """The relation of the node that refused: from its operands' shapes, or else from those in the message."""
         found = _NODE.search(message)
         if found is None:
             return None
@@ -134,7 +137,7 @@ class Refusals:
         return all(relation.fits(sizes) is not None for relation in self._relations)
 
     def _suggestions(self, sizes: Sizes) -> list[Sizes]:
-        """Sizes that all relations take, the likeliest first: those that make the most dimensions equal, then the nearest."""
+        """Sizes that satisfy all relations, the likeliest first: those with the most equal dimensions, then the nearest."""
         found: dict[tuple[tuple[str, int], ...], tuple[int, int, float]] = {}
         length = sum(len(dim) for relation in self._relations for o in relation.operands for dim in o if isinstance(dim, str))
         for changed in itertools.islice(self._changes(sizes), max(600, _EVALUATIONS * _SHORT // max(_SHORT, length))):
@@ -167,7 +170,10 @@ class Refusals:
 
 
 def _guessed(message: str, sizes: Sizes) -> Relation | None:
-    """A Reshape by the numbers in the message: one that is the size of a dimension, or of two, is taken for theirs."""
+    """The relation of a Reshape from the numbers in the message.
+
+    A number that is a dimension's size, or a product of two, stands for it.
+    """
     found = _SHAPES.search(message)
     if found is None:
         return None
@@ -189,6 +195,6 @@ def _guess(number: int, sizes: Sizes) -> int | str:
 
 
 def _divisors(number: int) -> Iterator[int]:
-    """The divisors of a number up to the largest size that is tried, and none of one that would take long."""
+    """The divisors of a number up to the largest size that is tried; none for a number that would take long."""
     if number <= 1 << 24:
         yield from (d for d in range(1, min(number, LARGEST) + 1) if number % d == 0)

@@ -1,6 +1,6 @@
-"""Values that the model did not have before it was rewritten: what earlier rewrites put there computes them.
+"""Compute values that only earlier rewrites added to the model.
 
-A later rewrite may read them. They can't be captured, but what they are computed from can.
+A later rewrite may read them. They can't be captured from the original, but the values that they are computed from can.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Captured = Mapping[str, Any] | Failure
 
 
 class Remade:
-    """The values that these rewrites, in their order, made in the main graph. known: the names of those that can be captured."""
+    """The values that these rewrites, in their order, added to the main graph. known: the names that can be captured."""
 
     def __init__(self, cuttings: Sequence[Cutting], known: Collection[str], provider: str) -> None:
         self._cuttings, self._known, self._provider = cuttings, known, provider
@@ -29,16 +29,16 @@ class Remade:
                 self._makers.setdefault(str(value.name), []).append(place)
 
     def missing(self, cutting: Cutting) -> str:
-        """A value that this one reads, and that neither can be captured nor computed; "" where there is none."""
+        """A value that the rewrite reads, and that can neither be captured nor computed; "" where there is none."""
         return next((name for name in cutting.reads if not self._sources(name, self._place[cutting])), "")
 
     def sources(self, cutting: Cutting) -> tuple[str, ...]:
-        """The values to capture for this one, of which none is missing."""
+        """The values to capture for this rewrite, for which `missing` is ""."""
         place = self._place[cutting]
         return tuple(dict.fromkeys(source for name in cutting.reads for source in self._sources(name, place)))
 
     def completed(self, cutting: Cutting, captured: Captured) -> Captured:
-        """What this one reads, from what was captured; or why it can't be had."""
+        """The values that this rewrite reads, from captured ones; or why they can't be computed."""
         if isinstance(captured, Failure):
             return captured
         values = {name: captured[name] for name in self.sources(cutting)}
@@ -48,11 +48,11 @@ class Remade:
         return {name: values[name] for name in cutting.reads}
 
     def _maker(self, name: str, place: int) -> int | None:
-        """The last rewrite before `place` that made a value."""
+        """The last rewrite before `place` that computes a value."""
         return max((maker for maker in self._makers.get(name, ()) if maker < place), default=None)
 
     def _sources(self, name: str, place: int) -> tuple[str, ...]:
-        """The values that can be captured and that `name` is computed from; () where there are none."""
+        """The values to capture from which `name` is computed; () where it can't be."""
         if name in self._known:
             return (name,)
         maker = self._maker(name, place)
@@ -62,7 +62,7 @@ class Remade:
         return tuple(source for sources in found for source in sources) if all(found) else ()
 
     def _compute(self, name: str, place: int, values: dict[str, Any]) -> Failure | None:
-        """Adds a value to those that are there; or why it can't be computed."""
+        """Add a value to `values`; or return why it can't be computed."""
         maker = None if name in values else self._maker(name, place)
         if maker is None:
             return None
@@ -77,7 +77,7 @@ class Remade:
 
 
 def _yielding(model: ir.Model, name: str) -> ir.Model:
-    """A copy that yields an inner value."""
+    """A copy whose only output is this inner value."""
     copy = model.clone()
     copy.graph.outputs.clear()
     copy.graph.outputs.append(next(v for node in copy.graph for v in node.outputs if v.name == name))

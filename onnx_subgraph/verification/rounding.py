@@ -1,4 +1,4 @@
-"""How far the outputs of a session are from a float64 evaluation of the original, in every case that this is held against."""
+"""Measure the error of a session's outputs against a float64 evaluation of the original."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from onnx_subgraph.verification.truth import UnknownError
 from onnx_subgraph.verification.verdict import Rounding, Run, Verdict
 
 COARSEST = 2.0**16
-"""How many times a rounding of float32 one of bfloat16 is: 24 bits to 8."""
+"""The ratio of a rounding of bfloat16 (8 significant bits) to one of float32 (24)."""
 
 
 class Truth:
-    """The original's outputs in float64, evaluated once, on the feeds of its first provider's cases."""
+    """The original's outputs in float64 for its first provider's cases. Evaluated once."""
 
     def __init__(self, reference: Reference) -> None:
         self._reference = reference
@@ -32,7 +32,7 @@ class Truth:
         return () if isinstance(cases, Failure) else tuple((c, flatten(self._reference.truth(c.feeds))) for c in cases)
 
     def roundings(self, session: Session | Failure) -> tuple[Rounding, ...]:
-        """Of every output of floats, the largest over the cases. Raises UnknownError where there is no float64 evaluation."""
+        """For each float output the largest error over the cases. Raises UnknownError where there is no float64 evaluation."""
         worst: dict[str, Rounding] = {}
         for one in self._all(session):
             before = worst.get(one.output, one)
@@ -51,9 +51,10 @@ class Truth:
 
 
 def distance(array: Array, exact: Array) -> float:
-    """The largest difference, in units of the largest of the truth, or as it is where the truth is 0 everywhere.
+    """The largest difference, relative to the largest element of the truth; absolute where the truth is 0 everywhere.
 
-    Infinite where one is no number, and the other not the same. A truth beyond the range of the array's type is an infinity.
+    Infinite where one is NaN or infinite and the other is not the same. A truth beyond the range of the array's dtype counts as
+    infinite.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         wide, stored = array.astype(np.float64), exact.astype(array.dtype).astype(np.float64)
@@ -65,7 +66,7 @@ def distance(array: Array, exact: Array) -> float:
 
 
 def with_roundings(verdict: Verdict, truth: Truth, session: Session | Failure) -> Verdict:
-    """The verdict, with how far the outputs of the session are from the truth, or why that is unknown."""
+    """The verdict with the errors of the session's outputs against float64, or with the reason why these are unknown."""
     if verdict.verdict != "equivalent":
         return verdict
     try:
@@ -76,7 +77,7 @@ def with_roundings(verdict: Verdict, truth: Truth, session: Session | Failure) -
 
 
 def held_to(verdict: Verdict, accuracy: float | None) -> Verdict:
-    """The verdict, "different" where outputs are further from float64 than the accuracy, "not-run" where that is unknown.
+    """The verdict; "different" where an output's error against float64 exceeds the accuracy, "not-run" where it is unknown.
 
     accuracy: None for any.
     """

@@ -1,4 +1,4 @@
-"""Sizes that a model runs with: likely ones are tried, and what onnxruntime refuses says which to try next (`refusal`)."""
+"""Search sizes with which a model runs: try likely ones, then those that onnxruntime's refusals suggest (`refusal`)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from onnx_subgraph.verification.sessions import Failure, Session, run
 from onnx_subgraph.verification.sizes import Likely, Sizes, assignments, baked, symbols
 
 SECONDS = 60.0
-"""How long sizes are tried before the search is given up."""
+"""The time limit of a search."""
 MOST_TRIALS = 120
-"""How many sets of sizes are tried."""
+"""The most sets of sizes that are tried."""
 MOST_ELEMENTS = 1 << 20
-"""Of an input whose length is chosen to be long."""
+"""The most elements of an input with a long length."""
 
 
 def trials(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], likely: Likely) -> Iterator[Sizes]:
-    """Sizes to try, the likeliest first; then those that the model's own constants name, for one dimension and for all but
-    the batch. shapes: input → shape, as the user has chosen it. Raises UsageError where one does not fit its input.
+    """Sizes to try, the likeliest first.
+
+    Then come sizes from the model's constants, for one dimension and for all but the batch. shapes: input → shape, as chosen by
+    the user. Raises UsageError where one does not fit its input.
     """
     inputs = required_inputs(model)
     start = next(assignments(inputs, shapes, likely))
@@ -37,7 +39,7 @@ def trials(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], likely: Likel
 
 
 def long_trials(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], likely: Likely, length: int) -> Iterator[Sizes]:
-    """Sizes of which one is so long, and the others are likely."""
+    """Sizes where one dimension is this long, and the others are likely sizes."""
     inputs = required_inputs(model)
     roles, start = symbols(inputs), next(assignments(inputs, shapes, likely))
     for name in (name for name in _free(inputs, shapes) if roles[name] != "batch"):
@@ -61,10 +63,10 @@ def first_that_runs(
     seconds: float = SECONDS,
     alone: bool = False,
 ) -> tuple[Case | Failure, float]:
-    """The case of the first sizes that the session runs with, and the seconds of that run; a Failure that says what to do.
+    """The case of the first sizes that the session runs with, and the run's time in seconds; or a Failure with a next step.
 
-    other_than: sizes that are not wanted again. seconds: of the search. alone: whether the run has the processor for itself, so
-    that processor time counts where it is less.
+    other_than: sizes to leave out. seconds: the time limit of the search. alone: whether the run uses only the CPU; then its
+    processor time counts if it is less than the wall time.
     """
     said = ""
     tried: list[Sizes] = []
@@ -79,7 +81,7 @@ def first_that_runs(
         at, busy = time.monotonic(), time.process_time()
         outputs = run(session, feeds)
         taken = time.monotonic() - at
-        if alone:  # a processor shared with others is no reason to look less closely
+        if alone:  # on a busy machine wall time would reduce the number of cases
             taken = min(taken, time.process_time() - busy)
         if not isinstance(outputs, Failure):
             return Case(sizes, seed, feeds, outputs), taken

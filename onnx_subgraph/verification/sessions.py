@@ -1,8 +1,7 @@
-"""Sessions of onnxruntime: made quietly, with graph optimisation off or on, and run to a value.
+"""Open and run onnxruntime sessions, without log output, with graph optimisation off or on.
 
-onnxruntime is imported when the first session is wanted and not before; a custom-op library is loaded where the user named it
-(`custom_ops`), or whoever asks for a session, and no other. What a session has to say against a model or its feeds comes back
-as a `Failure`, never as a traceback.
+onnxruntime is imported when the first session is opened. Custom operator libraries are loaded only if the user named them
+(`custom_ops`) or the caller passes them. An error in a model or its feeds is returned as a `Failure`, never raised.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from onnx_subgraph.verification.verdict import PlacedNode, Placement
 
 Array = npt.NDArray[Any]
 Outputs = dict[str, Any]
-"""Output name → array, or a list, a mapping or None where the model yields a sequence, a map or an absent optional."""
+"""Output name → array; a list, a mapping or None where the model yields a sequence, a map or an absent optional."""
 
 _RAN = "_kernel_time"
-"""What onnxruntime appends to a node's name where it notes down that it has run."""
+"""The suffix of a node's name in onnxruntime's profile for an execution of it."""
 LONGEST_RUN = 600.0
-"""Seconds after which a run is ended: a loop in a model may have no end, and nobody can break off a run from outside."""
+"""The time limit of a run in seconds: a loop in a model may be endless, and the user can't interrupt a run."""
 
 _WHEELS: Mapping[str, str] = {
     "CUDAExecutionProvider": "onnxruntime-gpu",
@@ -54,21 +53,21 @@ _WHEELS: Mapping[str, str] = {
     "ACLExecutionProvider": "a build of onnxruntime with --use_acl",
     "NnapiExecutionProvider": "a build of onnxruntime for Android",
 }
-"""The wheel that brings a provider, as onnxruntime's installation page lists them."""
+"""The wheel that contains a provider, according to onnxruntime's installation page."""
 
 _NOT_UTF8 = "an input or output has a name that is not UTF-8, and onnxruntime's interface to Python knows no such name; rename it"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What onnxruntime said when it could not make or run a session: its own first lines, without its preamble."""
+    """The error of onnxruntime when it could not open or run a session: the first lines, without its prefix."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session that stands. outputs: the names, in the model's order. held: what must not be freed before it."""
+    """An open session. outputs: the names, in the model's order. held: objects that must outlive it."""
 
     handle: Any
     outputs: tuple[str, ...]
@@ -77,7 +76,7 @@ class Session:
 
 @cache
 def onnxruntime() -> ModuleType:
-    """The onnxruntime at hand, told to keep its warnings to itself. Raises UsageError when it can't be imported."""
+    """The installed onnxruntime, with its warnings turned off. Raises UsageError when it can't be imported."""
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError as error:
@@ -87,12 +86,12 @@ def onnxruntime() -> ModuleType:
 
 
 def plain_session_class() -> Any:
-    """The session class of onnxruntime itself, also where a hook has put another in its public place."""
+    """The session class of onnxruntime itself, even if a hook replaced the public one."""
     return importlib.import_module("onnxruntime.capi.onnxruntime_inference_collection").InferenceSession
 
 
 def check_providers(providers: Sequence[str]) -> None:
-    """Raises UsageError when one of these execution providers is not in the onnxruntime at hand."""
+    """Raises UsageError when the installed onnxruntime lacks one of these execution providers."""
     available = onnxruntime().get_available_providers()
     for provider in providers:
         if provider in available:
@@ -123,12 +122,12 @@ def open_session(
     placing: bool = False,
     profile: Path | None = None,
 ) -> Session | Failure:
-    """A session for a model file, or for a serialized model whose external data lies in `folder`.
+    """A session for a model file, or for a serialized model whose external data is in `folder`.
 
-    libraries: of custom operators, beside those of this run.
-    threads: None for as many as there are processors, at most four; one spares a small model the making of a pool.
-    weights: initializers that the model declares as external data, in memory. placing: keep where each node was placed.
-    profile: what the file begins with in which the session notes down what runs, for `executed`.
+    libraries: of custom operators, in addition to those of this run.
+    threads: None for the number of processors, at most four; 1 saves a small model the thread pool.
+    weights: initializers that the model declares as external data, in memory. placing: record on which provider each node runs.
+    profile: the prefix of the file in which the session records what runs, for `executed`.
     Raises UsageError when the provider is in the wheel but does not start on this machine.
     """
     runtime = onnxruntime()
@@ -139,7 +138,7 @@ def open_session(
     options.use_deterministic_compute = True
     options.intra_op_num_threads = threads or max(1, min(4, os.cpu_count() or 1))
     options.inter_op_num_threads = 1
-    # threads that spin while they wait take the processor from each other where there are few, and gain nothing in one run
+    # with few processors, threads that spin while waiting slow each other down, and a single run gains nothing
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if placing:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -152,7 +151,7 @@ def open_session(
             values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
             options.add_external_initializers(list(weights), values)
         handle = plain_session_class()(source(model, options, folder), options, providers=[provider])
-    except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
+    except Exception as error:  # onnxruntime's exceptions have no common base but Exception
         return Failure(first_lines(error))
     if provider not in handle.get_providers():
         raise UsageError(
@@ -167,9 +166,9 @@ def open_session(
 
 
 def source(model: Path | bytes, options: Any, folder: Path | None = None) -> str | bytes:
-    """What onnxruntime's interface to Python takes for a model: a path, or bytes, since it takes no path that is not UTF-8.
+    """The model as onnxruntime's Python interface accepts it: a path, or bytes for a path that is not UTF-8.
 
-    options: of the session; they are told where external data lies that is not to be looked for beside the path.
+    options: of the session; the folder of the external data is set there if it is not the path's own.
     """
     if isinstance(model, Path) and not _is_utf8(model):
         folder = folder or model.resolve().parent
@@ -188,9 +187,9 @@ def _is_utf8(path: Path) -> bool:
 
 
 def optimise(model: Path, provider: str, target: Path, *, folder: Path | None = None) -> Path | Failure:
-    """Lets onnxruntime write the model as its fusions (level "extended") leave it; gives back `target`.
+    """Let onnxruntime write the model after its fusions (level "extended"). Returns `target`.
 
-    folder: of the external data, where that is not the model's own. The weights are written beside the target.
+    folder: of the external data, if that is not the model's own. The weights are written beside the target.
     """
     runtime = onnxruntime()
     options = runtime.SessionOptions()
@@ -201,13 +200,13 @@ def optimise(model: Path, provider: str, target: Path, *, folder: Path | None = 
     try:
         custom_ops.register(options)
         plain_session_class()(source(model, options, folder), options, providers=[provider])
-    except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
+    except Exception as error:  # onnxruntime's exceptions have no common base but Exception
         return Failure(first_lines(error))
     return target
 
 
 def placement(session: Session, provider: str) -> Placement | None:
-    """Where the nodes of a session for `provider` run; None where this onnxruntime (before 1.24) does not tell."""
+    """On which provider the nodes of a session run; None where this onnxruntime (before 1.24) does not tell."""
     if not hasattr(session.handle, "get_provider_graph_assignment_info"):
         return None
     return Placement(
@@ -221,9 +220,9 @@ def placement(session: Session, provider: str) -> Placement | None:
 
 
 def executed(session: Session) -> frozenset[str]:
-    """The names of the nodes that have run in a session with a `profile`, inlined ones among them; it notes down no more.
+    """The names of the nodes that ran in a session with a `profile`, including inlined ones. Ends the profile.
 
-    None of them where the notes are cut off, as on a full disk.
+    Empty where the profile is incomplete, for example because the disk is full.
     """
     try:
         events = json.loads(Path(session.handle.end_profiling()).read_text(encoding="utf-8", errors="replace"))
@@ -250,15 +249,15 @@ def run(session: Session, feeds: Mapping[str, Any]) -> Outputs | Failure:
 
 
 def runner(session: Session) -> Callable[[Mapping[str, Any], Any], Sequence[Any]]:
-    """What runs a session, and raises as it does: feeds and options of the run → outputs, in the model's order."""
+    """A function that runs a session: feeds and run options → outputs, in the model's order. Raises onnxruntime's errors."""
     if exotic.takes(session.handle):
         return partial(exotic.run, session.handle, onnxruntime().OrtValue)
     return lambda feeds, options: list(session.handle.run(None, dict(feeds), options))
 
 
 def first_lines(error: Exception) -> str:
-    """What onnxruntime said, without its preamble, cut where it is long."""
-    if isinstance(error, UnicodeDecodeError):  # what it wanted to say names something that is not UTF-8
+    """The error message of onnxruntime without its prefix, shortened if it is long."""
+    if isinstance(error, UnicodeDecodeError):  # the message contains a name that is not UTF-8
         text = error.object.decode(errors="backslashreplace")
     else:
         text = str(error).strip() or type(error).__name__

@@ -1,7 +1,7 @@
-"""What an output can show: an output that no error could move past its bound is no evidence, however equal it is.
+"""Decide whether an output can show a difference. If no error could exceed its bound, its equality is no evidence.
 
-An output shows nothing where it is NaN or infinite everywhere, where it is the same for all feeds, where two runs on the same
-feeds differ, or where its bound is wide: more than `WIDE` of its own spread, as in a chaotic network, whose roundings grow until
+An output shows nothing if it is NaN or infinite everywhere, if it is the same for all feeds, if two runs on the same feeds
+differ, or if its bound is more than `WIDE` of its own spread. The last happens in chaotic networks, whose roundings grow until
 they are as large as the output.
 """
 
@@ -16,13 +16,13 @@ from onnx_subgraph.verification.judge import Array, Bound, flatten, is_float
 from onnx_subgraph.verification.verdict import Showing
 
 WIDE = 0.1
-"""The share of an output's spread that its bound may take; beyond it, the output shows nothing."""
+"""The largest ratio of an output's bound to its spread; above it, the output shows nothing."""
 
 
 def showings(cases: Sequence[Case], random: Collection[str] = (), *, given: bool = False) -> tuple[Showing, ...]:
     """What each output of the reference can show in these cases, in order. random: outputs that differ from run to run.
 
-    given: whether the bounds are the user's own; then they are not too wide.
+    given: whether the user set the bounds; then they are never too wide.
     """
     flat = [flatten(case.outputs) for case in cases]
     names = dict.fromkeys(name for outputs in flat for name in outputs)
@@ -55,7 +55,7 @@ def _showing(name: str, seen: Sequence[tuple[Array, Bound]], *, fed: bool, given
 
 
 def _same(arrays: Sequence[Array]) -> bool:
-    """Whether all are one array, or hold one and the same number everywhere."""
+    """Whether all arrays are equal, or all hold the same number everywhere."""
     first = arrays[0]
     if all(array.shape == first.shape for array in arrays):
         return all(_equal(array, first) for array in arrays)
@@ -68,7 +68,7 @@ def _equal(one: Array, other: Array) -> bool:
 
 
 def _power(array: Array, allowed: Bound) -> float | None:
-    """The bound as a share of the spread; of integers, the share that may flip. None where there is no spread to measure by."""
+    """The bound relative to the spread; for integers, the fraction that may flip. None where the spread is zero."""
     if not is_float(array):
         return float(allowed.element) or None
     with np.errstate(all="ignore"):

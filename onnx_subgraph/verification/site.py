@@ -1,10 +1,10 @@
-"""Each rewrite by itself: is what it put there as near to the truth as what was there before?
+"""Check each rewrite separately: is the replacement as accurate as the nodes that it replaced?
 
-The values that really flow into the place are captured from the model before it was rewritten, or computed from them by earlier
-rewrites (`remade`), and cropped where they are large (`cropping`). On them what was replaced and what replaces it are run by the
-provider, and both are held against a float64 evaluation of what was replaced (`holding`). So a fusion that is more accurate is
-never called wrong, and a wrong one is seen that the rest hides. A place inside a body or function, one where only zeros, NaN or
-tiny numbers flow, and a large convolution are held on drawn values. Of rewrites that are alike (`likeness`) two stand for all.
+The operands of the site are captured from the original model, or computed from captured values by earlier rewrites (`remade`),
+and cropped where they are large (`cropping`). The provider runs the replaced nodes and the replacement on them, and both results
+are compared with a float64 evaluation (`holding`). So a more accurate fusion is never called wrong, and a wrong one is found even
+if the rest of the model hides its error. Drawn values are used inside subgraphs and functions, where only zeros, NaN or tiny
+numbers arrive, and for a large convolution. Of equal rewrites (`likeness`) only two are checked.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from onnx_subgraph.verification.sessions import Failure
 from onnx_subgraph.verification.sizes import Sizes, assignments
 
 FIRST_BATCH = 4
-"""For so many sites the values are captured first; that shows how many bytes a site takes."""
+"""The number of sites in the first batch of captures; it shows how many bytes a site takes."""
 BATCH_BYTES = 1 << 28
-"""What the captured values of one batch of sites may take in memory, as far as a batch before it can tell."""
+"""The memory for captured values of one batch of sites, estimated from the batch before."""
 CASES = 2
-"""On so many sets of feeds a site is held, where nothing is wrong yet: two sizes."""
+"""The number of cases (feeds) on which a site is checked, unless an error is known: two sizes."""
 LARGE = 1 << 22
-"""Where the values of a site take more bytes, it is held on one set of feeds, and on a part of each value if that proves it."""
+"""If the values of a site take more bytes, it is checked on one case, and on a part of each value if that proves it."""
 HUGE = 1 << 22
-"""Where the values of a convolution take more bytes, it is held on smaller ones that are drawn."""
+"""If the values of a convolution take more bytes, it is checked on smaller drawn ones."""
 TINY = 2.0**-12
-"""Where no number that flows is larger, drawn values say more: a GELU is half of so small a number, and so are its imitations."""
+"""If no captured number is larger, drawn values are used: there a GELU, and any false imitation of it, is just x / 2."""
 SCALES = (1.0, 30.0, 1000.0)
-"""By how much drawn values are multiplied, until something comes out: a unit that is never active gives zeros otherwise."""
+"""Factors for drawn values, tried until the result is not zero: otherwise a unit that is never active gives only zeros."""
 TRIALS = 24
-"""How many sets of sizes are tried for values that are drawn."""
+"""The number of sets of sizes that are tried for drawn values."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteCheck:
-    """One rewrite on one provider. result: the name of the value that is furthest from its bound, of all its results and cases.
+    """The check of one rewrite on one provider. result: the name of its worst value, over all results and cases.
 
-    accuracy: of that value; None where it could not be told, and then `unknown` says why. against: what it was held against:
-    the truth in "float64", or the "unfused" result. values: those that it was held on. like: the root of the rewrite that
-    stood for it, "" where it was held itself.
+    accuracy: of that value; None where unknown, and then `unknown` gives the reason. against: what it was compared with: the
+    "float64" evaluation, or the "unfused" result. values: whether captured ("flowing") or drawn values were used. like: the root
+    of the equal rewrite that was checked instead, "" where this one was checked.
     """
 
     rewrite: Rewrite
@@ -73,12 +73,12 @@ class SiteCheck:
 
     @property
     def wrong(self) -> bool:
-        """Whether the rewrite is shown to be further from the truth than it may be."""
+        """Whether the check shows the rewrite to exceed its bound."""
         return self.accuracy is not None and not self.accuracy.holds
 
     @property
     def proved(self) -> bool:
-        """Whether the rewrite holds, and an error would have been seen."""
+        """Whether the rewrite is within its bound, and an error would have been seen."""
         return self.accuracy is not None and self.accuracy.holds and self.accuracy.compared > 0
 
 
@@ -92,10 +92,10 @@ def check_sites(
     thorough: bool = False,
     earlier: Sequence[Cutting] = (),
 ) -> tuple[SiteCheck, ...]:
-    """Holds every rewrite of `model`, which is as it was before them, against the truth, in the order of the rewrites.
+    """Check every rewrite of `model` against float64, in the order of the rewrites. model: the model before the rewrites.
 
-    source: the file that the model was read from. cases: the feeds to run it on. thorough: hold each rewrite itself, on all
-    cases, whichever others it is like. earlier: the rewrites before these, which are not held.
+    source: the file that the model was read from. cases: the feeds to run it on. thorough: check every rewrite, even equal ones,
+    on all cases. earlier: the rewrites before these, which are not checked.
     """
     if isinstance(cases, Failure):
         return tuple(SiteCheck(c.rewrite, provider, unknown=cases.message) for c in cuttings)
@@ -108,7 +108,7 @@ def check_sites(
 
 
 def _representatives(cuttings: Sequence[Cutting], thorough: bool) -> list[Cutting]:
-    """Which cutting stands for each: itself, or the last of those that it is like; of them the first stands for itself, too."""
+    """For each cutting the one that is checked instead: of equal ones, the first represents itself, and the last all others."""
     if thorough:
         return list(cuttings)
     alike: dict[Hashable, list[Cutting]] = defaultdict(list)
@@ -126,9 +126,9 @@ def _as_like(cutting: Cutting, check: SiteCheck) -> SiteCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Sites:
-    """A model before it was rewritten, whose values are captured, and the cases that it is run on.
+    """A model before its rewrites, and the cases on which its values are captured.
 
-    remade: the values that rewrites made.
+    remade: the values that rewrites added.
     """
 
     model: ir.Model
@@ -139,7 +139,7 @@ class _Sites:
     remade: Remade
 
     def checked(self, cuttings: Sequence[Cutting]) -> list[SiteCheck]:
-        """A check of each, in order."""
+        """The checks of these cuttings, in order."""
         reasons = {c: self._out_of_reach(c) for c in cuttings}
         checks = {c: self._on_drawn(c, Held(unknown=why)) for c, why in reasons.items() if why}
         waiting, size = [c for c, why in reasons.items() if not why], FIRST_BATCH
@@ -150,7 +150,7 @@ class _Sites:
         return [checks[cutting] for cutting in cuttings]
 
     def _check_batch(self, batch: Sequence[Cutting], checks: dict[Cutting, SiteCheck]) -> int:
-        """Adds the checks of a few sites; returns the bytes that their captured values took."""
+        """Add the checks of a batch of sites; returns the bytes of their captured values."""
         names = dict.fromkeys(name for cutting in batch for name in self.remade.sources(cutting))
         flowing = list(capture(self.model, self.source, names, self.provider, [case.feeds for case in self.cases]))
         for cutting in batch:
@@ -172,7 +172,7 @@ class _Sites:
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
     def _on_part(self, cutting: Cutting, captured: Sequence[Captured]) -> Held | None:
-        """How it stands on a part of large values that flow; None where they are not large, or the part does not prove it."""
+        """The result on cropped captured values. None if they are not large, or the crop does not prove the site."""
         values = _few(captured, cutting)[0]
         if isinstance(values, Failure) or bytes_read(values, cutting) <= LARGE:
             return None
@@ -184,9 +184,9 @@ class _Sites:
         return None
 
     def _on_drawn(self, cutting: Cutting, flowing: Held, reading: ir.Model | None = None) -> SiteCheck:
-        """The check of a place where the values that flow show nothing, can't be had or are too large: on drawn ones.
+        """Check a site on drawn values, where captured ones show nothing, are missing or are too large.
 
-        reading: a model whose inputs say which; what was replaced, where there is none.
+        reading: a model whose inputs determine what to draw; None for the replaced nodes.
         """
         if flowing.accuracy is not None and not flowing.accuracy.holds:
             return self._check(cutting, flowing)
@@ -202,7 +202,7 @@ class _Sites:
         return self._check(cutting, max(found, key=lambda held: held.gravity), "drawn")
 
     def _out_of_reach(self, cutting: Cutting) -> str:
-        """Why the values that flow into a place can't be captured; "" where they can."""
+        """Why the operands of a site can't be captured; "" where they can."""
         if cutting.rewrite.place.scope:
             return f"it is inside {cutting.rewrite.place.scope}, whose values can't be captured"
         missing = self.remade.missing(cutting)
@@ -213,13 +213,13 @@ class _Sites:
 
 
 def _few(captured: Sequence[Captured], cutting: Cutting) -> Sequence[Captured]:
-    """The captured values of all cases; of the case that takes the least bytes alone, where they are large."""
+    """The captured values of all cases; if they are large, only those of the smallest case."""
     sizes = [0 if isinstance(values, Failure) else bytes_read(values, cutting) for values in captured]
     return captured if sum(sizes) <= LARGE else [captured[sizes.index(min(sizes))]]
 
 
 def _shows_little(captured: Sequence[Captured]) -> bool:
-    """Whether numbers flow there, but so small ones that any formula is linear in them, or one number alone in each value."""
+    """Whether all captured numbers are so small that any formula is linear in them, or each value holds a single number."""
     flowing = [values for values in captured if not isinstance(values, Failure)]
     names = {n for values in flowing for n, a in values.items() if isinstance(a, np.ndarray) and a.dtype.kind == "f"}
     each = [np.concatenate([np.ravel(values[n]) for values in flowing if n in values]) for n in names]
@@ -229,7 +229,7 @@ def _shows_little(captured: Sequence[Captured]) -> bool:
 
 
 def _small(cutting: Cutting, captured: Sequence[Captured]) -> ir.Model | None:
-    """What a local operator reads, of a smaller size; None where the values that flow are not huge, or it is not local."""
+    """A smaller input for a local operator such as a convolution; None where its values are not huge, or it is not local."""
     sizes = [bytes_read(values, cutting) for values in captured if not isinstance(values, Failure)]
     sizes += [prod(dim for dim in v.shape or () if isinstance(dim, int)) * 4 for v in cutting.before.graph.outputs]
     return smaller(cutting.before) if max(sizes) > HUGE else None
@@ -240,9 +240,9 @@ def _held(holding: Holding, values: Captured) -> Held:
 
 
 def _on_some(holding: Holding, reading: ir.Model, case: Case, equal: Mapping[str, str]) -> Held | None:
-    """How the rewrite stands on the first drawn values that show something; None where there are none.
+    """The result on the first drawn values that show something; None where there are none.
 
-    Sizes that only the replacement refuses, as of batches that would broadcast, count where it runs on no others.
+    Some sizes are refused only by the replacement, such as batches that would broadcast. They count only if it runs on no others.
     """
     tried: list[Sizes] = []
     refused: Held | None = None
@@ -266,7 +266,7 @@ def _on_some(holding: Holding, reading: ir.Model, case: Case, equal: Mapping[str
 
 
 def _all_read(values: Mapping[str, Any], equal: Mapping[str, str]) -> dict[str, Any]:
-    """The values, with one value for all that always hold the same."""
+    """The values, with equal arrays for values that are always equal."""
     return {**values, **{name: values[other] for name, other in equal.items() if other in values}}
 
 
@@ -277,7 +277,7 @@ def _scaled(value: Any, scale: float) -> Any:
 def _read_apart(cutting: Cutting) -> str:
     """A value that only the replacement reads, or "".
 
-    It is some other form of a value that was read before, such as its own source, and one drawn for it would be another one.
+    It is another form of a value that the replaced nodes read, such as its source. A drawn value would not agree with that.
     """
     known = {value.name for value in cutting.before.graph.inputs}
     known |= {name for name, other in cutting.equal.items() if other in known}
@@ -285,14 +285,14 @@ def _read_apart(cutting: Cutting) -> str:
 
 
 def _sizes(model: ir.Model, sizes: Mapping[str, int]) -> Iterator[Sizes]:
-    """Sizes for the dimensions that the inputs of `model` have, those of the case first."""
+    """Sizes for the dimensions of the inputs of `model`, those of the case first."""
     for found in assignments(list(model.graph.inputs), {}):
         yield found | dict(sizes)
     yield from assignments(list(model.graph.inputs), {})
 
 
 def worst(checks: Sequence[SiteCheck]) -> Iterator[SiteCheck]:
-    """For each rewrite, the gravest of its checks on all providers."""
+    """For each rewrite, the worst of its checks on all providers."""
     by_place: dict[Place, SiteCheck] = {}
     for check in checks:
         place = check.rewrite.place

@@ -1,8 +1,9 @@
-"""Sizes for the symbolic dimensions of a model's inputs, the likely ones first.
+"""Choose sizes for the symbolic dimensions of a model's inputs, likely ones first.
 
-Equal names get equal sizes, different names different ones, so that a swap of two axes shows; a name that is a sum of others
-("past_length + seq_length", "past_plus_seq") gets the sum. What a model demands besides (a constant that an exporter baked into a
-Reshape, an image that a network halves five times) is not declared anywhere, so `assignments` offers many, and a run tells.
+Equal names get equal sizes. Different names get different ones, so that swapped axes show. A name that is a sum of others
+("past_length + seq_length", "past_plus_seq") gets the sum. Other constraints of a model (a constant that an exporter embedded in
+a Reshape, an image size that a network halves five times) are not declared, so `assignments` offers many sizes, and a run
+decides.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _PIECES = (512, 128, 256, 64)
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """Sizes that are tried first. roles: role → sizes for its dimensions, one after another.
+    """Sizes that are tried first. roles: role → sizes for its dimensions in turn.
 
-    uniform: sizes that all dimensions but the batch have together. batches: those tried beside them. pieces: the batch beside a
-    piece of a signal.
+    uniform: sizes that all dimensions except the batch get together. batches: the batch sizes combined with these. pieces: the
+    size of all other dimensions beside a piece of a signal.
     """
 
     roles: Mapping[str, tuple[int, ...]]
@@ -43,18 +44,19 @@ class Likely:
 
 
 FIRST = Likely({"batch": (2,), "image": (64, 96), "past": (5, 3), "length": (7, 11, 13, 9, 6)}, (2, 1), 2)
-"""Small and all different, so that a swap of two axes shows."""
+"""Small and all different, so that swapped axes show."""
 SECOND = Likely({"batch": (1, 3), "image": (96, 64), "past": (8, 6), "length": (12, 8, 10, 14, 5)}, (1, 3), 3)
-"""Others, for where one size hides something."""
+"""Different sizes, in case one size hides an error."""
 LARGE = (128, 224, 64, 256, 512, 32, 77, 16, 8, 4, 2, 1)
-"""Uniform sizes, those first that a program would have."""
+"""Uniform sizes; those typical of applications come first."""
 USUAL = Likely({"batch": (1,), "image": (224, 224), "past": (128,), "length": (128, 64, 32)}, (1,), 1, LARGE)
-"""As a program has them: one image, one text of some length."""
+"""Sizes typical of applications: one image, one text of some length."""
 
 
 def symbols(inputs: Sequence[ir.Value]) -> dict[str, str]:
-    """Symbolic dimension → its role ("batch", "image", "past", "length"), in the order of the inputs; a dimension without
-    a name is called `input[axis]`. Sums of other dimensions are not listed: `resolve` computes them.
+    """Symbolic dimension → its role ("batch", "image", "past", "length"), in the order of the inputs.
+
+    A dimension without a name is called `input[axis]`. Sums of other dimensions are not listed: `resolve` computes them.
     """
     found: dict[str, str] = {}
     for value in inputs:
@@ -67,14 +69,14 @@ def symbols(inputs: Sequence[ir.Value]) -> dict[str, str]:
 
 
 def dimension(value: ir.Value, axis: int) -> int | str:
-    """The declared size, or the name that the file has, of one dimension of an input."""
+    """The declared size of one dimension of an input, or its name in the file."""
     assert value.shape is not None
     dim = value.shape[axis]
     return dim if isinstance(dim, int) else (name_of(dim) or f"{value.name}[{axis}]")
 
 
 def known(inputs: Sequence[ir.Value], sizes: Mapping[str, int]) -> Sizes:
-    """The sizes, by the names that shape inference gives to dimensions of the inputs without a name, too."""
+    """The sizes, also under the names that shape inference gives to unnamed dimensions of the inputs."""
     found = dict(sizes)
     for value in inputs:
         for axis, dim in enumerate(value.shape or ()):
@@ -84,7 +86,7 @@ def known(inputs: Sequence[ir.Value], sizes: Mapping[str, int]) -> Sizes:
 
 
 def resolve(sizes: Mapping[str, int], name: str) -> int | None:
-    """The size of a dimension: its own, or that of the sum, difference, product or quotient that its name is; else None."""
+    """The size of a dimension: its own, or that of the expression (sum, difference, product, quotient) in its name; else None."""
     if outer(name) in sizes:
         return sizes[outer(name)]
     text = name.replace("_plus_", "+")
@@ -92,14 +94,14 @@ def resolve(sizes: Mapping[str, int], name: str) -> int | None:
         return None
     try:
         return _value(ast.parse(sized(text, sizes), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a name, or too deep an expression
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # not an expression, or too deep
         return None
 
 
 def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]], likely: Likely = FIRST) -> Iterator[Sizes]:
-    """Sizes for all symbolic dimensions, the likeliest first; what `shapes` (input → shape) fixes is the same in all.
+    """Sizes for all symbolic dimensions, the likeliest first. Sizes that `shapes` (input → shape) fixes are the same in all.
 
-    Raises UsageError for a shape that doesn't fit its input.
+    Raises UsageError for a shape that does not fit its input.
     """
     roles = symbols(inputs)
     fixed = fixed_by(inputs, shapes)
@@ -108,10 +110,10 @@ def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]
     if not roles:
         return
     named = {name: re.sub(r"^.*\[(\d+)\]$", r"axis \1 of \1", name) for name in roles}
-    if len(set(named.values())) < len(named):  # dimensions without names: equal axes may be equal sizes
+    if len(set(named.values())) < len(named):  # unnamed dimensions: equal axes may have equal sizes
         table = _by_role({named[name]: role for name, role in roles.items()}, likely.roles)
         yield {name: table[named[name]] for name in roles} | fixed
-    # "total_length" is a sum that no expression says
+    # "total_length" is a sum, but its name is not an expression
     totals = [name for name in roles if re.search(r"total|mask|kv|key", name, re.IGNORECASE) and roles[name] != "batch"]
     lengths = [name for name in roles if roles[name] in ("length", "past") and name not in totals]
     if totals and len(lengths) >= 2:
@@ -120,16 +122,16 @@ def assignments(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]
     for batch in likely.batches:
         for size in likely.uniform:
             yield {name: batch if role == "batch" else size for name, role in roles.items()} | fixed
-    # a piece of a signal beside a state whose batch has no name
+    # a piece of a signal, with a state whose batch dimension is unnamed
     others = [name for name, role in roles.items() if role != "batch"]
     for size, name in itertools.product(_PIECES, others if len(others) > 1 else ()):
         yield {other: size if other == name else likely.pieces for other in roles} | fixed
 
 
 def baked(model: ir.Model) -> list[int]:
-    """Sizes that constants of the model's Reshape and Expand shapes name: what an exporter may have baked.
+    """Sizes in constant shapes of the model's Reshape and Expand nodes, which an exporter may have embedded.
 
-    Of one shape each size and the product of all; the commonest first, at most twelve.
+    From each shape: its sizes and their product. The most frequent come first, at most twelve.
     """
     counts: dict[int, int] = {}
     for node in model.graph.all_nodes():
@@ -142,7 +144,7 @@ def baked(model: ir.Model) -> list[int]:
 
 
 def fixed_by(inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]) -> Sizes:
-    """What the user's shapes say about the symbolic dimensions; UsageError where they don't fit the inputs or each other."""
+    """The sizes of symbolic dimensions in the user's shapes. UsageError where these don't fit the inputs or each other."""
     by_name = {value.name: value for value in inputs}
     fixed: Sizes = {}
     for name, shape in shapes.items():
@@ -183,7 +185,7 @@ def _shape_text(value: ir.Value) -> str:
 def _role(name: str, axis: int, rank: int, value: ir.Value) -> str:
     first = dimension(value, 0)
     beside = isinstance(first, str) and first != name and _BATCH.search(first) is not None
-    if _BATCH.search(name) and not beside:  # N is a batch, and a length beside one
+    if _BATCH.search(name) and not beside:  # N is a batch, but a length if dimension 0 is a batch
         return "batch"
     if _PAST.search(name) and "[" not in name:
         return "past"
@@ -203,7 +205,7 @@ def _by_role(roles: Mapping[str, str], table: Mapping[str, tuple[int, ...]]) -> 
     for name, role in roles.items():
         choices, index = table[role], taken.get(role, 0)
         taken[role] = index + 1
-        # several batches are most likely one; the sides of an image may differ; further lengths go on beyond the list
+        # all batch dimensions are equal; sides of an image may differ; lengths beyond the list continue it
         sizes[name] = choices[0] if role == "batch" else choices[index % len(choices)] + index // len(choices)
     return sizes
 

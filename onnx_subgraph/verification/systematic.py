@@ -1,12 +1,12 @@
-"""Errors that all elements of a result share, which show far below the rounding of one element.
+"""Find errors common to all elements of a result, even if they are far below the rounding of one element.
 
-The gain of a result r over its truth t is <r - t, t> / <t, t>: of roundings, which fall either way, little is left in it, and of
-a factor everything. So it tells an error of a thousandth in float16, whose elements are rounded by a two-thousandth.
+The gain of a result r over its truth t is <r - t, t> / <t, t>. Roundings nearly cancel in it, but a common factor does not. So it
+shows an error of 1/1000 in float16, although each element is rounded by 1/2000.
 
-A right replacement has a gain, too, where it holds constants that were computed and then rounded. Each of n different numbers
-is off by half a unit in the last place at most. What that does to the gain is measured: all numbers of a constant are moved by as
-much, up or down by chance, equal ones alike. That gives the length of the vector of their effects, which the gain is at most √n
-times, and hardly ever more than `SIGMAS` times.
+A correct replacement has a gain too if it holds constants that were computed and then rounded. Each of n different numbers has an
+error of at most half a unit in the last place. The effect on the gain is measured: all numbers of a constant are moved by that
+much, up or down at random, equal ones alike. That gives the length of the vector of their effects. The gain is at most √n times
+that length, and hardly ever more than `SIGMAS` times.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from onnx import numpy_helper
 from onnx_subgraph.verification.accuracy import EPSILON, SLACK, parts_by_size
 
 NARROW: dict[int, str] = {onnx.TensorProto.FLOAT16: "float16", onnx.TensorProto.BFLOAT16: "bfloat16"}
-"""Dtypes so coarse that an error of a thousandth is no more than a rounding."""
+"""Dtypes so coarse that an error of 1/1000 is no more than a rounding."""
 SIGMAS = 6.0
-"""So many times the length of its effects a sum of roundings is at most, however many they are."""
+"""The bound of a sum of random roundings, in units of the length of the vector of their effects."""
 DRAWS = 4
-"""How often the numbers of a constant are moved."""
+"""The number of random moves of a constant's numbers."""
 SHORT = 2.0**4
-"""A number whose binary digits are four at most is not a rounded one."""
+"""A number of at most four binary digits counts as exact, not as rounded."""
 FEW = 4.0
-"""Of n elements, the share of a unit in the last place that is allowed besides is this through √n."""
+"""For n elements, FEW / √n units in the last place are allowed in addition."""
 SPREAD = 8.0
-"""How many times the error of the unfused result, as if it were by chance, the gain of the fused one may be."""
+"""The allowed gain of the fused result, in units of the gain that the unfused result's error would have if it were random."""
 
 Array = np.ndarray
 Evaluate = Callable[[onnx.ModelProto], "Array | None"]
-"""A result of a model in a wider dtype, or None where it can't be had."""
+"""A result of a model in a wider dtype, or None where it can't be computed."""
 
 
 def gain(result: Array, exact: Array, part: Array) -> float:
-    """By how much of itself the truth is exceeded throughout; 0 where it is zero. part: the elements that count."""
+    """The common relative error of a result; 0 where the truth is zero. part: the elements to use."""
     t = exact[part]
     with np.errstate(all="ignore"):
         return float(np.dot(result[part] - t, t) / (np.dot(t, t) or 1.0))
 
 
 def parts(exact: Array, *results: Array) -> Iterator[Array]:
-    """The elements that are numbers in all of them: those that are usual, and those that are far larger."""
+    """The elements that are finite in all arrays, in two parts: usual sizes, and far larger ones."""
     shown = np.isfinite(exact)
     for result in results:
         shown &= np.isfinite(result)
@@ -54,10 +54,10 @@ def parts(exact: Array, *results: Array) -> Iterator[Array]:
 
 
 def kernel_gain(unfused: Array, exact: Array, part: Array, dtype: str) -> float:
-    """The gain that a kernel of a narrow dtype may have over the truth.
+    """The allowed gain of a kernel of a narrow dtype.
 
-    As much as the unfused result has, or might have had by chance, and a unit in the last place for numbers that it rounded
-    inside, a little more where there are few elements.
+    It is the unfused result's gain, or the one it could have at random, plus one unit in the last place for inner roundings, and
+    a little more where there are few elements.
     """
     count = int(part.sum())
     size, off = (float(np.sqrt(np.mean(x[part] ** 2))) for x in (exact, unfused - exact))
@@ -66,7 +66,7 @@ def kernel_gain(unfused: Array, exact: Array, part: Array, dtype: str) -> float:
 
 
 def constants_gain(before: onnx.ModelProto, after: onnx.ModelProto, evaluate: Evaluate, exact: Array, part: Array) -> float:
-    """The gain that the roundings of the constants that `after` holds, and `before` does not, may give a result of it."""
+    """The gain that rounded constants may cause, which `after` holds and `before` does not."""
     plain = evaluate(after)
     total = 0.0
     for index, array in enumerate(_constants(after)):
@@ -82,23 +82,23 @@ def constants_gain(before: onnx.ModelProto, after: onnx.ModelProto, evaluate: Ev
 
 
 def chance(count: int) -> float:
-    """Which share of the largest error of one is left in the mean of so many, which are by chance."""
+    """The fraction of the largest single error that may remain in the mean of `count` random ones."""
     return min(1.0, SIGMAS / sqrt(max(1, count)))
 
 
 def has_rounded_constants(before: onnx.ModelProto, after: onnx.ModelProto) -> bool:
-    """Whether `after` holds narrow numbers that were computed, and so rounded."""
+    """Whether `after` holds computed, and so rounded, numbers of a narrow dtype."""
     return any(_is_rounded(array, before) for array in _constants(after))
 
 
 def is_short(number: Array) -> bool:
-    """Whether all numbers have so few digits that none was rounded away: 0.5, 1, 3, 6."""
+    """Whether all numbers have so few binary digits that they are exact: 0.5, 1, 3, 6."""
     mantissa, _ = np.frexp(number.astype(np.float64))
     return bool((mantissa * SHORT == np.rint(mantissa * SHORT)).all())
 
 
 def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """The narrow constants of a model and of its functions."""
+    """The constants of narrow dtypes in a model and its functions."""
     nodes = (*proto.graph.node, *(node for function in proto.functions for node in function.node))
     stored = (a.t for node in nodes if node.op_type == "Constant" for a in node.attribute if a.name == "value")
     yield from (tensor for tensor in (*proto.graph.initializer, *stored) if tensor.data_type in NARROW)
@@ -109,12 +109,12 @@ def _constants(proto: onnx.ModelProto) -> list[Array]:
 
 
 def _is_rounded(array: Array, before: onnx.ModelProto) -> bool:
-    """Whether numbers of a constant are not just numbers of `before` put elsewhere."""
+    """Whether a constant holds numbers that were not just copied from `before`."""
     return not is_short(array) and bool((_counted([array]) > _counted(_constants(before))).any())
 
 
 def _counted(arrays: list[Array]) -> Array:
-    """How often each number of 16 bits occurs."""
+    """The number of occurrences of each 16-bit number."""
     total = np.zeros(1 << 16, np.int64)
     for array in arrays:
         total += np.bincount(_bits(array), minlength=1 << 16)
@@ -126,7 +126,7 @@ def _bits(array: Array) -> Array:
 
 
 def _with_moved(proto: onnx.ModelProto, index: int, seed: int) -> onnx.ModelProto:
-    """A copy with the numbers of one constant, then in float32, moved by half a unit in the last place, equal ones alike."""
+    """A copy where the numbers of one constant, then in float32, are moved by half a unit in the last place; equal ones alike."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     tensor = list(_tensors(copy))[index]

@@ -1,4 +1,4 @@
-"""A candidate on trial: run on every case, with optimisation off and on, and held against what the reference gave."""
+"""Run a candidate on every case, with optimisation off and on, and compare its outputs with the reference's."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from onnx_subgraph.verification.verdict import Placement, Run
 CPU = "CPUExecutionProvider"
 
 Nearer = Callable[[Case, Collection[str], Outputs], Mapping[str, Finding]]
-"""Looks once more at those of the outputs that are not equal, and says which are nevertheless."""
+"""Checks unequal outputs again, and returns findings for those that are accurate enough."""
 
 
 @dataclass(slots=True)
 class Trial:
-    """A candidate that is run. file: where it is, None for one that is in memory alone. home: the folder of its external data.
+    """A candidate to run. file: its path, None for a model in memory. home: the folder of its external data.
 
-    placements: where nodes ran, for every provider but the CPU's. executed: the nodes that ran, as onnxruntime names them.
+    placements: where nodes ran, for every provider except the CPU's. executed: the nodes that ran, by onnxruntime's names.
     """
 
     model: ir.Model
@@ -36,7 +36,7 @@ class Trial:
     executed: set[str] = field(default_factory=set)
 
     def runs(self, provider: str, optimised: bool, cases: Sequence[Case], results: Mapping[str, ir.DataType]) -> Iterator[Run]:
-        """All cases on one provider. results: the random results, which are fed."""
+        """Run all cases on one provider. results: the random results that are fed, with their dtypes."""
         placing = provider != CPU and not optimised
         with temporary.folder() as folder:
             profile = None if optimised else folder / "ran"
@@ -70,9 +70,9 @@ def runs_of(
     cases: Sequence[Case],
     nearer: Nearer = lambda case, names, outputs: {},
 ) -> Iterator[Run]:
-    """Every output of every case, held against the reference's; one run with a problem for a case that does not run.
+    """Compare every output of every case with the reference's. A case that does not run gives one run with a problem.
 
-    provider, optimised: what the runs say of the session. nearer: looks once more at what is not equal.
+    provider, optimised: reported in the runs. nearer: checks unequal outputs again.
     """
     for case in cases:
         outputs = session if isinstance(session, Failure) else run(session, case.fed_to(session))

@@ -1,7 +1,7 @@
-"""The truth that a fusion is held against: the same graph, evaluated in float64.
+"""The truth for comparisons: the same graph, evaluated in float64.
 
-onnx's reference evaluator computes every standard operator in any float type, which no execution provider does (there is no
-float64 Erf on the CPU). Operators of onnxruntime that occur in formulas are defined in `definitions`.
+onnx's reference evaluator computes every standard operator in any float type; no execution provider does (for example, the CPU's
+has no float64 Erf). onnxruntime's operators that occur in formulas are implemented in `definitions`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from onnx_subgraph.verification.definitions import DEFINITIONS
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LARGE = 1 << 20
-"""Bytes of a weight that is fed to the evaluator."""
+"""Weights of at least this many bytes are fed to the evaluator."""
 
 
 class UnknownError(Exception):
-    """The reference evaluator can't compute this graph; the text says why."""
+    """The reference evaluator can't compute this graph; the message says why."""
 
 
 class _Evaluator(ReferenceEvaluator):
-    """The reference evaluator with `DEFINITIONS`: in functions too, for which it makes evaluators of its own class."""
+    """The reference evaluator with `DEFINITIONS`, also for the evaluators that it creates for functions."""
 
     def __init__(self, proto: Any, *args: Any, **options: Any) -> None:
         super().__init__(proto, *args, **{**options, "new_ops": list(DEFINITIONS)})
 
 
 class Exact:
-    """A model with every float computed in float64, ready to be run any number of times.
+    """A model with every float computed in float64; it can be run any number of times.
 
-    Large weights are widened when they are fed, and are never in a widened file: in float64 that is four times their size.
+    Large weights are widened only when they are fed, because a widened copy in the model would take up to four times their size.
     """
 
     def __init__(self, proto: onnx.ModelProto) -> None:
@@ -44,12 +44,12 @@ class Exact:
         self._evaluator: _Evaluator | None = None
 
     def __call__(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs, by name. Raises UnknownError where they can't be had."""
+        """The outputs, by name. Raises UnknownError where they can't be computed."""
         weights = {name: numpy_helper.to_array(tensor) for name, tensor in self._weights.items()}
         given = {name: _wide_array(array) for name, array in (weights | dict(feeds)).items()}
         try:
             self._evaluator = self._evaluator or _Evaluator(self._wide)
-            with np.errstate(all="ignore"):  # what is not finite is compared as such
+            with np.errstate(all="ignore"):  # NaN and infinity are compared later
                 results = self._evaluator.run(None, given)
         except Exception as error:  # the evaluator raises what its operators raise
             raise UnknownError(f"{type(error).__name__}: {error}") from error
@@ -62,9 +62,9 @@ def evaluate(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[st
 
 
 def widened(proto: onnx.ModelProto, dtype: int = TensorProto.DOUBLE, without: Collection[str] = ()) -> onnx.ModelProto:
-    """The model with every float type that is narrower than `dtype`, float32 or float64, replaced by it.
+    """The model with every float type narrower than `dtype` (float32 or float64) replaced by it.
 
-    without: names of initializers that it is to lack.
+    without: names of initializers to leave out.
     """
     wide = _copied(proto, without)
     _widen_graph(wide.graph, dtype)
@@ -135,7 +135,7 @@ def _wide_node(node: onnx.NodeProto, dtype: int) -> onnx.NodeProto:
             attribute.CopyFrom(helper.make_attribute("value", tensor))
         elif node.op_type == "Cast" and attribute.name == "to" and _is_narrow(attribute.i, dtype):
             attribute.i = dtype
-    if node.op_type == "ConstantOfShape" and not node.attribute:  # zeros of float32, unless it is told otherwise
+    if node.op_type == "ConstantOfShape" and not node.attribute:  # its default is a float32 zero
         zero = numpy_helper.from_array(np.zeros(1, helper.tensor_dtype_to_np_dtype(dtype)))
         wide.attribute.append(helper.make_attribute("value", zero))
     return wide

@@ -1,8 +1,8 @@
-"""Bodies of If, Loop and Scan that no run of the candidate took, and that are not what they were: each is held by itself.
+"""Check the subgraphs of If, Loop and Scan that differ from the reference's and that no run of the candidate took.
 
-Such a body is a site whose values can't be captured (`site`): the reference's body and the candidate's are run on drawn values,
-and held against a float64 evaluation of the reference's. A body is known by the names of the nodes that own it. One that runs on
-no drawn values is held in pieces (`pieces`): what differs, between values that both bodies have.
+Such a subgraph is a site whose values can't be captured (`site`). The reference's and the candidate's are run on drawn values,
+and compared with a float64 evaluation of the reference's. Subgraphs correspond by the names of the nodes that own them. One that
+runs on no drawn values is checked in pieces (`pieces`): the differing nodes, between values that both have.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from onnx_subgraph.verification.site import SiteCheck, check_sites
 def check_untaken(
     reference: ir.Model, candidate: ir.Model, source: Path, provider: str, cases: Sequence[Case], reached: Collection[str]
 ) -> tuple[SiteCheck, ...]:
-    """Holds every body that no run took and that differs between the two models, whose shapes are inferred.
+    """Check every subgraph that no run took and that differs between the two models. Their shapes must be inferred.
 
-    source: the file of the reference. reached: the names of the candidate's nodes that have run.
+    source: the file of the reference. reached: the names of the candidate's nodes that ran.
     """
     before, after = Outline(reference), Outline(candidate)
     constants = Constants(reference), Constants(candidate)
@@ -50,7 +50,7 @@ def check_untaken(
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What bodies are held on."""
+    """What checks of subgraphs need."""
 
     reference: ir.Model
     source: Path
@@ -58,7 +58,10 @@ class _Held:
     cases: Sequence[Case]
 
     def checks(self, mine: Body, other: Body) -> tuple[SiteCheck, ...]:
-        """Those of one body: as a whole, or in pieces where all of these are known and it is not; none where it is the same."""
+        """The checks of one subgraph; empty where it is the same.
+
+        It is checked as a whole, or else in pieces if every piece can be checked.
+        """
         differing = pieces(mine, other)
         if differing is not None and not differing:
             return ()
@@ -73,13 +76,13 @@ class _Held:
 
 
 def inferred(model: ir.Model) -> ir.Model:
-    """A copy with the shapes that can be known."""
+    """A copy with inferred shapes."""
     copy = model.clone()
     infer_shapes(copy)
     return copy
 
 
 def _is_untaken(graph: ir.Graph, reached: Collection[str]) -> bool:
-    """Whether no node of a body has run; of one whose nodes have no names that can't be told, and it counts as taken."""
+    """Whether no node of a subgraph ran. If its nodes have no names this is unknown, and it counts as taken."""
     names = [node.name for node in graph if node.name]
     return bool(names) and not any(name in reached for name in names)

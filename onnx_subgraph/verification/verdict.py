@@ -1,4 +1,4 @@
-"""What verification yields: one `Run` for each comparison made, where nodes ran, and the `Verdict` over all of it."""
+"""The results of verification: a `Run` for each comparison, the placement of nodes, and the overall `Verdict`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One output of one run of the candidate, held against the reference.
+    """One output of one run of the candidate, compared with the reference's.
 
     provider: the execution provider. optimised: whether the candidate's session had graph optimisation on.
-    sizes: symbolic dimension → size of this run. seed: of its feeds, None for the user's own.
-    output: its name. error: the largest absolute difference over the finite elements (in the output's own unit).
+    sizes: symbolic dimension → size of this run. seed: of its feeds, None for the user's own. output: its name.
+    error: the largest absolute difference over the finite elements (in the output's own unit).
     bound: the largest difference allowed at that element: floor + measured noise (see `judge`).
-    worst: the index of the element nearest to, or furthest over, its bound. problem: "" or what is wrong besides the
-    size of the error (another shape, another dtype, non-finite where the reference is finite, the session's own message).
-    overflows: at how many elements the reference is NaN or infinite and the candidate a number, where nothing else is wrong.
+    worst: the index of the element with the largest ratio of difference to bound.
+    problem: another defect than the size of the error (another shape, another dtype, non-finite where the reference is finite,
+    the session's error message), or "".
+    overflows: the number of elements where the reference is NaN or infinite and the candidate finite, if nothing else is wrong.
     """
 
     provider: str
@@ -48,7 +49,7 @@ class PlacedNode:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a session for `provider` made of the candidate's nodes, optimisation off, in the order of onnxruntime."""
+    """Where a session for `provider` placed the candidate's nodes, with optimisation off, in onnxruntime's order."""
 
     provider: str
     nodes: tuple[PlacedNode, ...]
@@ -60,16 +61,16 @@ class Placement:
 
     @property
     def fallen(self) -> tuple[PlacedNode, ...]:
-        """The nodes that it left to another one, which is the CPU's."""
+        """The nodes that fell back to another provider, the CPU's."""
         return tuple(node for node in self.nodes if node.provider != self.provider)
 
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """What an output of the reference can show.
+    """Whether an output of the reference can show a difference.
 
-    blind: why it can show nothing; "" where it can. power: the smallest error that its bound lets show, where all elements have
-    it, as a share of the output's own spread; None where it is not of floats, or is blind.
+    blind: why it can't; "" where it can. power: the smallest error common to all elements that would exceed the bound, relative
+    to the output's spread; None where the output is not of floats, or is blind.
     """
 
     output: str
@@ -79,9 +80,9 @@ class Showing:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """How far an output is from a float64 evaluation of the original, in units of the largest of its elements.
+    """The error of an output against a float64 evaluation of the original, relative to its largest element.
 
-    kernels: with kernels that may round what they multiply. onnxruntime: the original itself.
+    kernels: with kernels that may round their operands. onnxruntime: of the original itself.
     """
 
     output: str
@@ -91,7 +92,10 @@ class Rounding:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Nodes of the candidate that have run, by name. kernel: as themselves; reached: these, and others of the same graphs."""
+    """The nodes of the candidate that ran, by name. kernel: those that ran themselves.
+
+    reached: all nodes of the graphs that ran.
+    """
 
     kernel: frozenset[str] = frozenset()
     reached: frozenset[str] = frozenset()
@@ -99,11 +103,12 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What shows each fusion to be right. Each is counted once in the first three, and once in the others.
+    """The evidence for each fusion. Each fusion counts once in kernel, body or alone, and once in float64, unfused or outputs.
 
-    kernel, body: ran in a run of the model, by a kernel or by its definition. alone: no run of the model reached it.
-    float64: held by itself against a float64 evaluation. unfused: held by itself against the unfused result, within its noise.
-    outputs: shown by the outputs of the model alone. drawn: how many of those held by themselves were on drawn values.
+    kernel, body: it ran in a run of the model, by a kernel or by its definition.
+    alone: no run of the model reached it. float64: checked separately against a float64 evaluation.
+    unfused: checked separately against the unfused result, within its noise. outputs: only the outputs of the model are evidence.
+    drawn: how many separate checks used drawn values.
     """
 
     kernel: int = 0
@@ -117,15 +122,19 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """equivalent: every run is equal, on evidence. different: one is not. not-run: nothing was compared, or could show anything.
+    """equivalent: all runs are equal, with evidence. different: one is not.
 
-    strength: "kernel" when every fused operator ran as a kernel of the provider, "body" when the definition of at least one
-    was inlined, so that the definition, not a kernel, is what was verified. reason: why it is not-run, or what else there is to
-    say. placements: for every provider but the CPU's, where nodes ran; without it where this onnxruntime does not tell. showings:
-    what each output can show. blind: whether it is not-run because no output can show anything. random: the random operators,
-    whose results were fed to both models. coverage: what shows each fusion; None where there are none, or it is unknown. reached:
-    which of the candidate's nodes have run. also: the other ways in which the candidate was run.
-    roundings: what those kernels do to each output that may round what they multiply; () where none may.
+    not-run: nothing was compared, or nothing shows a difference.
+
+    strength: "kernel" when every fused operator ran as a kernel of the provider, "body" when the definition of at least one was
+    inlined, so that the definition was verified, not a kernel.
+    reason: why it is not-run, or further remarks.
+    placements: for every provider except the CPU's, where nodes ran; missing where this onnxruntime does not tell.
+    showings: whether each output can show a difference. blind: whether it is not-run because no output can.
+    random: the random operators, whose results were fed to both models.
+    coverage: the evidence for each fusion; None where there are none, or it is unknown.
+    reached: the nodes of the candidate that ran. also: the other ways in which the candidate was run.
+    roundings: the errors of the outputs with kernels that may round their operands; () where none may.
     """
 
     verdict: Literal["equivalent", "different", "not-run"]
@@ -143,5 +152,5 @@ class Verdict:
 
     @property
     def worst(self) -> Run | None:
-        """The run with a problem, or else with the largest error in units of its bound; None without runs."""
+        """The run with a problem, or else with the largest ratio of error to bound; None without runs."""
         return max(self.runs, key=lambda r: (bool(r.problem), r.error / r.bound if r.bound else r.error), default=None)

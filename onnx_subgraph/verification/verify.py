@@ -1,4 +1,4 @@
-"""verify(): does this model compute what that one does, within the noise of the computation?"""
+"""verify(): whether two models compute the same, within the noise of the computation."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ def verify(
     fix_overflows: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Verdict:
-    """Holds the candidate against the reference. Both are model files; neither is written to.
+    """Compare the candidate with the reference. Both are model files; neither is changed.
 
-    seed: of the first feeds. rtol, atol: instead of the measured bound, atol + rtol * |reference|. shapes: input → shape.
-    inputs: an .npz of feeds, then the only ones. custom_op_libraries: loaded into every session, and none besides.
-    weights: the folder of the candidate's external data, where that is not its own folder.
-    fixed: input → shape that the candidate is specialised to: it is then compared at these shapes, and may declare no others.
-    fix_overflows: the candidate may have numbers where the reference is NaN or infinite.
-    A candidate that was written for our library of kernels is held against the reference with the library, too.
-    constant_initializers: the candidate's are constants: those that are inputs of the reference as well are none of its own.
-    Raises UsageError for a provider or library that is not there or shapes or feeds that do not fit, ModelError for an unreadable
-    file.
+    seed: of the first feeds. rtol, atol: the bound atol + rtol * |reference| instead of the measured one. shapes: input → shape.
+    inputs: an .npz with the only feeds to use. custom_op_libraries: loaded into every session; no others are.
+    weights: the folder of the candidate's external data, if that is not its own folder.
+    fixed: input → shape that the candidate is specialised to; it is compared at these shapes, and may declare no others.
+    fix_overflows: the candidate may have any value where the reference is NaN or infinite.
+    constant_initializers: initializers of the reference that are also inputs count as constants; the candidate lacks these
+    inputs.
+    A candidate written for our library of kernels is also compared with the library loaded.
+    Raises UsageError for a provider or library that is missing, and for shapes or feeds that do not fit; ModelError for an
+    unreadable file.
     """
     original = Reference(
         Path(reference),

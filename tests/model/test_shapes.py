@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx_shape_inference import ShapeInferenceContext, _symbolic_shapes, registry
 
+from onnx_subgraph.model.broadcasting import broadcast_dim
 from onnx_subgraph.model.gaps import gaps
-from onnx_subgraph.model.inference_rules import _guarded, broadcast_dim
+from onnx_subgraph.model.inference import _guarded
 from onnx_subgraph.model.shapes import declared_only, dims, infer_shapes, restore_declared, same_dim, same_shape, values
 
 

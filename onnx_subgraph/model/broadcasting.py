@@ -1,0 +1,68 @@
+"""Symbolic dimensions as sympy expressions, and the shape that shapes broadcast to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import onnx_ir as ir
+import sympy
+from onnx_shape_inference import ShapeInferenceContext
+
+Dim = int | ir.SymbolicDim
+
+_MOST_SYMBOLS = 2
+"""Maximum number of symbols in a maximum; the cost of sympy's Max is quadratic in it."""
+_MAXIMA: WeakKeyDictionary[ShapeInferenceContext, dict[frozenset[str], Dim]] = WeakKeyDictionary()
+"""Per inference: the names of the two dimensions of a broadcast → the symbol for the result."""
+
+
+def expression_of(dim: Dim) -> sympy.Expr | None:
+    """A dimension as an expression; None where it is unknown or cannot be parsed."""
+    if isinstance(dim, int):
+        return sympy.Integer(dim)
+    try:
+        return (dim + 0)._expr if dim.value is not None else None
+    except Exception:
+        return None
+
+
+def dim_of(expression: sympy.Expr) -> Dim:
+    """An expression as a dimension."""
+    return int(expression) if expression.is_Integer else ir.SymbolicDim(expression)
+
+
+def broadcast_dim(context: ShapeInferenceContext, a: Dim, b: Dim) -> Dim | None:
+    """The size that two dimensions broadcast to; None where they cannot. Two different symbols give their maximum.
+
+    A maximum of more symbols becomes a symbol, the same one each time; otherwise it would grow along a residual stream.
+    """
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        return None
+    if isinstance(a, int) or isinstance(b, int):
+        return a if isinstance(a, int) else b  # The other one is 1 or equal; otherwise the model could not run.
+    left, right = expression_of(a), expression_of(b)
+    unknown: Dim = context.new_symbolic_dim()
+    if left is None or right is None:
+        return unknown
+    if len(left.free_symbols | right.free_symbols) <= _MOST_SYMBOLS:
+        return dim_of(sympy.Max(left, right))
+    maxima: dict[frozenset[str], Dim] = _MAXIMA.setdefault(context, {})
+    return maxima.setdefault(frozenset({str(a), str(b)}), unknown)
+
+
+def broadcast(context: ShapeInferenceContext, shapes: Sequence[Sequence[Dim]]) -> list[Dim] | None:
+    """The shape that shapes broadcast to by numpy's rules; None where they cannot."""
+    rank = max(map(len, shapes))
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for axis, dim in enumerate(shape, rank - len(shape)):
+            size = broadcast_dim(context, result[axis], dim)
+            if size is None:
+                return None
+            result[axis] = size
+    return result

@@ -1,0 +1,201 @@
+"""Install rules that make onnx-shape-inference sound and complete on real graphs.
+
+Every rule of the library is wrapped. An error leaves a gap instead of ending the inference, an inferred dimension overrides a
+declared one, and small constant results are computed. `inference_rules` has the rules that are added or replaced.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import onnx_ir as ir
+import sympy
+from onnx_shape_inference import SYM_DATA_KEY, ShapeInferenceContext, registry
+
+from onnx_subgraph.model import symbolic
+from onnx_subgraph.model.broadcasting import Dim, expression_of
+from onnx_subgraph.model.dimensions import symbols
+from onnx_subgraph.model.folding import fold
+from onnx_subgraph.model.gaps import PROBLEM
+from onnx_subgraph.model.inference_rules import (
+    AFTER,
+    EARLY,
+    LONGEST_SHAPE,
+    Rule,
+    after_early_layer_normalization,
+    after_fused_matmul,
+    after_scaled_product,
+    as_later,
+    constant,
+)
+
+_FOLDED = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, ir.DataType.FLOAT)
+_LONGEST_JOINED = 4096
+"""Maximum number of elements of a Concat that the library may track. It creates a symbol for each unknown element."""
+_LONGEST_EXPRESSION = 2000
+"""In characters. A longer expression becomes a new symbol; otherwise products of products would exhaust memory."""
+
+
+@functools.cache
+def install() -> None:
+    """Wrap every rule of the library and add ours, once per process."""
+    symbolic.install()
+    registry.collect()
+    for domain, operator, versions in list(registry.iter_supported()):
+        for version in versions:
+            rule = registry.get(domain, operator, version)
+            if rule is None:
+                continue
+            extended = functools.partial(_extended, AFTER[operator], rule) if not domain and operator in AFTER else rule
+            if not domain and operator == "Constant":
+                extended = functools.partial(constant, rule)
+            registry.register(domain, operator, version)(functools.partial(_guarded, extended))
+    for operator, given in EARLY.items():
+        later = registry.get("", operator, 10)
+        if later is not None:
+            registry.register("", operator, 1)(functools.partial(as_later, later, given))
+    normalization = registry.get("", "LayerNormalization", 17)
+    if normalization is not None:
+        early = functools.partial(_extended, after_early_layer_normalization, normalization)
+        registry.register("", "LayerNormalization", 1)(early)
+    fused = registry.get("com.microsoft", "FusedMatMul", 1)
+    if fused is not None:
+        registry.register("com.microsoft", "FusedMatMul", 1)(functools.partial(_extended, after_fused_matmul, fused))
+    product = registry.get("", "MatMulInteger", 10)
+    if product is not None:
+        scaled = functools.partial(_guarded, functools.partial(_extended, after_scaled_product, product))
+        for operator in ("DynamicQuantizeMatMul", "MatMulIntegerToFloat"):
+            registry.register("com.microsoft", operator, 1)(scaled)
+
+
+def _extended(after: Rule, rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Apply the library's rule, then ours, which may correct the results. Ours runs even where the library's fails."""
+    try:
+        rule(context, node)
+    finally:
+        after(context, node)
+
+
+def _guarded(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
+    declared = [output.shape for output in node.outputs]
+    for output in node.outputs:
+        output.shape = None
+    node.meta.pop(PROBLEM, None)
+    try:
+        (_join if _is_long_join(node) else rule)(context, node)
+    except Exception as error:  # A rule may fail on an odd node; the other nodes are still worth inferring.
+        node.meta[PROBLEM] = f"{type(error).__name__}: {error}"
+    for output, shape in zip(node.outputs, declared, strict=True):
+        _shorten(context, output)
+        output.shape = _merged(context, _with_numbers(output.shape), shape)
+    _fold(context, node)
+
+
+def _is_long_join(node: ir.Node) -> bool:
+    """Whether a node concatenates vectors that cannot be shapes: floats, or more elements than a shape can have."""
+    if node.op_type != "Concat" or node.domain:
+        return False
+    if any(value is not None and value.dtype is not None and value.dtype.is_floating_point() for value in node.inputs):
+        return all(value is not None and value.shape is not None and len(value.shape) == 1 for value in node.inputs)
+    shapes = [None if value is None else value.shape for value in node.inputs]
+    if not all(shape is not None and len(shape) == 1 for shape in shapes):
+        return False
+    return sum(shape[0] for shape in shapes if shape is not None and isinstance(shape[0], int)) > _LONGEST_JOINED
+
+
+def _join(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Infer the size and type of concatenated vectors, but not their elements."""
+    sizes = [value.shape[0] for value in node.inputs if value is not None and value.shape is not None]
+    known = [size for size in sizes if isinstance(size, int)]
+    node.outputs[0].shape = ir.Shape([sum(known)]) if len(known) == len(sizes) else ir.Shape([context.new_symbolic_dim()])
+    dtypes = [value.dtype for value in node.inputs if value is not None and value.dtype is not None]
+    if dtypes:
+        node.outputs[0].dtype = dtypes[0]
+
+
+def _shorten(context: ShapeInferenceContext, output: ir.Value) -> None:
+    """Replace every expression in the shape or the elements of a result by a symbol where it is too long."""
+    if output.shape is not None and any(map(_is_long, output.shape)):
+        output.shape = ir.Shape([context.new_symbolic_dim() if _is_long(dim) else dim for dim in output.shape])
+    if len(output.metadata_props.get(SYM_DATA_KEY, "")) > _LONGEST_EXPRESSION:
+        elements = context.get_symbolic_value(output) or []
+        context.set_symbolic_value(output, [context.new_symbolic_dim() if _is_long(dim) else dim for dim in elements])
+
+
+def _is_long(dim: Dim) -> bool:
+    return isinstance(dim, ir.SymbolicDim) and len(dim.value or "") > _LONGEST_EXPRESSION
+
+
+def _fold(context: ShapeInferenceContext, node: ir.Node) -> None:
+    """Compute the elements of a small result with known operands: paddings, sizes and scales are often computed."""
+    output = node.outputs[0] if len(node.outputs) == 1 and not node.domain and node.inputs else None
+    if output is None or output.const_value is not None or output.dtype not in _FOLDED or output.shape is None:
+        return
+    if not all(isinstance(dim, int) for dim in output.shape) or _size(output.shape) > LONGEST_SHAPE:
+        return
+    operands = [ir.convenience.get_const_tensor(value) if value is not None else None for value in node.inputs]
+    if any((tensor is None) != (value is None) for tensor, value in zip(operands, node.inputs, strict=True)):
+        return
+    if any(tensor is not None and tensor.size > LONGEST_SHAPE for tensor in operands):
+        return
+    results = fold(node, [None if tensor is None else tensor.numpy() for tensor in operands], context.opset)
+    if results is not None and isinstance(results[0], np.ndarray) and results[0].size <= LONGEST_SHAPE:
+        output.const_value = ir.Tensor(results[0], name=output.name)
+
+
+def _size(shape: ir.Shape) -> int:
+    return math.prod(shape.numpy())
+
+
+def _with_numbers(shape: ir.Shape | None) -> ir.Shape | None:
+    """The shape with constant expressions as numbers (`SymbolicDim("3")`), and exact quotients cancelled."""
+    if shape is None or not any(isinstance(dim, ir.SymbolicDim) and not (dim.value or "x").isidentifier() for dim in shape):
+        return shape
+    return ir.Shape([_plain(dim) for dim in shape])
+
+
+def _plain(dim: Dim) -> Dim:
+    if isinstance(dim, int) or dim.value is None:
+        return dim
+    if dim.value.isdecimal():
+        return int(dim.value)
+    return _cancelled(dim.value) if dim.value.startswith("floor(") else dim
+
+
+@functools.cache
+def _cancelled(text: str) -> ir.SymbolicDim:
+    """Cancel an exact quotient, which needs no rounding: floor(12*batch*seq/seq) gives 12*batch."""
+    dim = ir.SymbolicDim(text)
+    expression = expression_of(dim)
+    if expression is None or expression.func is not sympy.floor:
+        return dim
+    quotient = sympy.cancel(expression.args[0])
+    return ir.SymbolicDim(quotient) if quotient.is_integer else dim
+
+
+def _merged(context: ShapeInferenceContext, inferred: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
+    """The inferred dimension where it is known, the declared one where inference had to create a symbol."""
+    if inferred is None or declared is None:
+        return inferred if declared is None else context.name_anonymous_dims_in_shape(declared)
+    if len(inferred) != len(declared):
+        return inferred
+    return ir.Shape([_merged_dim(context, ours, theirs) for ours, theirs in zip(inferred, declared, strict=True)])
+
+
+def _merged_dim(context: ShapeInferenceContext, inferred: Dim, declared: Dim) -> Dim:
+    if isinstance(inferred, int) or not _invented(context, inferred):
+        return inferred
+    if isinstance(declared, int):
+        return declared
+    if declared.value is None:
+        return inferred
+    if str(inferred.value).isidentifier():  # Equating whole expressions would take sympy seconds.
+        context.add_symbolic_equality(inferred, declared)
+    return declared
+
+
+def _invented(context: ShapeInferenceContext, dim: ir.SymbolicDim) -> bool:
+    """Whether the expression contains a symbol that the library created for an unknown size."""
+    return any(context.is_generated_symbol(name) for name in symbols(dim))
