@@ -109,9 +109,9 @@ class LazyGroup(click.Group):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     show_default="onnx-subgraph.toml, or [tool.onnx-subgraph] in pyproject.toml, here or in a folder above",
-    help="The file with the settings of the project.",
+    help="The settings file of the project.",
 )
-@click.option("--no-settings", is_flag=True, help="Heed no file of settings.")
+@click.option("--no-settings", is_flag=True, help="Ignore the settings file.")
 def commands(settings: Path | None, no_settings: bool) -> None:
     """Finds subgraphs of ONNX models that have a fused form, replaces them, and checks that the model still computes the same."""
 

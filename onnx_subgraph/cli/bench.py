@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     type=click.Choice(["onnxruntime", "kernels", "engines", "openvino", "openvino-f32"]),
     multiple=True,
     default=("onnxruntime",),
-    help="What runs the models: onnxruntime, onnxruntime with our library of kernels, an EngineSession with its engines by their "
-    "backends, OpenVINO in the precision that it chooses or in float32. May be repeated.",
+    help="Where to run the models: onnxruntime, onnxruntime with our library of kernels, an EngineSession with its "
+    "backends, OpenVINO in its default precision or in float32. May be repeated.",
 )
 @click.option("--provider", default="CPUExecutionProvider", metavar="EP", help="The execution provider of onnxruntime.")
 @click.option(
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     type=dimension_size,
     multiple=True,
     metavar="NAME=128",
-    help="The size of a symbolic dimension. May be repeated. Without it sizes are one image or text of 128 tokens, or what the "
-    "model takes.",
+    help="The size of a symbolic dimension. May be repeated. Default: one image or text of 128 tokens, or sizes "
+    "that the model takes.",
 )
 @click.option(
     "--shape", "shape", type=input_shape, multiple=True, metavar="INPUT=1x128", help="The shape of an input. May be repeated."
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     "--max-ratio",
     type=click.FloatRange(min=0, min_open=True),
     metavar="X",
-    help="Exit code 1 where a CANDIDATE takes more than X times as long as MODEL.",
+    help="Exit with 1 if a CANDIDATE takes more than X times as long as MODEL.",
 )
 @target_option
 @libraries_option

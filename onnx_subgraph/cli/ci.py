@@ -32,7 +32,7 @@ EXPECT = click.option(
     "--expect",
     type=_FILE,
     metavar="FILE.yaml",
-    help="Hold the run against the expectations in this file. A model that misses one is not written: exit code 1.",
+    help="Check the run against the expectations in this file. A model that misses one is not written: exit code 1.",
 )
 WRITE_EXPECT = click.option("--write-expect", type=_FILE, metavar="FILE.yaml", help="Write the expectations that this run meets.")
 
@@ -49,7 +49,7 @@ def ci_options(command: Command) -> Command:
                 "--annotations/--no-annotations",
                 default=None,
                 show_default="on where GITHUB_ACTIONS is true",
-                help="Print what is wrong as annotations of GitHub Actions, on standard error.",
+                help="Print problems as annotations of GitHub Actions, on standard error.",
             ),
         )
     ):

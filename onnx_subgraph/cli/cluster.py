@@ -59,8 +59,8 @@ def executor_option(command: Any) -> Any:
         type=Executor(),
         metavar=f"{SCHEME}HOST:PORT",
         show_default="processes on this machine, as -j says",
-        help="Give the models to the workers of a dask cluster, one model a task; they have to see the same files. It needs the "
-        "extra dask.",
+        help="Run the models on the workers of a dask cluster, one model a task. The workers need the same files. Needs"
+        " the extra dask.",
     )(command)
 
 

@@ -60,8 +60,8 @@ from onnx_subgraph.errors import UsageError
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="The folder to write to; files keep their names, and those of a folder, glob or list their paths below it. Made if it "
-    "is missing.",
+    help="The folder to write to. Files keep their names; those from a folder, glob or list keep their relative "
+    "paths. Created if missing.",
 )
 @patterns_option
 @ids_option("--only", "Use these patterns and no others. May be repeated.")
@@ -74,21 +74,19 @@ from onnx_subgraph.errors import UsageError
     "assumed",
     multiple=True,
     metavar="EP",
-    help="A provider that is not on this machine: fuse into what a table says it loads, and run nothing on it. May be repeated; "
-    "without --provider nothing is run at all.",
+    help="A provider that this machine lacks: fuse into operators that it loads according to a table, and run "
+    "nothing on it. May be repeated; without --provider nothing is run at all.",
 )
 @prefer_option
 @beside_options
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
-@click.option(
-    "--sites", is_flag=True, help="Hold each fusion by itself against float64, on the values that flow there, and show all."
-)
+@click.option("--sites", is_flag=True, help="Check each fusion alone against float64, on its values in the model, and show all.")
 @fix_overflows_option
 @click.option(
     "--compare-ort",
     is_flag=True,
-    help="Show what onnxruntime fuses by itself at load, what ours add to that, and whether any of ours is in its way.",
+    help="Show onnxruntime's own fusions at load, what our fusions add, and whether any of ours prevents one.",
 )
 @libraries_option
 @feeds_options
@@ -99,12 +97,12 @@ from onnx_subgraph.errors import UsageError
     type=opset_choice,
     default="auto",
     metavar="auto|keep|N",
-    help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
+    help="Raise the opset if a replacement needs it (auto), never (keep), or to N.",
 )
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to fuse at a time.")
 @executor_option
 @click.option(
-    "--resume", is_flag=True, help="Leave out what an earlier run of this command has written, where nothing has changed since."
+    "--resume", is_flag=True, help="Skip models that an earlier run of this command has written, if nothing has changed since."
 )
 @time_limit_option
 @click.option("--dry-run", is_flag=True, help="Write no model.")

@@ -16,7 +16,7 @@ from onnx_subgraph.errors import UsageError
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Copy the library into DIR, beside a model that is deployed.",
+    help="Copy the library into DIR, to deploy it with a model.",
 )
 @click.option(
     "--compile",
@@ -24,7 +24,7 @@ from onnx_subgraph.errors import UsageError
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
     metavar="FILE.c",
-    help="Build a library of custom operators of your own, with the same compiler; kernels/ort.h is found. May be repeated.",
+    help="Build your own library of custom operators, with the same compiler and kernels/ort.h. May be repeated.",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="LIBRARY", help="What --compile writes.")
 @json_option

@@ -22,7 +22,7 @@ from onnx_subgraph.cli.options import json_option, patterns_option, time_limit_o
     "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.html", help="Write a page with each unit drawn."
 )
 @click.option(
-    "--profile", is_flag=True, help="Run each MODEL, and rank by the time that its nodes take; without it nothing is run."
+    "--profile", is_flag=True, help="Run each MODEL, and rank by the measured time of its nodes. Without it nothing is run."
 )
 @time_limit_option
 @verbose_option

@@ -28,7 +28,7 @@ from onnx_subgraph.errors import UsageError
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.yaml",
-    help="The file to write, which may not be there yet; its stem is the id with _ for -.",
+    help="The file to write, which must not exist; its stem is the id with _ for -.",
 )
 @patterns_option
 @time_limit_option

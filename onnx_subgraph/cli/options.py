@@ -122,8 +122,8 @@ def libraries_option(command: Command) -> Command:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         multiple=True,
         metavar="PATH",
-        help="A library of custom operators, to be loaded wherever a model is run. May be repeated; none is loaded that is not "
-        "named, here or by the pack.yaml of --patterns.",
+        help="A library of custom operators, loaded wherever a model is run. May be repeated. Only libraries named here"
+        " or in the pack.yaml of --patterns are loaded.",
     )(command)
 
 
@@ -140,7 +140,7 @@ def provider_option(command: Command) -> Command:
         multiple=True,
         default=("CPUExecutionProvider",),
         metavar="EP",
-        help="An execution provider that the model is to run on. May be repeated; each is verified by itself.",
+        help="An execution provider for the model. May be repeated; each is verified separately.",
     )(command)
 
 
@@ -149,7 +149,7 @@ def constant_initializers_option(command: Command) -> Command:
     return click.option(
         "--constant-initializers",
         is_flag=True,
-        help="Take initializers that are inputs as well out of the inputs: they are then constants, and no run can replace them.",
+        help="Remove initializers from the graph's inputs: they become constants, and no run can override them.",
     )(command)
 
 
@@ -159,18 +159,18 @@ def beside_options(command: Command) -> Command:
         click.option(
             "--keep-loops",
             is_flag=True,
-            help="Leave Loops that are recurrent networks, as tf2onnx writes Keras'; without it they become LSTM, GRU or RNN.",
+            help="Keep Loops that are recurrent networks, such as tf2onnx's for Keras. By default they become LSTM, GRU or RNN.",
         ),
         click.option(
             "--no-simplify",
             is_flag=True,
-            help="Leave nodes whose results are known beforehand: arithmetic on known dimensions, Ifs of one branch, "
-            "Reshapes and Casts that change nothing.",
+            help="Keep nodes with known results: arithmetic on known dimensions, Ifs of one branch, Reshapes and Casts that"
+            " change nothing.",
         ),
         click.option(
             "--keep-subnormals",
             is_flag=True,
-            help="Leave subnormal weights (below 1.2e-38 in float32) as they are; without it they become zeros, since they make "
+            help="Keep subnormal weights (below 1.2e-38 in float32). By default they become zeros, because they make "
             "products slow.",
         ),
         constant_initializers_option,
@@ -194,14 +194,14 @@ def verbose_option(command: Command) -> Command:
         is_flag=True,
         expose_value=False,
         callback=_verbosity,
-        help="Say what is being done, a line a stage, and report in detail.",
+        help="Print each stage, and report in detail.",
     )(command)
 
 
 def quiet_option(command: Command) -> Command:
     """`--quiet`: no report if all is well."""
     return click.option(
-        "-q", "--quiet", is_flag=True, expose_value=False, callback=_verbosity, help="Print no report where all is well."
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=_verbosity, help="Print no report if all is well."
     )(command)
 
 
@@ -211,8 +211,8 @@ def target_option(command: Command) -> Command:
         "--target",
         type=click.Choice(["onnxruntime", "standard", "native", "function"]),
         default="onnxruntime",
-        help="What to fuse into: operators of onnxruntime or of the ONNX standard, those of the library of kernels (native), or "
-        "functions that the model carries.",
+        help="The operators to fuse into: onnxruntime's, the ONNX standard's, those of the library of kernels (native),"
+        " or functions in the model.",
     )(command)
 
 
@@ -222,8 +222,8 @@ def numerics_option(command: Command) -> Command:
         "--numerics",
         type=click.Choice(["float32", "bf16x3", "bf16"]),
         default="float32",
-        help="With --target native: what products with weights may round their operands to, not at all (float32), to 16 bits "
-        "(bf16x3) or to 8 (bf16); the report says what that does to each output.",
+        help="With --target native: the precision to which products with weights may round their operands: no rounding "
+        "(float32), 16 bits (bf16x3) or 8 (bf16). The report has the error of each output.",
     )(command)
 
 
@@ -233,7 +233,7 @@ def prefer_option(command: Command) -> Command:
         "--prefer",
         type=click.Choice(["speed", "fusion"]),
         default="speed",
-        help="Leave apart what was measured to be slower fused on a provider (speed), or fuse all that can be (fusion).",
+        help="Leave out fusions that were measured to be slower on a provider (speed), or fuse everything possible (fusion).",
     )(command)
 
 
@@ -250,7 +250,7 @@ def time_limit_option(command: Command) -> Command:
         type=click.FloatRange(min=0),
         default=3600,
         metavar="SECONDS",
-        help="Give a model up after this time: nothing is written, exit code 2. 0 for no limit.",
+        help="Stop work on a model after this time: nothing is written, exit code 2. 0 for no limit.",
     )(command)
 
 
@@ -279,7 +279,7 @@ def feeds_options(command: Command) -> Command:
                 type=input_shape,
                 multiple=True,
                 metavar="INPUT=1x128",
-                help="The shape of an input, for the inputs that are drawn. May be repeated.",
+                help="The shape of an input, for random inputs. May be repeated.",
             ),
             click.option(
                 "--inputs",

@@ -27,7 +27,7 @@ def report_option(command: Command) -> Command:
         "--report",
         type=click.Path(path_type=Path),
         metavar="FILE.html",
-        help="Write a page to read in a browser or to print, every fusion drawn before and after. For several models, a folder.",
+        help="Write an HTML page with a drawing of every fusion, before and after. For several models, a folder.",
     )(command)
 
 

@@ -17,14 +17,15 @@ from onnx_subgraph.errors import UsageError
 
 
 @click.command(
-    short_help="Run a Python program whose onnxruntime sessions are fused.",
+    short_help="Run a Python program with fused onnxruntime sessions.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
     "--backend",
     multiple=True,
     metavar="NAME",
-    help="Give the regions that this backend supports to it, after fusing. May be repeated, for what those before have left.",
+    help="Let this backend run the regions that it supports, after fusing. May be repeated; each gets what those "
+    "before it have left.",
 )
 @click.option("--strict", is_flag=True, help="Raise where the unmodified model would be used.")
 @click.option("-m", "module", is_flag=True, help="PROGRAM is the name of a module, as with python -m.")

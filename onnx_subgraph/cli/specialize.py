@@ -48,7 +48,7 @@ from onnx_subgraph.errors import UsageError
     "scopes",
     multiple=True,
     metavar="MODULE",
-    help="Make one operator of each module whose path fits, encoder.layer.* for example. May be repeated.",
+    help="Make one operator of each module whose path matches, for example encoder.layer.*. May be repeated.",
 )
 @click.option("--from", "first", multiple=True, metavar="VALUE", help="Make one operator of what lies between this value …")
 @click.option("--to", "last", multiple=True, metavar="VALUE", help="… and this one. Both may be repeated.")
@@ -65,7 +65,7 @@ from onnx_subgraph.errors import UsageError
     type=opset_choice,
     default="auto",
     metavar="auto|keep|N",
-    help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
+    help="Raise the opset if a replacement needs it (auto), never (keep), or to N.",
 )
 @time_limit_option
 @quiet_option

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     default=3600,
     metavar="SECONDS",
-    help="End after this time, with exit code 2 and the patterns that were proved until then. 0 for no limit.",
+    help="Stop after this time, with exit code 2 and the patterns proved until then. 0 for no limit.",
 )
 @click.option("--watch", is_flag=True, help="Prove again what changes under --patterns, each time it is saved, until ^C.")
 @quiet_option

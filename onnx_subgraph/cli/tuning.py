@@ -33,28 +33,27 @@ def tune_options(command: Command) -> Command:
                 type=click.FloatRange(min=0),
                 default=60.0,
                 metavar="SECONDS",
-                help="How long a model runs for --tune.",
+                help="The time to measure one model with --tune.",
             ),
             click.option(
                 "--accuracy",
                 type=click.FloatRange(min=0, min_open=True),
                 metavar="X",
-                help="How far an output may be from float64, as a share of its largest element: with --tune products are rounded "
-                "as far as that allows, where it pays; with --numerics nothing is written that is further off.",
+                help="The largest error of an output against float64, as a share of its largest element. With --tune products "
+                "are rounded within this limit, where it pays; with --numerics a model that exceeds it is not written.",
             ),
             click.option(
                 "--backend",
                 "backends",
                 multiple=True,
                 metavar="NAME",
-                help="With --tune: try engines of this backend as well, openvino for one; `partition` says what they are. May be "
-                "repeated.",
+                help="With --tune: also try engines of this backend, for example openvino; see `partition`. May be repeated.",
             ),
             click.option(
                 "--tuned",
                 type=click.Path(path_type=Path),
                 metavar="FILE.json",
-                help="Write what --tune found to this file; without --tune, do as it says and measure nothing.",
+                help="Write the choice of --tune to this file. Without --tune, use the choice in it and measure nothing.",
             ),
         )
     ):
