@@ -70,9 +70,10 @@ def fuse(
     """Fuse one model file: find, rewrite, verify, write. The input is never touched; the output appears whole or not at all.
 
     output: the file to write, None as with `dry_run`. If nothing fuses, it is a byte-for-byte copy of the input. If the verdict
-    is "different", or verification was requested and could not be run, nothing is written. accepts: called with a result that
-    would be written; if it returns False, nothing is written. Raises ModelError for a model that can't be read or written,
-    UsageError for options that don't fit it, KernelError if the target is native and there is no library of kernels.
+    is "different", or verification was requested and could not be run, nothing is written.
+    accepts: called with a result that would be written; if it returns False, nothing is written.
+    Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it, KernelError if the
+    target is native and there is no library of kernels.
     """
     model, output = Path(model), None if output is None else Path(output)
     with with_libraries(options.libraries, library.packs):

@@ -41,8 +41,9 @@ def register_engines(
     """The model of `path` with a custom operator for each engine, for `onnxruntime.InferenceSession(model, options)`.
 
     options: the session's; the operators are added to it, and live as long as the process. The other arguments are as for
-    `EngineSession`. Raises UsageError if onnxruntime-extensions or a backend is missing or an engine has an unsupported type,
-    ModelError for a bad model.
+    `EngineSession`.
+    Raises UsageError if onnxruntime-extensions or a backend is missing or an engine has an unsupported type, ModelError for a bad
+    model.
     """
     try:
         import onnxruntime_extensions as extensions

@@ -32,11 +32,12 @@ from onnx_subgraph.paths import StrPath
 class EngineSettings:
     """Settings of engines. signatures: how many each engine keeps compiled. folder: of the cache on disk, None for none.
 
-    patience: seconds to wait for a compilation; then onnxruntime runs the region until the backend is ready. deadline: seconds
-    that a run of a backend may take before it is given up. None: no limit. retry: seconds after which a failed backend is tried
-    again, doubled after each failure, up to an hour. check: the share of runs whose results are compared with onnxruntime's; runs
-    of `warm` always are. strict: raise EngineError instead of falling back to onnxruntime. isolated: run backends in separate
-    processes, which may crash.
+    patience: seconds to wait for a compilation; then onnxruntime runs the region until the backend is ready.
+    deadline: seconds that a run of a backend may take before it is given up. None: no limit.
+    retry: seconds after which a failed backend is tried again, doubled after each failure, up to an hour.
+    check: the share of runs whose results are compared with onnxruntime's; runs of `warm` always are.
+    strict: raise EngineError instead of falling back to onnxruntime.
+    isolated: run backends in separate processes, which may crash.
     """
 
     signatures: int = 8

@@ -47,10 +47,11 @@ class Argument:
 class EngineSession:
     """A session of a model with engine operators. `run` is thread-safe.
 
-    backends: by name; they take precedence over the registry. plain: runs the parts between the engines, and engines whose
-    backend fails; None for onnxruntime on the CPU. weights: the folder of the model's external data, if that is elsewhere.
-    libraries: of custom operators, for onnxruntime. required: raise UsageError if a backend is missing, as strict settings do;
-    else `plain` runs its regions, with a warning. Raises ModelError for a model that can't be read.
+    backends: by name; they take precedence over the registry.
+    plain: runs the parts between the engines, and engines whose backend fails; None for onnxruntime on the CPU.
+    weights: the folder of the model's external data, if that is elsewhere. libraries: of custom operators, for onnxruntime.
+    required: raise UsageError if a backend is missing, as strict settings do; else `plain` runs its regions, with a warning.
+    Raises ModelError for a model that can't be read.
     """
 
     def __init__(

@@ -49,9 +49,10 @@ _OTHER_FORMAT = "it is in onnxruntime's own format, not an ONNX model"
 class InferenceSession(PlainSession):  # type: ignore[misc]
     """A session of onnxruntime whose model is fused (and partitioned) first, once: the result is cached on disk.
 
-    Takes the arguments of onnxruntime.InferenceSession. settings: how to prepare; the default comes from the environment. With
-    static settings, or with a backend, repeated sizes of feeds are run by a schedule for them. Raises what onnxruntime raises for
-    the unmodified model; SessionError only if the settings are strict.
+    Takes the arguments of onnxruntime.InferenceSession.
+    settings: how to prepare; the default comes from the environment. With static settings, or with a backend, repeated sizes of
+    feeds are run by a schedule for them.
+    Raises what onnxruntime raises for the unmodified model; SessionError only if the settings are strict.
     """
 
     def __init__(

@@ -48,9 +48,9 @@ class Recipe:
 class Prepared:
     """A prepared model. path: its file, None if the original is to be used as it is (`reason` says why).
 
-    packed: the same model with packed weights, for sessions that should not hold their own; None if there is none. from_cache: it
-    existed before. nbytes: of its files, without shared ones. fusions, engines: how many were made. libraries: of custom
-    operators, that the file needs. temporary: remove it after loading. key: of all inputs.
+    packed: the same model with packed weights, for sessions that should not hold their own; None if there is none.
+    from_cache: it existed before. nbytes: of its files, without shared ones. fusions, engines: how many were made.
+    libraries: of custom operators, that the file needs. temporary: remove it after loading. key: of all inputs.
     """
 
     path: Path | None
@@ -124,8 +124,8 @@ def prepare(
     """The model that `recipe` makes of `source`, from the cache if it is there.
 
     source: a model file, or a serialized model, whose external data is in `weights`. stop: ends the preparation early when set.
-    aside: nobody waits, so run at the lowest priority. Raises SessionError if it can't be made; OnnxSubgraphError and OSError if
-    the model or the cache can't be read.
+    aside: nobody waits, so run at the lowest priority.
+    Raises SessionError if it can't be made; OnnxSubgraphError and OSError if the model or the cache can't be read.
     """
     cache = NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
     content = cache.memory.model(source, weights)

@@ -25,9 +25,10 @@ class Limits:
 class Story:
     """The public state of one signature.
 
-    state: "ready", "waiting", "preparing", "seen" (not often enough), "evicted" or "refused". reason: of the state; for a ready
-    one, why it was made. hits: runs by a schedule; misses: runs by the general model. nbytes: of its schedule. seconds: of
-    preparing it. ratio: of its time to that of the general model, on the feeds that requested it; 0 if it was not timed.
+    state: "ready", "waiting", "preparing", "seen" (not often enough), "evicted" or "refused".
+    reason: of the state; for a ready one, why it was made. hits: runs by a schedule; misses: runs by the general model.
+    nbytes: of its schedule. seconds: of preparing it.
+    ratio: of its time to that of the general model, on the feeds that requested it; 0 if it was not timed.
     """
 
     signature: Signature

@@ -24,18 +24,20 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 class SessionSettings:
     """How a session prepares its model.
 
-    enabled: False loads models as they are. skip, patterns, target, numerics: as the options of `onnx-subgraph fuse`; no target
-    stands for standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
-    backend: of `onnx-subgraph partition`, several with a `;` between them, None for fusing alone. isolated: they prepare and run
-    in processes of their own, which they may crash. measure: as the option of `onnx-subgraph partition`.
+    enabled: False loads models as they are.
+    skip, patterns, target, numerics: as the options of `onnx-subgraph fuse`; the default target is standard with a backend, since
+    few backends know onnxruntime's operators, else onnxruntime.
+    backend: of `onnx-subgraph partition`, several separated by `;`, None to only fuse.
+    isolated: backends prepare and run in separate processes, which may crash.
+    measure: as the option of `onnx-subgraph partition`.
     static: prepare a model for each signature that comes again, as `StaticSession` does.
     constant_initializers, keep_subnormals: as the options of `onnx-subgraph fuse`; with the first the session has fewer inputs.
-    simplify: False is `--no-simplify`. libraries: of custom operators, loaded where the model is prepared, and into the session.
-    deadline: seconds that a run of the backend may take, None for ever. check: the share of its runs that is held against
-    onnxruntime's. verify: compare the fused model with the original first.
-    strict: a failure raises, and does not fall back to the unmodified model with a warning.
-    cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
-    retry: seconds for which it is remembered that preparing failed, 0 to try each time.
+    simplify: False is `--no-simplify`. libraries: of custom operators, loaded for the preparation and into the session.
+    deadline: seconds that a run of the backend may take, None for no limit.
+    check: the share of its runs that is compared with onnxruntime's. verify: compare the fused model with the original first.
+    strict: raise an error instead of warning and loading the unmodified model.
+    cache: the folder of prepared models, None for none. cache_bytes: its size limit. timeout: seconds that preparing may take.
+    retry: seconds for which a failed preparation is not tried again, 0 to try each time.
     """
 
     enabled: bool = True

@@ -24,10 +24,11 @@ from onnx_subgraph.session.settings import SessionSettings
 class StaticSession(InferenceSession):
     """An `InferenceSession` with static schedules, whatever its settings say.
 
-    limits: of number and bytes. reuse_buffers: inputs and outputs of a schedule are allocated and bound once. The next run of the
-    same signature then overwrites the arrays that `run` returned to the thread that ran it first; other threads get their own
-    arrays. Without it all arrays belong to the caller. Everything else is as in InferenceSession. Several threads may run it. If
-    the model is not prepared, it has no schedules.
+    limits: of number and bytes.
+    reuse_buffers: inputs and outputs of a schedule are allocated and bound once. The next run of the same signature then
+    overwrites the arrays that `run` returned to the thread that ran it first; other threads get their own arrays. Without it all
+    arrays belong to the caller. Everything else is as in InferenceSession. Several threads may run it. If the model is not
+    prepared, it has no schedules.
     """
 
     def __init__(
