@@ -1,11 +1,12 @@
 """Writes docs/patterns.md and docs/operators.md, the catalogue of the patterns and operators that come with the package.
 
-`python docs/catalogue.py` writes the pages from the files; a test holds that they are current. The page of patterns says what
-each finds, and leads to its file for the rest.
+`python docs/catalogue.py` writes the pages; a test checks that they are current. The page of patterns has one line for each
+pattern and a link to its file.
 """
 
 from __future__ import annotations
 
+import textwrap
 from itertools import groupby
 from pathlib import Path
 
@@ -20,9 +21,9 @@ OPERATORS = ROOT / "docs" / "operators.md"
 INTRODUCTION = """\
 # Patterns
 
-The patterns that come with onnx-subgraph, by group. A pattern's file says what it looks for, when, and what replaces it for each
-[target](targets.md); [language.md](language.md) says how to read it. `onnx-subgraph list-patterns` prints the list, and
-`onnx-subgraph list-patterns ID` one pattern.
+The patterns that come with onnx-subgraph, by group. A pattern's file has its formula, its conditions, and its
+replacement for each [target](targets.md); [language.md](language.md) describes the language. `onnx-subgraph
+list-patterns` prints the list, and `onnx-subgraph list-patterns ID` one pattern.
 
 <!-- Written by `python docs/catalogue.py` from the files in patterns/. -->
 """
@@ -38,8 +39,9 @@ Parts of a `match` that several patterns share: [patterns/formulas.yaml](../patt
 OPERATORS_INTRODUCTION = """\
 # Canonical operators
 
-What formulas raise to, and what stands for it on each target. [language.md](language.md#canonical-operators) says how to read
-them. With `--target function` a fused model holds these operators, in the domain `onnx_subgraph`, with their definitions.
+Formulas raise to these operators, which have a replacement for each target.
+[language.md](language.md#canonical-operators) describes their files. With `--target function` a fused model contains
+these operators, in the domain `onnx_subgraph`, with their definitions.
 
 <!-- Written by `python docs/catalogue.py` from their files in patterns/. -->
 """
@@ -60,11 +62,16 @@ def _operator(operator: CanonicalOperator, library: Library) -> str:
     )
     formulas = (p for p in library.patterns if p.raised is not None and p.raised.operator.name == operator.name)
     found = ", ".join(f"[{p.id}](../{Path(p.file).relative_to(ROOT).as_posix()})" for p in formulas)
-    lines = [f"## {operator.name}\n", f"{operator.summary}. [{where}](../{where})\n", f"Source: {operator.source}\n"]
+    lines = [f"## {operator.name}\n", _wrapped(f"{operator.summary}. [{where}](../{where})")]
+    lines.append(_wrapped(f"Source: {operator.source}"))
     if operator.kernel:
         lines.append(f"Kernel: in the [library](../kernels/README.md), for {', '.join(sorted(operator.kernel))}\n")
     lines += [f"| name | kind | what it is |\n|---|---|---|\n{rows}\n", f"```\n{operator.definition}\n```\n"]
-    return "\n".join([*lines, f"Formulas: {found}.\n"])
+    return "\n".join([*lines, _wrapped(f"Formulas: {found}.")])
+
+
+def _wrapped(paragraph: str) -> str:
+    return textwrap.fill(paragraph, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def page() -> str:

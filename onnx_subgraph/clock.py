@@ -1,4 +1,4 @@
-"""How long the stages of a command take."""
+"""Times the stages of a command and reports progress."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Progress = Callable[[str], None]
-"""Called with the stage that begins."""
+"""Called with the name of each stage when it begins."""
 
 
 class Clock:
-    """Tells which stage begins, and adds up the seconds of each."""
+    """Reports the stages, and adds up the seconds of each."""
 
     def __init__(self, progress: Progress | None) -> None:
         self.progress: Progress = progress or (lambda stage: None)
@@ -19,7 +19,7 @@ class Clock:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Within the block the stage `name` runs; the clock says so and takes its time."""
+        """Within the block the stage `name` runs: it is reported and timed."""
         self.progress(name)
         begun = time.perf_counter()
         try:

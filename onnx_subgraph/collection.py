@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept out of work that makes many objects and no garbage."""
+"""Fewer runs of Python's garbage collector during work that makes many objects and no garbage."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SELDOM = 50_000
-"""Objects made since the last search for cyclic garbage at which a program searches anew; Python's own number is 700."""
+"""New objects between two garbage collections; Python's default is 700."""
 
 
 @contextmanager
 def seldom() -> Iterator[None]:
-    """Within the block cyclic garbage is looked for less often: starting makes a million objects that all stay."""
+    """Within the block garbage collections are rarer: starting makes a million objects that all stay."""
     before = gc.get_threshold()
     gc.set_threshold(SELDOM, *before[1:])
     try:
@@ -23,7 +23,7 @@ def seldom() -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Within the block no cyclic garbage is looked for: a model is one large cycle, and walked whole every time."""
+    """Within the block the garbage collector is off: a model is one large cycle, and each collection would traverse all of it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -31,6 +31,6 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             if not gc.get_freeze_count():
-                gc.freeze()  # what was made counts as old, so that the collector does not walk it all at once now
+                gc.freeze()  # the new objects count as old, so that the collector does not traverse them all now
                 gc.unfreeze()
             gc.enable()

@@ -1,8 +1,8 @@
-"""The libraries of custom operators of this run: those that the user named, and no others.
+"""The libraries of custom operators of this run: those that the user named.
 
-Whoever makes a session of onnxruntime registers them (`register`), so that a model that holds their operators loads everywhere:
-in a probe, for the reference, for a site, when it is timed. They belong to the context, and go with it into the threads of a
-run; a process that is started for a run is told of them by whoever starts it.
+Every session of onnxruntime registers them (`register`), so that a model with their operators loads everywhere: in a probe, as a
+reference, for a site, for timing. They are a context variable, which the threads of a run inherit; a child process gets them from
+its parent.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _NAMED: ContextVar[tuple[Path, ...]] = ContextVar("custom_op_libraries", default
 
 
 def libraries() -> tuple[Path, ...]:
-    """Those of this run, in the order in which they were named."""
+    """The libraries of this run, in the order in which they were named."""
     return _NAMED.get()
 
 
 @contextmanager
 def using(paths: StrPath | Sequence[StrPath]) -> Iterator[None]:
-    """Within the block sessions have these libraries, and those that they have already; each is registered once."""
+    """Within the block sessions also have these libraries; each is registered once."""
     named = {path.resolve(): path.absolute() for path in (*libraries(), *several(paths))}
     token = _NAMED.set(tuple(named.values()))
     try:
@@ -35,9 +35,9 @@ def using(paths: StrPath | Sequence[StrPath]) -> Iterator[None]:
 
 
 def register(options: Any, also: Sequence[Path] = ()) -> None:
-    """Let a session with these `SessionOptions` have the libraries of this run, and `also` others.
+    """Register the libraries of this run, and `also` others, in these `SessionOptions`.
 
-    Raises what onnxruntime raises for a file that is no such library.
+    Raises what onnxruntime raises for a bad file.
     """
     known = {path.resolve() for path in libraries()}
     for path in (*libraries(), *(path for path in also if path.resolve() not in known)):

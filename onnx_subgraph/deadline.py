@@ -1,11 +1,10 @@
-"""A bound on how long a command may take: what runs over it is broken off where it stands, and says at which stage.
+"""A time limit for a command: work that exceeds it is interrupted, and the error names the stage.
 
-The work is done by a thread of its own, and the one that waits for it looks at the clock. When the time is up, an exception ends
-the work at its next step in Python. Native code (a product inside onnxruntime, the reading of a file) knows no exceptions: it is
-left to itself after a short grace, its temporary files are removed, and `abandoned` says that the process is to be ended when all
-else is done.
+The work runs in its own thread, and the waiting thread watches the clock. At the limit, an exception ends the work at its next
+step in Python. Native code (a product inside onnxruntime, the reading of a file) can't be interrupted: after a short grace period
+it is abandoned, its temporary files are removed, and `abandoned` says that the process must be ended when all else is done.
 
-Who starts a run that may be long asks how long it may take (`remaining`), and looks at the time afterwards (`check`).
+Code that starts a long native call first asks how long it may take (`remaining`), and checks the time afterwards (`check`).
 """
 
 from __future__ import annotations
@@ -27,49 +26,49 @@ from onnx_subgraph.errors import TimeLimitError
 T = TypeVar("T")
 
 GRACE = 0.5
-"""Seconds that work has to clean up after itself when it is broken off."""
+"""Seconds that interrupted work has for its cleanup."""
 _SLICE = 0.1
-"""Seconds after which a wait looks for signals: not every system wakes it when one comes."""
+"""Seconds between checks for signals during a wait: not every system wakes it when one comes."""
 _STACK = 64 << 20
-"""Bytes of stack for the work, which some systems give to no thread but the first."""
+"""Stack size of the work's thread in bytes; some systems give as much only to the main thread."""
 _ENDS: ContextVar[float] = ContextVar("ends", default=math.inf)
-"""When the time is up, by `time.monotonic`."""
+"""The time limit, in terms of `time.monotonic`."""
 _abandoned: list[threading.Event] = []
 _births = threading.Lock()
-"""Held while a thread starts: until it runs, Python knows it by the identity of the one that started it."""
+"""Held while a thread starts: until it runs, Python knows it by the identity of its parent."""
 
 
 class TimeIsUp(BaseException):
-    """Passes, like ^C, through all that answers an `Exception`; `within` makes a TimeLimitError of it."""
+    """Interrupts work. `except Exception` does not catch it, as ^C; `within` turns it into a TimeLimitError."""
 
 
 def remaining() -> float:
-    """The seconds that are left; infinite where there is no limit, not below 0."""
+    """The seconds that are left; infinite without a limit, never negative."""
     return max(0.0, _ENDS.get() - time.monotonic())
 
 
 def check() -> None:
-    """Raises TimeIsUp where no time is left."""
+    """Raises TimeIsUp if no time is left."""
     if not remaining():
         raise TimeIsUp
 
 
 def abandoned() -> bool:
-    """Whether native code that was given up still runs: the process has to be ended without waiting for it."""
+    """Whether abandoned native code still runs: the process must then be ended without waiting for it."""
     return not all(done.is_set() for done in _abandoned)
 
 
 def start(thread: threading.Thread) -> None:
-    """Starts a thread from work that may be broken off, so that what breaks it off does not reach the new one instead."""
+    """Starts a thread from work with a time limit, so that the interruption of the work does not hit the new thread instead."""
     with _births:
         thread.start()
 
 
 def within(seconds: float, work: Callable[[Progress], T], progress: Progress, hint: str = "") -> T:
-    """What `work` gives, where that takes so many seconds at most, or 0 for any. It is called with what it tells its stages to.
+    """The result of `work`, which may take so many seconds, 0 for any. It is called with a function to report its stages.
 
-    progress: told of the stages. hint: what would take less time. Raises what `work` raises, and TimeLimitError where it takes
-    longer. An exception that comes meanwhile, as ^C, breaks the work off as well.
+    progress: called with the stages. hint: what would take less time. Raises what `work` raises, and TimeLimitError at the limit.
+    An exception in the waiting thread, such as ^C, also interrupts the work.
     """
     if not seconds:
         return work(progress)
@@ -100,9 +99,9 @@ def within(seconds: float, work: Callable[[Progress], T], progress: Progress, hi
 
 
 class _Work(threading.Thread, Generic[T]):
-    """A call in a thread of its own, in a copy of the context of the one that made it. error: what it raised.
+    """A call in its own thread, in a copy of the caller's context. error: the exception it raised.
 
-    done: set when it is over. A thread's own `is_alive` is wrong once a signal has broken off a `join` (bpo-45274's remedy).
+    done: set when it is over. A thread's `is_alive` is wrong after a signal has interrupted a `join` (bpo-45274's remedy).
     """
 
     def __init__(self, call: Callable[[], T]) -> None:
@@ -125,12 +124,12 @@ class _Work(threading.Thread, Generic[T]):
     def run(self) -> None:
         try:
             self._result.append(self._context.run(self._call))
-        except BaseException as error:  # whoever waits for the result gets it
+        except BaseException as error:  # `result` raises it in the waiting thread
             self.error = error
         while not self.done.is_set():
-            # nothing may keep the one who waits from hearing that this is over
+            # no exception may prevent this notification
             with contextlib.suppress(BaseException), self._ending:
-                _raise_in(self, None)  # what was sent, and has not come yet
+                _raise_in(self, None)  # an exception that was sent and has not arrived yet
                 self.done.set()
 
     def wait(self, ends: float) -> None:
@@ -141,7 +140,7 @@ class _Work(threading.Thread, Generic[T]):
                 self.done.set()
 
     def end(self) -> None:
-        """Has it broken off where it still runs; where it does not stop, it is abandoned, and what it holds is removed."""
+        """Interrupts it if it still runs. If it does not stop, it is abandoned, and its temporary files are removed."""
         with self._ending:
             if self.done.is_set():
                 return
@@ -155,7 +154,7 @@ class _Work(threading.Thread, Generic[T]):
                 temporary.remove_mine()
 
     def result(self) -> T:
-        """What the call gave. Raises what it raised, TimeIsUp where it was broken off or is not done."""
+        """The result of the call. Raises what it raised, or TimeIsUp if it was interrupted or is not done."""
         if self._result:
             return self._result[0]
         if self.error is None or isinstance(self.error, TimeIsUp):
@@ -164,6 +163,6 @@ class _Work(threading.Thread, Generic[T]):
 
 
 def _raise_in(thread: threading.Thread, error: type[BaseException] | None) -> None:
-    """Has an exception raised in another thread, at its next step in Python; None takes back one that has not come yet."""
+    """Raises an exception in another thread, at its next step in Python; None cancels one that has not arrived yet."""
     sent = None if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), sent)

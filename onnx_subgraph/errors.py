@@ -1,6 +1,6 @@
-"""Every error a user can cause, with its place and the next step.
+"""Every error that a user can cause, with its place and the next step.
 
-One root exception, so that the command line catches one type. A `Span` is a place in a text file; an error that has one
+There is one root exception, so that the command line catches one type. A `Span` is a place in a text file; an error with a span
 prints the line with a caret under the place. An error says what is wrong, where, and what to do next (`hint`).
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 class Span:
     """A place in a text file: 1-based `line` and `column`, and the number of columns it covers.
 
-    `text` is the whole source line, so that a caret can be drawn long after the file was read.
+    `text` is the whole source line, so that the caret can be drawn later without the file.
     """
 
     file: str
@@ -35,9 +35,9 @@ class Span:
 
 
 def as_raised(error: BaseException) -> str:
-    """An exception of somebody else's code in words, with the place: `KeyError: 'tiles' at selectors.py:12`.
+    """An exception of other code in words, with the place: `KeyError: 'tiles' at selectors.py:12`.
 
-    The place is in the first file that is none of ours, at the last line of it that ran.
+    The place is in the first file of the traceback outside this package, at its last executed line.
     """
     ours, places = Path(__file__).parent, traceback.extract_tb(error.__traceback__)
     theirs = next((place.filename for place in places if not Path(place.filename).is_relative_to(ours)), None)
@@ -47,7 +47,7 @@ def as_raised(error: BaseException) -> str:
 
 
 class OnnxSubgraphError(Exception):
-    """The root of all errors that a user can cause and mend. The command line prints it and exits with 2."""
+    """The root of all errors that a user can cause and fix. The command line prints it and exits with 2."""
 
     def __init__(self, message: str, *, span: Span | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class OnnxSubgraphError(Exception):
 
 
 class ModelError(OnnxSubgraphError):
-    """A model that can't be read, is not well-formed, or can't be written."""
+    """A model that can't be read or written, or is not well-formed."""
 
 
 class PatternError(OnnxSubgraphError):
@@ -77,7 +77,7 @@ class ExpectationError(OnnxSubgraphError):
 
 
 class UsageError(OnnxSubgraphError):
-    """Options that do not fit together, the model or this machine (an unknown provider, feeds that do not fit)."""
+    """Options that don't fit together, the model or this machine (an unknown provider, feeds that don't fit)."""
 
 
 class TimeLimitError(OnnxSubgraphError):
@@ -85,11 +85,11 @@ class TimeLimitError(OnnxSubgraphError):
 
 
 class SessionError(OnnxSubgraphError):
-    """A model that could not be prepared for a session. Raised where that is strict; else the unmodified model is used."""
+    """A model that could not be prepared for a session. Raised if strict; else the unmodified model is used."""
 
 
 class EngineError(OnnxSubgraphError):
-    """A backend that failed to run its region. Raised where that is strict; else onnxruntime runs it."""
+    """A backend that failed to run its region. Raised if strict; else onnxruntime runs it."""
 
 
 class KernelError(OnnxSubgraphError):
@@ -97,4 +97,4 @@ class KernelError(OnnxSubgraphError):
 
 
 class OnnxSubgraphWarning(UserWarning):
-    """Something did not work out, and the unmodified model, or region, is used in its place."""
+    """A failure after which the unmodified model, or region, is used."""

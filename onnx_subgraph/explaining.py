@@ -1,4 +1,4 @@
-"""explain(): what fuses in a model, what nearly does, and why not: a run of `fuse` that writes nothing, with reasons."""
+"""explain(): what fuses in a model, what nearly does, and why not: `fuse` without writing, with reasons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onnx_subgraph.verification.own import own_operators
 def explain(model: StrPath, library: Library, options: Options, progress: Progress | None = None) -> FuseResult:
     """What fuses in a model, what nearly does, and why not: `fuse` without verifying and without writing.
 
-    What is left is held against what a session fuses by itself when it loads the model.
+    The unfused rest is compared with the fusions that onnxruntime makes itself when it loads the model.
     """
     model = Path(model)
     options = replace(options, verify=False, dry_run=True, thorough=True)
@@ -50,7 +50,7 @@ def explain(model: StrPath, library: Library, options: Options, progress: Progre
 
 
 def _left_by_others(result: FuseResult, everything: FuseResult) -> FuseResult:
-    """What some patterns would fuse by themselves, without what others take from them where all are looked for."""
+    """The matches of patterns on their own, without those that other patterns take from them in a joint run."""
     made = {rewrite.place for rewrite in everything.rewrites}
     by_node = {node: rewrite.pattern for rewrite in everything.rewrites for node in rewrite.replaces if node}
     kept: list[Rewrite] = []
@@ -65,7 +65,7 @@ def _left_by_others(result: FuseResult, everything: FuseResult) -> FuseResult:
 
 
 def _by_itself(change: str, op: str) -> str:
-    """A change, where none is needed since onnxruntime makes `op` there."""
+    """The "change" for a place where onnxruntime itself makes `op`: none is needed."""
     return (
         f"none is needed: onnxruntime will fuse this itself at load, into {op}; or {change}".removesuffix("; or ")
         if op

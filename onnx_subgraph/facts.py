@@ -1,7 +1,7 @@
-"""What a `where` sentence may ask of a name: dtype, shape, rank, whether it is constant, and its value.
+"""The facts of a name that a `where` sentence may use: dtype, shape, rank, whether it is constant, and its value.
 
-Thin views over a binding; nothing is computed before it is asked for. A fact that is not known is None, and a sentence that
-needs it fails with that reason.
+Facts are thin views of a binding, computed on demand. An unknown fact is None, and a sentence that needs it fails with that
+reason.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Facts:
 
     @cached_property
     def dtype(self) -> str | None:
-        """The element type in numpy's words: `float32`."""
+        """The element type by numpy's name: `float32`."""
         return element_type(self._value)
 
     @cached_property
     def shape(self) -> tuple[Any, ...] | None:
-        """The dimensions: an int, a symbolic dimension, or None for one that is not known."""
+        """The dimensions: an int, a symbolic dimension, or None for an unknown one."""
         shape = self._value.shape
         if shape is None:
             return None
@@ -58,28 +58,28 @@ class Facts:
 
     @property
     def is_output(self) -> bool:
-        """Whether the graph gives the value out."""
+        """Whether the value is a graph output."""
         return self._value.is_graph_output()
 
     @property
     def is_doubled(self) -> bool | None:
-        """Whether the value is the same twice along its last axis, as cosines of angles that are repeated."""
+        """Whether the two halves along the last axis are equal, as in a rotary embedding with repeated cosines."""
         return doubled(self._constants, self._value)
 
     @property
     def is_paired(self) -> bool | None:
-        """Whether each two neighbours along the last axis are the same, as cosines of angles that are one for a pair."""
+        """Whether neighbours 2i and 2i+1 along the last axis are equal, as in an interleaved rotary embedding."""
         return paired(self._constants, self._value)
 
     @property
     def value(self) -> Any:
-        """The number of a one-element constant, nested tuples of a larger one."""
+        """The number of a one-element constant, nested tuples for a larger one."""
         array = self._constants.array(self._value)
         return None if array is None else static(array)
 
 
 class AxisFacts(Facts):
-    """The facts of a value that an operator reads as the number of an axis, or a list of them, of `count` axes."""
+    """The facts of a value that an operator reads as the number of an axis, or a list of them, out of `count` axes."""
 
     def __init__(self, constants: Constants, value: ir.Value, count: int | None) -> None:
         super().__init__(constants, value)
@@ -87,15 +87,15 @@ class AxisFacts(Facts):
 
     @property
     def value(self) -> Any:
-        """The number of an axis, or a list of them, which compare as axes."""
+        """The number of an axis, or a list of them; they compare as axes."""
         return numbered(super().value, self._count, ordered=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The facts of a constant that no value of the graph holds: the number that is left over in a product or sum.
+    """The facts of a number that remains from the constants of a product or sum, and that no value of the graph holds.
 
-    shape: as the largest of the constants that make it up is stored.
+    shape: the largest shape of those constants.
     """
 
     value: float
@@ -114,7 +114,7 @@ class Number:
 
 
 def element_type(value: ir.Value) -> str | None:
-    """The element type in numpy's words, `float32`; onnx writes `float` in text. None where it is not known."""
+    """The element type by numpy's name, `float32`; onnx's text form writes `float`. None if unknown."""
     dtype = value.dtype
     return None if dtype is None else {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower())
 

@@ -1,4 +1,4 @@
-"""Options: what fuse() may be told."""
+"""Options: the options of fuse()."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to fuse. The command line's options, one for one; the defaults are the command line's defaults.
+    """The options of `fuse`. They are those of the command line, with the same defaults.
 
-    target: "onnxruntime", "standard", "native" or "function". numerics: "float32", "bf16x3" or "bf16", what kernels of the target
-    native may round operands of products to. prefer: "speed" leaves apart what was measured to be slower on one of the providers,
-    "fusion" fuses it. providers: execution providers, each verified by itself. assumed: others, that must load the result as a
-    table of their kernels has it, and that nothing is run on.
-    constant_initializers: take initializers that are inputs as well out of the inputs, so that they are constants.
+    target: "onnxruntime", "standard", "native" or "function".
+    numerics: "float32", "bf16x3" or "bf16": the precision to which kernels of the target native may round operands of products.
+    prefer: "speed" leaves out fusions that were measured to be slower on one of the providers, "fusion" makes them.
+    providers: execution providers, each verified separately.
+    assumed: other providers, which must load the result according to a table of their kernels; nothing is run on them.
+    constant_initializers: remove initializers from the graph's inputs, so that they are constants.
     opset: "auto", "keep", or the opset to raise the model to. shapes: input name → shape, for feeds. inputs: an .npz of feeds.
-    fixed: input name → shape that the model is specialised to first; the result takes no other. marks: what then becomes one
-    operator each. keep_subnormals: make no subnormal weight zero; with `only` none is. simplify: compute what constants and known
-    dimensions decide; not with `only`. keep_loops: leave Loops that are recurrent networks; with `only` none becomes an operator.
-    rounded: the results of the products that may be rounded as `numerics` says; None for all. accuracy: how far an output may be
-    from float64 where they are rounded, as a share of its largest element.
-    bench: time the result beside the original. tuning: what `skip` and `prefer` were measured to be best as, for the report.
-    libraries: of custom operators, loaded wherever the model runs, beside those of the packs of patterns.
+    fixed: input name → shape to specialise the model to first; the result takes no other.
+    marks: parts that become one operator each. keep_subnormals: keep subnormal weights; with `only` they are kept.
+    simplify: fold what follows from constants and known dimensions; not with `only`.
+    keep_loops: keep Loops that are recurrent networks; with `only` they are kept.
+    rounded: the results of the products that `numerics` may round; None for all.
+    accuracy: the largest error of an output against float64 with rounding, as a share of its largest element.
+    bench: time the result beside the original. tuning: the measurement behind `skip` and `prefer`, for the report.
+    libraries: of custom operators, loaded wherever the model runs, in addition to those of pattern packs.
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
-    strict: write nothing where a rewrite had to be undone. sites: hold every rewrite by itself on all feeds, whichever others it
-    is like, and report how each stands. compare_ort: find out what onnxruntime would have fused by itself. excerpts: whether each
-    rewrite notes down the nodes that it removed and added, for a report to draw. thorough: look for near misses also where the
-    operators alone speak against a match, as `explain` does.
+    strict: write nothing if a rewrite had to be undone.
+    sites: check every rewrite alone on all feeds, also those that are alike, and report each.
+    compare_ort: find onnxruntime's own fusions.
+    excerpts: record the nodes that each rewrite removed and added, for drawings in a report.
+    thorough: look for near misses also where the operators alone rule out a match, as `explain` does.
     """
 
     target: str = "onnxruntime"
@@ -73,7 +76,7 @@ class Options:
 
 
 def in_this_way(options: Options, way: Way) -> Options:
-    """The options, with what the way leaves to it."""
+    """The options, changed as the way requires."""
     return replace(
         options,
         skip=(*options.skip, *way.skip),

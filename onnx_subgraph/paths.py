@@ -1,4 +1,4 @@
-"""Paths as a caller gives them; the names of files beside a model, and of models in a file that is kept; where caches are."""
+"""Paths from a caller, names of files beside a model, names of models in stored files, and cache folders."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ StrPath = str | os.PathLike[str]
 
 
 def several(paths: StrPath | Iterable[StrPath]) -> tuple[Path, ...]:
-    """One path or many, as paths: a `str` is one, not many of one letter."""
+    """One path or many, as a tuple of paths: a `str` is one path."""
     return (Path(paths),) if isinstance(paths, str | os.PathLike) else tuple(map(Path, paths))
 
 
 def beside(model: Path, what: str) -> Path:
-    """`model.<what>.onnx`, in the folder of `model.onnx`. Raises UsageError where `model` names no file, as `.` and `/` don't."""
+    """`model.<what>.onnx`, in the folder of `model.onnx`. Raises UsageError if `model` names no file, such as `.` and `/`."""
     if not model.name:
         raise UsageError(f"{model}: is a folder, not a model file", hint=f"name the files in it, for example {model / '*.onnx'}")
     return model.with_name(f"{model.stem}.{what}{model.suffix or '.onnx'}")
 
 
 def short_names(models: Iterable[Path]) -> dict[Path, str]:
-    """Model → what a file calls it that is read in any checkout: the shortest end of its path that no other model has."""
+    """Model → its name in a file that works in any checkout: the shortest end of its path that no other model has."""
     listed = list(models)
     return {model: _shortest(model, [_parts(other) for other in listed if other != model]) for model in listed}
 
 
 def _shortest(model: Path, others: Sequence[tuple[str, ...]]) -> str:
-    # What lies above the folder that the run was started in is another one on another machine.
+    # The path above the working folder differs on other machines.
     parts = _parts(model) if model.is_absolute() or ".." in model.parts else model.parts
     length = next((n for n in range(1, len(parts)) if all(other[-n:] != parts[-n:] for other in others)), len(parts))
     return PurePosixPath(*parts[-length:]).as_posix()
 
 
 def ends_with(model: Path, name: str) -> bool:
-    """Whether the path of a model ends with a name that a file calls it by."""
+    """Whether the path of a model ends with its name from such a file."""
     wanted = PurePosixPath(name).parts
     return _parts(model)[-len(wanted) :] == wanted
 
@@ -49,7 +49,7 @@ def _parts(model: Path) -> tuple[str, ...]:
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the platform wants caches: `$XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`."""
+    """The platform's folder for caches: `$XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`."""
     if sys.platform == "win32":
         base = Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":

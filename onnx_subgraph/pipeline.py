@@ -1,4 +1,4 @@
-"""fuse(): load, prepare, find, choose, rewrite, verify, write. The flow, and nothing else."""
+"""fuse(): load, prepare, find, choose, rewrite, verify, write."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from onnx_subgraph.timing import Bench
 
 WRITTEN_BY = "onnx_subgraph.written_by"
-"""Key in the metadata of a model that is not a copy of its original: which program and version wrote it."""
+"""Key in the metadata of a model that is not a copy of its original: the program and version that wrote it."""
 BENCH_BUDGET = 5.0
-"""Seconds that the original and the result run in turn."""
+"""Seconds to time the original and the result in turn."""
 Accepts = Callable[[FuseResult], bool]
-"""Asked with the whole result, but for its output, before that is written: whether to write it."""
+"""Called with the whole result, except its output, before it is written: whether to write it."""
 
 
 def fuse(
@@ -69,10 +69,10 @@ def fuse(
 ) -> FuseResult:
     """Fuse one model file: find, rewrite, verify, write. The input is never touched; the output appears whole or not at all.
 
-    output: the file to write, None as with `dry_run`. Where nothing fuses, the input is handed on byte for byte. Where the
-    verdict is "different", or verification was asked for and could not be run, nothing is written.
-    accepts: asked for a result that would be written; where it says no, nothing is.
-    Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it, KernelError where the
+    output: the file to write, None as with `dry_run`. If nothing fuses, it is a byte-for-byte copy of the input. If the verdict
+    is "different", or verification was requested and could not be run, nothing is written.
+    accepts: called with a result that would be written; if it returns False, nothing is written.
+    Raises ModelError for a model that can't be read or written, UsageError for options that don't fit it, KernelError if the
     target is native and there is no library of kernels.
     """
     model, output = Path(model), None if output is None else Path(output)
@@ -140,7 +140,7 @@ def _fuse(
         notes[attempt.fused.opset] = "raised to it, the model is not equivalent to the original"
     fused = settled.fused
     verdict = held_to(settled.verdict, None if options.numerics == FLOAT32 else options.accuracy)
-    for rewrite in fused.held:  # what was wrong at another opset
+    for rewrite in fused.held:  # they were wrong only at another opset
         undone.pop(rewrite.place, None)
     marked, verdict = _marked(fused.model, options.marks, as_it_was, verdict, reference, clock)
     unchanged = not (fused.is_changed or prepared) and fused.opset == opset_before
@@ -201,7 +201,7 @@ def _fuse(
 
 
 def _find_shapes(original: ir.Model, reference: Reference, clock: Clock) -> None:
-    """Give the results of operators that only a library knows the types and shapes that they have where the original runs."""
+    """Set the types and shapes of values whose operators only a library knows, by running the original."""
     if libraries() and reference.providers and of_unknown_operators(original):
         with clock.stage("run"):
             provider = reference.providers[0]
@@ -211,7 +211,7 @@ def _find_shapes(original: ir.Model, reference: Reference, clock: Clock) -> None
 def _marked(
     model: ir.Model, marks: Marks, before: Before | None, verdict: Verdict, reference: Reference, clock: Clock
 ) -> tuple[tuple[Marked, ...], Verdict]:
-    """Make operators of what is marked; these, and the verdict on the model with them: that without, unless it is different."""
+    """Turn marked parts into operators; returns them and the verdict, a new one if the model is not equivalent with them."""
     if not marks or verdict.verdict == "different":
         return (), verdict
     made = replace_marked(model, marks, before)
@@ -223,14 +223,14 @@ def _marked(
 
 
 def _own_kernels() -> Description:
-    """What our library of kernels has. Raises KernelError where there is none."""
+    """The operators of our library of kernels. Raises KernelError if there is none."""
     from onnx_subgraph import kernels
 
     return kernels.describe()
 
 
 def _timed(model: Path, output: Path, options: Options) -> Bench:
-    """The time of the fused model beside that of the original, on the first provider, and with our kernels where it has some."""
+    """The time of the fused model beside the original's, on the first provider, and with our kernels if it uses some."""
     from onnx_subgraph.timing import BenchOptions, bench
 
     timing = BenchOptions(
@@ -246,13 +246,13 @@ def _timed(model: Path, output: Path, options: Options) -> Bench:
 
 
 def _has_failed(attempt: Attempt, settled: Settled[Fused]) -> bool:
-    """Whether another attempt is to be made: it is different, or nothing is left of what its opset was raised for."""
+    """Whether to make another attempt: the model is different, or no fusion is left that needed the higher opset."""
     gone = attempt.raised_for and not attempt.raised_for & {r.pattern for r in settled.fused.rewrites}
     return settled.verdict.verdict == "different" or bool(gone)
 
 
 def _own_work(model: Path, fused: Fused, options: Options, clock: Clock) -> tuple[OwnWork, ...]:
-    """What onnxruntime makes of the original by itself, and of the fused model, on each provider; () where nobody asked."""
+    """Onnxruntime's own fusions in the original and in the fused model, on each provider; () if not requested."""
     if not options.compare_ort:
         return ()
     with clock.stage("compare"):
@@ -260,23 +260,23 @@ def _own_work(model: Path, fused: Fused, options: Options, clock: Clock) -> tupl
 
 
 def _loadability(options: Options) -> list[Loadability]:
-    """What every provider that must load the result says to an operator: those that are here, and those that are assumed."""
+    """What every required provider, available or assumed, says about an operator."""
     return [*map(Loadability, options.providers), *map(Assumed, options.assumed)]
 
 
 def _behind(miss: NearMiss, given_up: Sequence[Gap]) -> NearMiss:
-    """A near miss for want of a shape, with what would mend the gap that it is behind."""
+    """A near miss caused by an unknown shape, with what would close the gap in shape inference."""
     gap = next((gap for gap in given_up if miss.unknown and gap.behind & {miss.node, miss.anchor}), None)
     return miss if gap is None else replace(miss, change=gap.change)
 
 
 def _explained(skip: Skip, notes: Mapping[int, str]) -> Skip:
-    """A skip for want of an opset, with why the model could not be raised to it."""
+    """A match that needs a higher opset, with why the model could not be raised to it."""
     why = notes.get(skip.opset) if skip.opset is not None else None
     return skip if why is None else replace(skip, reason=f"{skip.reason}; {why}")
 
 
 def _operators(model: ir.Model) -> Counter[str]:
-    """How often each operator is in the model, nested bodies and functions included."""
+    """The count of each operator in the model, including nested bodies and functions."""
     nodes = chain(model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values()))
     return Counter(map(operator_name, nodes))

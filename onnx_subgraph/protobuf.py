@@ -1,6 +1,6 @@
-"""The fields of a serialized message, read off a file without reading what is not wanted: the graph, and the weights in it.
+"""Reads single fields of a serialized message from a file, without the rest: the graph, and its weights.
 
-A message is a row of fields, each a number, a kind and, for what holds others, its length
+A message is a sequence of fields. Each has a number, a kind and, for some kinds, a length
 (https://protobuf.dev/programming-guides/encoding).
 """
 
@@ -12,13 +12,13 @@ from typing import BinaryIO
 
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}
-"""Kind → the bytes that such a field has."""
+"""Kind → the size of such a field in bytes."""
 MOST_BYTES = (1 << 31) - 1
-"""The bytes that a message can have."""
+"""The largest size of a message in bytes."""
 
 
 def fields(file: BinaryIO, wanted: Container[int]) -> Iterator[tuple[int, bytes]]:
-    """Number and content of the fields of these numbers that have a length. Raises ValueError where the bytes are no message."""
+    """Number and content of the length-delimited fields with these numbers. Raises ValueError for bytes that are no message."""
     while (tag := _number(file, ends=True)) is not None:
         kind = tag & 7
         if kind == _VARINT:
@@ -38,7 +38,7 @@ def fields(file: BinaryIO, wanted: Container[int]) -> Iterator[tuple[int, bytes]
 
 
 def _number(file: BinaryIO, *, ends: bool = False) -> int | None:
-    """A number of seven bits a byte, the lowest first; None at the end of the message where it may end."""
+    """A varint: seven bits a byte, the lowest first; None at the end of the message, if it may end there."""
     value = shift = 0
     while byte := file.read(1):
         value |= (byte[0] & 0x7F) << shift

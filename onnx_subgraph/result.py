@@ -1,4 +1,4 @@
-"""FuseResult: what fuse() gives."""
+"""FuseResult: the result of fuse()."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from onnx_subgraph.verification.own import OwnWork
 from onnx_subgraph.verification.site import SiteCheck
 from onnx_subgraph.verification.verdict import Verdict
 
-if TYPE_CHECKING:  # measuring takes imports of its own, and few runs measure
+if TYPE_CHECKING:  # measuring has its own imports, and few runs measure
     from onnx_subgraph.timing import Bench
     from onnx_subgraph.timing.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What became engines of a backend. count: of engines; nodes: that they hold. refused: why other regions did not."""
+    """The engines in the result. count: of engines; nodes: inside them. refused: why other regions are not engines."""
 
     backend: str
     count: int
@@ -37,21 +37,21 @@ class Engines:
 
 @dataclass(frozen=True, slots=True)
 class FuseResult:
-    """What `fuse` did to one model.
+    """The result of `fuse` for one model.
 
-    output: the file written, or None (dry run, a verdict "different", or with `strict` something undone). unchanged: nothing
-    fused; the file is a copy. opset: of the default domain, before and after. undone: rewrites that were wrong and taken back.
-    size: the bytes that the fused model takes, its external data included; None where nobody asked.
-    bench: the time of what was made, beside that of the original; None where nobody asked, or nothing was made.
+    output: the written file, or None (dry run, a verdict "different", or with `strict` something undone).
+    unchanged: nothing fused; the file is a copy. opset: of the default domain, before and after.
+    undone: rewrites that were wrong and taken back.
+    size: of the fused model in bytes, including external data; None if not requested.
+    bench: the time of the result, beside the original's; None if not requested, or without a result.
     libraries: of custom operators, that were loaded. marked: the operators that marked parts became.
-    tuning: what was measured to pay; None where nobody asked. engines: what became engines, None for nothing.
-    gaps: where shape inference gave up. overridable: the initializers that a run may replace, which are no constants.
-    made_constant: those that were taken out of the inputs on request. flushed: weights in which subnormal numbers became zeros;
-    unflushed: those that got them back, since the model was not equivalent without them. simplified: what was decided before the
-    model runs; unsimplified: what was left to run after all, for the same reason. recurrent: Loops that became LSTM, GRU or RNN;
-    unrecurrent: those that became Loops again, for the same reason.
-    sites: each rewrite by itself, where that was asked for.
-    seconds: stage → wall-clock seconds. operators: how often each is there.
+    tuning: which choices were measured to pay; None if not requested. engines: the engines of backends, None for none.
+    gaps: where shape inference gave up. overridable: initializers that a run may override, and so are not constants.
+    made_constant: those that were removed from the inputs on request. flushed: weights in which subnormal numbers became zeros.
+    unflushed: those whose subnormal numbers were restored, since the model was not equivalent without them.
+    simplified: what was computed ahead of time. unsimplified: what was restored, for the same reason.
+    recurrent: Loops that became LSTM, GRU or RNN. unrecurrent: those that became Loops again, for the same reason.
+    sites: the check of each rewrite alone, if requested. seconds: stage → wall-clock seconds. operators: the count of each.
     """
 
     model: Path

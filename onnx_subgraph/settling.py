@@ -1,4 +1,4 @@
-"""What is left of a rewritten model when it is verified: without the rewrites that are wrong, and without what else was wrong."""
+"""Verifies a rewritten model, and takes back wrong rewrites and other wrong changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.kernels import Description
 
 UNVERIFIED = "--provider verifies it on one that is here as well, --no-verify writes it unverified"
-"""What to do where every provider is assumed."""
+"""The hint if every provider is assumed."""
 
 
 def settled_attempt(
@@ -34,10 +34,10 @@ def settled_attempt(
     opset: int | None,
     library: Description | None,
 ) -> Settled[Fused]:
-    """The attempt verified, without what made it different: rewrites, or what was done besides.
+    """The attempt, verified, without the rewrites and other changes that made it different.
 
-    opset: the file's own; None where the model is no more the file's, whatever fuses. library: of kernels, with and without which
-    the model has to run.
+    opset: the file's own; None if the model differs from the file even without a fusion. library: of kernels; the model must be
+    correct with and without it.
     """
     first, model = attempt.fused, reference.path
     if not options.verify:
@@ -75,7 +75,7 @@ def settled_attempt(
 
 
 def _doing_less(rewriter: Rewriter, fused: Fused) -> Iterator[Rewriter]:
-    """The rewriter without each thing that is not held by itself, and without both."""
+    """The rewriter without each of the changes that are not verified alone, and without both."""
     if fused.flushed:
         yield replace(rewriter, flushing=False)
     if fused.simplified:

@@ -1,10 +1,10 @@
-"""Temporary files and folders that no killed process leaves for good.
+"""Temporary files and folders, removed even if their process was killed.
 
-Their names say whose they are: program, machine, process. Who makes one first removes what dead processes of this program left in
-the same folder. A process that lives holds a lock on what is its own, which ends with it, however it ends; a file of another
-machine, whose processes can't be seen from here, has to be a day old besides.
+Their names contain the program, machine and process. The first use of a folder by a process removes what dead processes of this
+program left there. A living process holds a lock on its files, which ends with it. The processes of another machine can't be seen
+from here, so its files must also be a day old.
 
-A file that was set aside (`.old`) comes back, where a temporary file of the same process shows that its work was not complete.
+A file that was set aside (`.old`) is restored if a temporary file of the same process shows that its work was not complete.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from pathlib import Path
 
 PROGRAM = "onnx-subgraph"
 ABANDONED_SECONDS = 24 * 3600.0
-"""The age at which what another machine left is removed: no run writes a file for so long."""
+"""The age in seconds after which files of another machine are removed: no run writes a file for so long."""
 _HAS_LOCKS = importlib.util.find_spec("fcntl") is not None
-"""Without locks, as on Windows, age alone tells."""
+"""The age without locks, as on Windows."""
 _HOST = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:40] or "unknown"
 _MARK = re.compile(rf"(?:^|\.){PROGRAM}-(?P<host>\w+)-(?P<pid>\d+)-\w+(?:\.(?P<kind>tmp|old))?$")
 _numbers = itertools.count()
 _mine: set[Path] = set()
-"""What this process has at the moment."""
+"""The temporary files and folders of this process."""
 _swept: set[Path] = set()
 """The folders that this process has swept."""
 
 
 def beside(target: Path, kind: str = "tmp") -> Path:
-    """A name for a temporary file in the folder of `target`. kind: "old" for what `target` was before."""
+    """A name for a temporary file in the folder of `target`. kind: "old" for the previous `target`."""
     return target.with_name(f".{target.name}.{_mark()}.{kind}")
 
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A temporary folder, within the block."""
+    """A temporary folder, for the block."""
     path = make_folder()
     with held(path):
         try:
@@ -62,7 +62,7 @@ def make_folder() -> Path:
 
 @contextmanager
 def held(*paths: Path) -> Iterator[None]:
-    """Within the block these temporary files and folders are in use, by whatever name; `remove_mine` knows them."""
+    """Within the block these temporary files and folders are in use, under any name; `remove_mine` removes them."""
     _mine.update(paths)
     try:
         with locked(*paths):
@@ -73,7 +73,7 @@ def held(*paths: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(*paths: Path) -> Iterator[None]:
-    """Holds the system's locks on files and folders, where there are such locks; another's is no reason to wait."""
+    """Holds the system's locks on files and folders, if there are such locks; it does not wait for a lock of others."""
     descriptors = []
     try:
         for path in paths if _HAS_LOCKS else ():
@@ -87,13 +87,13 @@ def locked(*paths: Path) -> Iterator[None]:
 
 
 def remove_mine() -> None:
-    """Removes all that this process has at the moment, as `sweep` will once it is dead: who should do so is given up."""
+    """Removes all temporary files of this process, as `sweep` does after its end: their owner was abandoned."""
     for place in {path.parent for path in tuple(_mine)}:
         _settle([one for one in _all_in(place) if one.owner == (_HOST, os.getpid())])
 
 
 def sweep_once(place: Path) -> None:
-    """Sweeps a folder the first time that this process asks for it: it may hold very many files."""
+    """Sweeps a folder the first time that this process asks for it: a folder may hold very many files."""
     known = place.absolute()
     if known not in _swept:
         _swept.add(known)
@@ -101,7 +101,7 @@ def sweep_once(place: Path) -> None:
 
 
 def sweep(place: Path) -> None:
-    """Removes what dead processes left in a folder, and puts back what they had set aside. What can't be removed stays."""
+    """Removes what dead processes left in a folder, and restores what they had set aside. Files that can't be removed stay."""
     left = [one for one in _all_in(place) if one.is_abandoned()]
     for owner in {one.owner for one in left}:
         _settle([one for one in left if one.owner == owner])
@@ -113,7 +113,7 @@ def _mark() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Something with a name of ours. owner: machine and process. kind: "tmp", "old", or "" for a folder."""
+    """A file or folder with a name of ours. owner: machine and process. kind: "tmp", "old", or "" for a folder."""
 
     path: Path
     owner: tuple[str, int]
@@ -127,7 +127,7 @@ class _Left:
         return cls(path, (found["host"], int(found["pid"])), found["kind"] or "")
 
     def is_abandoned(self) -> bool:
-        """Whether its process is surely gone."""
+        """Whether its process has certainly ended."""
         host, pid = self.owner
         gone = _HAS_LOCKS and host == _HOST and not _is_running(pid)
         with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ class _Left:
         return False
 
     def settle(self, *, complete: bool) -> None:
-        """Removes it, or brings it back where the work of its process was not complete."""
+        """Removes it, or restores it if the work of its process was not complete."""
         with contextlib.suppress(OSError):
             if self.kind == "old" and not complete:
                 self.path.replace(self.path.with_name(_MARK.sub("", self.path.name).removeprefix(".")))
@@ -146,7 +146,7 @@ class _Left:
 
 
 def _all_in(place: Path) -> list[_Left]:
-    """All in a folder that has a name of ours."""
+    """All files in a folder with a name of ours."""
     try:
         return [one for path in place.iterdir() if (one := _Left.of(path)) is not None]
     except OSError:
@@ -154,7 +154,7 @@ def _all_in(place: Path) -> list[_Left]:
 
 
 def _settle(left: Sequence[_Left]) -> None:
-    """Removes what one process left. A temporary file among it shows that not all had their names yet."""
+    """Removes what one process left. A temporary file shows that not all files had their final names yet."""
     complete = not any(one.kind == "tmp" for one in left)
     for one in sorted(left, key=lambda one: one.kind != "old"):
         one.settle(complete=complete)
@@ -165,13 +165,13 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it runs, and is another user's
+    except OSError:  # it runs, and belongs to another user
         return True
     return True
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether another process holds the lock; where that can't be told, it may."""
+    """Whether another process holds the lock; True if that can't be determined."""
     if not _HAS_LOCKS:
         return False
     try:
@@ -188,7 +188,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _take_lock(descriptor: int) -> None:
-    """Raises OSError where another process has it."""
+    """Raises OSError if another process holds it."""
     import fcntl
 
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

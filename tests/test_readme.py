@@ -24,6 +24,7 @@ PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT
 
 CONSOLE = re.compile(r"(?<=<!-- run -->\n```console\n)(.*?)(?=```\n)", re.DOTALL)
 PYTHON = re.compile(r"(?<=<!-- run -->\n```python\n)(.*?)(?=```\n)", re.DOTALL)
+FENCED = re.compile(r"(?ms)^ *```.*?^ *```$")
 PATTERN = re.compile(r"(?<=<!-- pattern -->\n```yaml\n)(.*?)(?=```\n)", re.DOTALL)
 
 VOLATILE = (
@@ -109,6 +110,23 @@ def test_the_catalogue_is_current() -> None:
 
 def test_the_readme_is_read_in_a_few_minutes() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+PROSE = [
+    page
+    for page in sorted(
+        (*ROOT.glob("*.md"), *(p for d in ("docs", "kernels", "sample_models", "benchmarks") for p in (ROOT / d).rglob("*.md")))
+    )
+    if not page.with_suffix(".py").exists() or page.parent.name != "benchmarks"  # a script of this name writes the page
+]
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_prose_is_at_most_120_columns_wide(page: Path) -> None:
+    """Tables, code, and a line that is one long word such as a link may be wider."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    prose = (line for line in text.splitlines() if not line.startswith(("|", "    ", "<!--")))
+    assert [line for line in prose if len(line) > 120 and len(line.split()) > 1] == []
 
 
 def test_the_index_has_every_page() -> None:

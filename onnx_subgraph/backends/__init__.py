@@ -1,1 +1,1 @@
-"""What can run a region of a model: the protocol of a backend, the registry, and the backends that come with the package."""
+"""Backends, which run regions of a model: their protocol, the registry, and those that come with the package."""

@@ -1,4 +1,4 @@
-"""What goes into a region and comes out of it."""
+"""The type of a region's inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The protocol of a backend: does it run this operator, compile this region for these inputs, run it.
+"""The protocol of a backend: whether it supports an operator, and how it compiles and runs a region.
 
-A backend is a class with a name and three methods; everything around them (caching, locks, checking, the fallback) is the
-engine's business. `docs/engines.md` shows a whole one.
+A backend is a class with a name and three methods. The engine does everything else: caching, locks, checks, the fallback.
+`docs/engines.md` has an example.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onnx_subgraph.backends.subgraph import Subgraph
 
 Signature = tuple[tuple[str, tuple[int | None, ...]], ...]
-"""What a region is compiled for: numpy's name of the dtype, and the shape, of each input in order. None is any size."""
+"""The dtypes (numpy's names) and shapes of the inputs for which a region is compiled, in order. None is any size."""
 
 
 def signature_of(inputs: Sequence[Array]) -> Signature:
@@ -32,37 +32,37 @@ def signature_of(inputs: Sequence[Array]) -> Signature:
 
 
 class Backend(ABC):
-    """Something that compiles and runs regions. Made once for a session; its methods may be called from several threads."""
+    """Compiles and runs regions. One instance for a session; several threads may call its methods."""
 
     name: str
-    """Under which it is registered, and which an engine carries."""
+    """Its name in the registry and in engines."""
     version: str = ""
-    """Of what does the work: what one version compiled, no other one reads from a cache on disk."""
+    """The version of its implementation: a compiled region in the cache on disk is only read by the same version."""
     specializes: bool = True
-    """Whether `compile` makes use of the shapes. Where not, a region is compiled once for all shapes."""
+    """Whether `compile` uses the shapes. If not, a region is compiled once for all shapes."""
     dynamic: bool = False
-    """Whether `compile` also takes a signature in which sizes are None: one compilation for all of them."""
+    """Whether `compile` also takes a signature with sizes of None: one compilation for all of them."""
     bounded: bool = False
     """Whether a run ends by itself at the deadline of the engines."""
     concurrent: bool = True
-    """Whether `run` may be called for one compiled region by several threads at a time."""
+    """Whether several threads may call `run` for one compiled region at a time."""
 
     gain: float = math.inf
-    """The part of a region's time that it saves where it is used for speed, to hold against the cost of crossing the border."""
+    """The expected share of a region's time that it saves, if used for speed; compared with the cost of crossing the border."""
 
     @classmethod
     def configured(cls, options: str) -> Backend:
-        """The backend with what stands behind the colon in `name:options`. Raises UsageError for what it does not know."""
+        """The backend with the options after the colon in `name:options`. Raises UsageError for unknown options."""
         raise UsageError(f"backend {cls.name} takes no options", hint=f"leave out ':{options}'")
 
     @property
     def coarser(self) -> tuple[str, ...]:
-        """The names under which it computes the same faster, in less precision."""
+        """The names under which it computes the same faster, with less precision."""
         return ()
 
     @property
     def title(self) -> str:
-        """What reports call it: its name, or the id of the file that declares it."""
+        """Its name in reports: the name, or the id of the file that declares it."""
         return self.name
 
     @abstractmethod
@@ -75,21 +75,21 @@ class Backend(ABC):
 
     @abstractmethod
     def compile(self, subgraph: Subgraph, signature: Signature) -> Any:
-        """A form of `subgraph` that `run` takes. Raises whatever it likes: the region then runs by onnxruntime."""
+        """A form of `subgraph` for `run`. May raise any exception: onnxruntime then runs the region."""
 
     @abstractmethod
     def run(self, compiled: Any, inputs: Sequence[Array]) -> Sequence[Array]:
-        """The outputs for these inputs, both in the order of the subgraph. Raises whatever it likes, as `compile` does.
+        """The outputs for these inputs, both in the order of the subgraph. May raise any exception, as `compile`.
 
-        The outputs belong to the caller: no later run may write to their memory, and they are not memory of the inputs.
+        The outputs belong to the caller: no later run may write to their memory, and they may not share memory with the inputs.
         """
 
     def save(self, compiled: Any) -> bytes | None:
-        """What a later process may `restore`; None where compiling again is as good."""
+        """Bytes for `restore` in a later process; None if compiling again is as good."""
         return None
 
     def restore(self, content: bytes, subgraph: Subgraph, signature: Signature) -> Any:
-        """What `save` gave, ready to `run` again. Raises where it doesn't fit any more; it is then compiled anew."""
+        """The compiled region from the bytes of `save`. Raises if they don't fit any more; the region is then compiled again."""
         raise NotImplementedError
 
 
@@ -99,23 +99,23 @@ def label(node: ir.Node) -> str:
 
 
 def opset_of(node: ir.Node) -> int:
-    """The opset of the node's domain where the node is; 1 where that is not known."""
+    """The opset of the node's domain for the node; 1 if unknown."""
     owner = node.graph
     imports = {} if owner is None else owner.opset_imports
     return imports.get(node.domain, 1)
 
 
 def plain_array(array: Array) -> Array:
-    """The array as other libraries read memory: in one piece, aligned, in the byte order of this machine; itself where it is so.
+    """The array for other libraries: contiguous, aligned, in native byte order; the same object if it already is.
 
-    Its type is the one that numpy means by its name (there are two int64). What only borrows its memory has to be used while
-    the result is held: it may be a copy that nobody else knows.
+    Its type is numpy's canonical one for the name (there are two int64). The result may be a copy, so code that reads its memory
+    must keep the result alive.
     """
     return np.require(array, np.dtype(array.dtype.name), ("C", "A"))
 
 
 def dtype_name(dtype: ir.DataType | None) -> str:
-    """The name that numpy has for a dtype, `float32`; "" where it is not known or numpy has none."""
+    """Numpy's name for a dtype, `float32`; "" if unknown or numpy has none."""
     if dtype is None:
         return ""
     try:

@@ -1,6 +1,6 @@
-"""A backend that a file declares: what it supports stands in the file, and another backend runs it.
+"""A backend declared by a file: the file lists what it supports, and another backend runs it.
 
-It answers what would become of a model on a machine that is not at hand, and narrows a backend to what is wanted of it.
+It shows what a machine that is not at hand could run of a model, or restricts a backend.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Declared(Backend):
-    """The backend of a capability; `runner` compiles and runs its regions."""
+    """The backend of a declaration; `runner` compiles and runs its regions."""
 
     def __init__(self, capability: Capability, runner: Backend) -> None:
-        self.name = runner.name  # which has to be there when the model runs; the file need not be
+        self.name = runner.name  # the runner must exist when the model runs; the file need not
         self.version = runner.version
         self.specializes = runner.specializes
         self.concurrent, self.dynamic = runner.concurrent, runner.dynamic
-        self.gain = math.inf  # what such a machine gains, the one that runs it here does not know
+        self.gain = math.inf  # the runner here does not know the gain on such a machine
         self._capability = capability
         self._runner = runner
 
@@ -70,7 +70,7 @@ class Declared(Backend):
         return self._runner.restore(content, subgraph, signature)
 
     def _objection(self, node: ir.Node) -> str:
-        """The first rule that the node breaks, in words; "" where it keeps them all."""
+        """The first rule that the node breaks, in words; "" if it keeps them all."""
         rule = self._capability.rules.get((node.domain, node.op_type))
         if rule is None:
             return f"{self._capability.id} does not run {label(node)}"
@@ -111,7 +111,7 @@ def _out_of_shape(node: ir.Node, rule: Rule) -> Iterator[str]:
 
 
 def _inputs(node: ir.Node, name: str) -> Sequence[ir.Value | None]:
-    """The input that the specification calls `name`; all of them where it stands for any number."""
+    """The input that the specification calls `name`; all of them if it is variadic."""
     schema = operators.schema(node.op_type, node.domain, opset_of(node))
     for index, formal in enumerate(schema.inputs if schema is not None else ()):
         if formal.name == name:
@@ -120,7 +120,7 @@ def _inputs(node: ir.Node, name: str) -> Sequence[ir.Value | None]:
 
 
 def _attribute(node: ir.Node, name: str) -> Any:
-    """The value of an attribute, or its default; None where it has neither."""
+    """The value of an attribute, or its default; None if it has neither."""
     attribute = node.attributes.get(name)
     if attribute is not None and not attribute.is_ref():
         return attribute.value

@@ -1,4 +1,4 @@
-"""The names of backends, and where each comes from. Only the standard library is imported here, and no backend."""
+"""The names of backends, and their origins. This module imports only the standard library, and no backend."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def backend_names() -> tuple[str, ...]:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name is that of a file that declares a backend."""
+    """Whether a name is the path of a file that declares a backend."""
     return name.endswith((".yaml", ".yml"))
 
 
 def registered(name: str) -> EntryPoint:
-    """Where the backend of that name is, with or without options behind a colon. Raises UsageError where there is none."""
+    """The entry of the backend of that name, with or without options after a colon. Raises UsageError if there is none."""
     points = {point.name: point for point in entry_points(group=GROUP)}
     points |= {known: EntryPoint(known, place, GROUP) for known, place in SHIPPED.items()}
     stem = name.partition(":")[0]
@@ -42,12 +42,12 @@ def registered(name: str) -> EntryPoint:
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """The names in a setting: several with a `;` between them, in the order in which they are asked."""
+    """The names in a setting, separated by `;`, in the order in which the backends are asked."""
     return tuple(name.strip() for name in text.split(";") if name.strip())
 
 
 def check_backends(text: str) -> None:
-    """Raises UsageError where one of the names is that of no backend, or of a file that is not there."""
+    """Raises UsageError if a name is unknown, or its file does not exist."""
     for name in names_in(text):
         if not is_file_name(name):
             registered(name)

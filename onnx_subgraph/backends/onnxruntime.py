@@ -1,6 +1,6 @@
 """The backend `onnxruntime`: a nested session for each region.
 
-It runs whatever onnxruntime runs, and is what every engine falls back to.
+It runs whatever onnxruntime runs, and is the fallback of every engine.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Nested:
 class OnnxRuntime(Backend):
     """Nested sessions. providers: as onnxruntime takes them. options: makes the options of one session.
 
-    Each has threads of its own, unless the program gave onnxruntime a pool for all of its sessions
-    (`onnxruntime.set_global_thread_pool_sizes`).
-    They have the libraries of custom operators that the run has which makes the backend.
+    Each session has its own threads, unless the program gave onnxruntime a global pool
+    (`onnxruntime.set_global_thread_pool_sizes`). The sessions have the libraries of custom operators of the run that creates the
+    backend.
     """
 
     name = "onnxruntime"
@@ -63,11 +63,11 @@ class OnnxRuntime(Backend):
         return cls([options])
 
     def supports(self, node: ir.Node) -> bool:
-        """Everything: a model that onnxruntime does not run has other worries."""
+        """Always true: a model that onnxruntime can't run fails anyway."""
         return True
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> Nested:
-        """A session. Large weights are handed over in memory, and don't count towards the 2 GiB of a protobuf."""
+        """A session. Large weights are passed in memory, and don't count towards the 2 GiB of a protobuf."""
         content, weights = subgraph.detached()
         options = self._options()
         also = list(self._libraries)
@@ -87,11 +87,11 @@ class OnnxRuntime(Backend):
         return outputs
 
     def _session(self, content: bytes, options: Any) -> Any:
-        """A session; in the program's own pool of threads where that has one, since onnxruntime then takes no other."""
+        """A session; in the program's global thread pool if there is one, since onnxruntime then accepts no other."""
         open_session = partial(plain_session_class(), content, options, providers=self._providers)
         try:
-            return open_session(enable_fallback=0)  # which says nothing where it fails
-        except Exception as error:  # onnxruntime's exceptions share no class of their own
+            return open_session(enable_fallback=0)  # onnxruntime prints nothing if this fails
+        except Exception as error:  # onnxruntime's exceptions have no common base class of their own
             if "use_per_session_threads" in str(error):
                 options.use_per_session_threads = False
         return open_session()
@@ -99,6 +99,6 @@ class OnnxRuntime(Backend):
     def _quiet_options(self) -> Any:
         options = self._runtime.SessionOptions()
         options.log_severity_level = 4
-        # threads that spin while they wait take the processor from other sessions, and from other backends, between the engines
+        # threads that spin while waiting take processor time from other sessions and backends between the engines
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return options

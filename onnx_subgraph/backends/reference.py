@@ -1,7 +1,6 @@
-"""The backend `reference`: the evaluator that comes with onnx, written for clarity.
+"""The backend `reference`: onnx's own evaluator, written for clarity.
 
-Slow, and in no way related to onnxruntime: good for tests, and to say who is right. What the evaluator has wrong is mended
-(`verification.definitions`).
+It is slow and independent of onnxruntime: for tests, and as a judge. `verification.definitions` corrects the evaluator's errors.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Reference(Backend):
-    """onnx's evaluator. It knows the operators of the standard."""
+    """onnx's evaluator, for the operators of the standard."""
 
     name = "reference"
     version = onnx.__version__
@@ -38,7 +37,7 @@ class Reference(Backend):
             return False
         try:
             load_op("", node.op_type, opset_of(node), evaluator_cls=ReferenceEvaluator)
-        except Exception:  # its ways to say no are many
+        except Exception:  # it raises different exceptions for unknown operators
             return False
         return True
 
@@ -47,6 +46,6 @@ class Reference(Backend):
         return ReferenceEvaluator(onnx.load_from_string(subgraph.serialized(whole=True)), new_ops=list(DEFINITIONS))
 
     def run(self, compiled: ReferenceEvaluator, inputs: Sequence[Array]) -> Sequence[Array]:
-        """The outputs of the evaluator, which gives an input or a weight itself where an operator changes nothing."""
+        """The outputs of the evaluator, copied because it may return an input or a weight itself."""
         outputs: Any = compiled.run(None, dict(zip(compiled.input_names, map(plain_array, inputs), strict=True)))
         return [output.copy() if isinstance(output, np.ndarray) else output for output in outputs]

@@ -1,7 +1,6 @@
-"""Backends by name: those that come with the package, those that other packages register, and files that declare one.
+"""Backends by name: those of the package, those that other packages register, and files that declare one.
 
-A package registers a class under a name with the entry point group `onnx_subgraph.backends`. Nothing is imported before it is
-asked for by its name.
+A package registers a class with the entry point group `onnx_subgraph.backends`. A backend is imported only when its name is used.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from onnx_subgraph.language.capability import read_capability
 
 
 def find_backend(name: str) -> Backend:
-    """The backend of that name, or the one that the file `name` declares (`*.yaml`), made now.
+    """A new backend of that name, or the one that the file `name` declares (`*.yaml`).
 
-    name: with options of the backend's own behind a colon, as in `openvino:GPU`.
-    Raises UsageError where there is none or a library that it needs is missing, PatternError for a mistake in a file.
+    name: with the backend's options after a colon, as in `openvino:GPU`. Raises UsageError if there is none or a library is
+    missing, PatternError for a mistake in a file.
     """
     if not is_file_name(name):
         return _registered(name)
@@ -31,7 +30,7 @@ def find_backend(name: str) -> Backend:
 
 def _registered(name: str) -> Backend:
     made = _made(registered(name), name.partition(":")[2])
-    made.name = name  # which its engines ask for
+    made.name = name  # the name that its engines use
     return made
 
 
@@ -41,7 +40,7 @@ def _made(point: EntryPoint, options: str) -> Backend:
         made = kind.configured(options) if options else kind()
     except UsageError:
         raise
-    except Exception as error:  # somebody else's code
+    except Exception as error:  # other code may raise anything
         raise UsageError(
             f"backend {point.name} can't be loaded from {point.value}: {error}", hint="reinstall the package that brings it"
         ) from error

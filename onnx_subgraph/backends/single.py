@@ -1,4 +1,4 @@
-"""A model of one node, as a question to a library: can you run this?
+"""A model of one node, to ask a library whether it can run the node.
 
 Dtypes, known sizes, attributes and small constant inputs are those of the node; large constants are inputs.
 """
@@ -13,19 +13,19 @@ from onnx_subgraph.backends.subgraph import constant
 from onnx_subgraph.model.nested import bodies, reads
 
 SMALL = 1 << 12
-"""Constants of as many bytes belong to the question."""
+"""The largest constants, in bytes, that are part of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class SingleNode:
-    """A node taken out of its model. key: equal for nodes that a library can't tell apart."""
+    """A model of one node. key: equal for nodes that a library can't tell apart."""
 
     node: ir.Node
     key: object
 
     @classmethod
     def of(cls, node: ir.Node) -> SingleNode | None:
-        """The question about `node`; None where the dtype of an input is not known."""
+        """The model for `node`; None if the dtype of an input is not known."""
         if any(value.dtype is None for value in reads(node)):
             return None
         if next(bodies(node), None) is not None:

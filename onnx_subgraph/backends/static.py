@@ -1,7 +1,7 @@
 """The backend `static`: a nested session of onnxruntime for each region and each signature, in which the sizes are fixed.
 
-What follows from the sizes is computed when a signature is first met, and onnxruntime optimises what remains. The rest of the
-model keeps its open dimensions: a detector's backbone is static beside the suppression of its boxes, which is not.
+When a signature is first met, constants that follow from the sizes are folded, and onnxruntime optimises the rest. The other
+parts of the model keep their symbolic dimensions: a detector's backbone can be static, while the suppression of its boxes is not.
 (The name and the idea are Chainer's, https://docs.chainer.org/en/stable/reference/static_graph.html.)
 """
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Static(OnnxRuntime):
-    """Nested sessions, each for one signature."""
+    """Nested sessions, one for each signature."""
 
     name = "static"
     specializes = True
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> Nested:
-        """A session of the region with these sizes. Raises UsageError where they don't fit what the region declares."""
+        """A session of the region with these sizes. Raises UsageError if they don't fit the region's declarations."""
         model = subgraph.model.clone()
         sizes = {name: shape for name, (_, shape) in zip(subgraph.inputs, signature, strict=True)}
         specialize(model, {name: tuple(size for size in shape if size is not None) for name, shape in sizes.items()})

@@ -1,6 +1,6 @@
-"""The model of one region, as a backend gets it: what flows in at run time is an input, every weight is an initializer.
+"""The model of one region, for a backend: run-time values are inputs, all weights are initializers.
 
-The weights are those of the partitioned model, shared and not copied, until somebody asks for bytes.
+The weights are shared with the partitioned model. They are only copied for serialization.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_subgraph.backends.array import Array
 
 LARGE = 1 << 16
-"""Weights of as many bytes are kept apart by `detached`."""
+"""The least size in bytes of weights that `detached` separates."""
 _DETACHABLE = frozenset({"FLOAT", "DOUBLE", "FLOAT16", "INT64", "INT32", "INT8", "UINT8"})
 
 
@@ -24,7 +24,7 @@ _DETACHABLE = frozenset({"FLOAT", "DOUBLE", "FLOAT16", "INT64", "INT32", "INT8",
 class Subgraph:
     """A region. name: of its engine node. key: equal for regions that compute the same from the same inputs and weights.
 
-    model: no node of it calls a model-local function.
+    model: none of its nodes calls a model-local function.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Subgraph:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of what flows in at run time."""
+        """The names of the run-time inputs."""
         return tuple(str(value.name) for value in self.model.graph.inputs)
 
     @property
@@ -42,11 +42,11 @@ class Subgraph:
         return tuple(str(value.name) for value in self.model.graph.outputs)
 
     def serialized(self, *, whole: bool = False) -> bytes:
-        """The model as ONNX; weights that lie in a data file are referred to by its absolute path, or inside when `whole`."""
+        """The model as ONNX. Weights in a data file are referred to by its absolute path, or included if `whole`."""
         return self._written({}, whole)[0]
 
     def detached(self) -> tuple[bytes, Mapping[str, Array]]:
-        """The model as ONNX without its larger weights, which it declares as external data, and those weights by name."""
+        """The model as ONNX with its larger weights as external data, and those weights by name."""
         weights = {
             name: value.const_value
             for name, value in self.model.graph.initializers.items()
@@ -58,11 +58,11 @@ class Subgraph:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all weights; a protobuf holds no more than 2 GiB with everything else."""
+        """The bytes of all weights; a protobuf holds at most 2 GiB with everything else."""
         return sum(value.const_value.nbytes for value in self.model.graph.initializers.values() if value.const_value is not None)
 
     def opened(self) -> tuple[bytes, Mapping[str, Array]]:
-        """The model as ONNX with its larger weights as further inputs, and these by name, mapped where they lie in a file."""
+        """The model as ONNX with its larger weights as inputs, and these by name, memory-mapped if they are in a file."""
         model = self.model.clone()
         weights: dict[str, Array] = {}
         for name, value in tuple(model.graph.initializers.items()):
@@ -76,7 +76,7 @@ class Subgraph:
         return content, weights
 
     def weights_digest(self) -> bytes:
-        """A digest of all weights, which reads them."""
+        """A digest of all weights; it reads them."""
         digest = hashlib.sha256()
         for name, value in sorted(self.model.graph.initializers.items()):
             assert value.const_value is not None
@@ -85,7 +85,7 @@ class Subgraph:
         return digest.digest()
 
     def _written(self, apart: Mapping[str, ir.TensorProtocol], whole: bool) -> tuple[bytes, Mapping[str, Array]]:
-        model = self.model.clone()  # several threads may ask at a time; tensors are shared
+        model = self.model.clone()  # several threads may call this at a time, and share the tensors
         for name, value in model.graph.initializers.items():
             tensor = value.const_value
             assert tensor is not None
@@ -106,7 +106,7 @@ class Subgraph:
 
 
 def constant(value: ir.Value) -> ir.TensorProtocol | None:
-    """The tensor that a value always is; None where a run decides, as with an initializer that an input can override."""
+    """The tensor of a constant value; None if it is computed or fed, such as an initializer that is also an input."""
     if value.is_graph_input():
         return None
     return ir.convenience.get_const_tensor(value)

@@ -1,8 +1,8 @@
-"""The command line: a group that loads a command when it is asked for, and `main`, which turns every outcome into an exit code.
+"""The command line: a group that imports each command on use, and `main`, which turns every outcome into an exit code.
 
-0 is yes, 1 is no (not equivalent, a pattern failed its proof), 2 is could not tell (usage, unreadable model, bad pattern, ^C).
-Standard output carries the answer, standard error progress and errors. Nothing here imports onnx or onnxruntime at module
-level, because `--help` and `list-patterns` answer in under 0.3 s.
+Exit codes: 0 is yes; 1 is no (not equivalent, a pattern failed its proof); 2 is could not tell (usage, unreadable model, bad
+pattern, ^C). The answer goes to standard output, progress and errors to standard error. Nothing here imports onnx or onnxruntime
+at module level, so that `--help` and `list-patterns` answer in under 0.3 s.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ COMMANDS = (
     *("mine", "new-pattern", "init"),
     *("partition", "inline", "run", "hook", "kernels"),
 )
-"""In the order of the help text. A command lives in the module of its name, with `_` for `-`, as the function of that name."""
+"""In the order of the help text. Each command is a function in the module of the same name, with `_` for `-`."""
 
 
 SETTINGS = "onnx_subgraph.settings"
-"""Where the context has the file of settings."""
+"""Key in `Context.meta`: the path of the settings file."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are run, not when the group is made."""
+    """A group that imports a command when it is run, not when the group is made."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands, in the order of the help text."""
         return list(COMMANDS)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments name. Raises click.UsageError, with the nearest name, where there is none."""
+        """The command that the arguments name. Raises click.UsageError with the nearest name if there is none."""
         from onnx_subgraph.language.spelling import nearest
 
         try:
@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
         return name, command, rest
 
     def defaults(self, ctx: click.Context, name: str, command: click.Command) -> dict[str, Any]:
-        """What the settings of the project say of the options of a command."""
+        """The defaults of the command's options from the project's settings."""
         from onnx_subgraph.cli.settings import defaults_of, settings_file
 
         given = ctx.params["settings"]
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
         return defaults_of(path, command, name, COMMANDS, lambda other: self.get_command(ctx, other), named=given is not None)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs a command. What it raises calls standard input and output by `-`, and says of a value that a file has it."""
+        """Runs a command. Errors call standard input and output `-`, and name the settings file that a bad value came from."""
         try:
             return super().invoke(ctx)
         except click.BadParameter as error:
@@ -86,7 +86,7 @@ class LazyGroup(click.Group):
             raise
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported now; None where there is none."""
+        """The command of that name, imported now; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
@@ -109,9 +109,9 @@ class LazyGroup(click.Group):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     show_default="onnx-subgraph.toml, or [tool.onnx-subgraph] in pyproject.toml, here or in a folder above",
-    help="The file with the settings of the project.",
+    help="The settings file of the project.",
 )
-@click.option("--no-settings", is_flag=True, help="Heed no file of settings.")
+@click.option("--no-settings", is_flag=True, help="Ignore the settings file.")
 def commands(settings: Path | None, no_settings: bool) -> None:
     """Finds subgraphs of ONNX models that have a fused form, replaces them, and checks that the model still computes the same."""
 
@@ -119,10 +119,10 @@ def commands(settings: Path | None, no_settings: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line on `arguments` (`sys.argv[1:]` by default) and gives its exit code: 0, 1 or 2. Raises nothing.
 
-    Where it is the command line of the process, and native code still runs that was given up, the process ends here.
+    If native code that was given up is still running, and this is the command line of the process, the process ends here.
     """
     code = _run(arguments)
-    deadline = sys.modules.get("onnx_subgraph.deadline")  # where no command imported it, there was no limit
+    deadline = sys.modules.get("onnx_subgraph.deadline")  # if no command imported it, there was no time limit
     if arguments is None and deadline is not None and deadline.abandoned():
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -142,12 +142,12 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _failed(error: BaseException) -> int:
-    """Says what went wrong, and gives the exit code: 2, could not tell, where anything did."""
+    """Prints what went wrong, and returns the exit code: 2, or 0 if nothing did."""
     match error:
-        case SystemExit(code=0 | None):  # what a shell asks for to complete a command
+        case SystemExit(code=0 | None):  # shell completion exits this way
             return 0
         case BrokenPipeError() | SystemExit():
-            # SystemExit is click's answer to a closed pipe in places that it handles itself. It would be 1, which here says "no".
+            # click answers a closed pipe with SystemExit(1) in places that it handles itself. Here 1 means "no".
             _leave_reader()
         case _ if was_interrupted() or isinstance(error, click.Abort | KeyboardInterrupt):
             click.echo("Interrupted: nothing more was written.", err=True)
@@ -161,13 +161,13 @@ def _failed(error: BaseException) -> int:
 
 
 def _print_anything() -> None:
-    """Has characters that a stream can't encode written as their numbers: a path may have any bytes, a pipe any encoding."""
+    """Makes the streams write characters that they can't encode as escapes: a path may have any bytes, a pipe any encoding."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _leave_reader() -> None:
-    """Whoever read our output is gone (`| head`): keeps Python from complaining at its own last flush."""
-    with contextlib.suppress(OSError):  # where standard output is no file of the system, nothing will be flushed
+    """The reader of our output is gone (`| head`): prevents Python's error message when it flushes at exit."""
+    with contextlib.suppress(OSError):  # standard output is not a file of the system: nothing will be flushed
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,6 @@
-"""Works off many models: one after another in this process, several at a time in processes of their own, or on a cluster.
+"""Runs many models: one after another in this process, several at a time in child processes, or on a cluster.
 
-A model that makes its process crash or run out of memory takes no other model with it. Results come in the order of the models.
+If a model crashes its process or exhausts its memory, the other models are not affected. Results are in the order of the models.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One model to fuse. patterns: the folders and files given beside the built-in ones.
+    """One model to fuse. patterns: folders and files in addition to the built-in ones.
 
-    section: what is expected of it; where that is missed, it is not written. measured: whether its size is asked for.
-    time_limit: the seconds that it may take, 0 for any. tune: gives the options anew, from measurements, before it is fused.
+    section: its expectations; if one is missed, the model is not written. measured: whether to report its size. time_limit: in
+    seconds, 0 for none. tune: makes the options from measurements, before the model is fused.
     """
 
     less: ClassVar[str] = LESS_TIME
@@ -61,7 +61,7 @@ class Task:
         return fuse_with_engines(self.model, self.output, library, options, backend, tell, accepts)
 
     def places(self) -> tuple[Path, ...]:
-        """What is read, and the folder that is written to."""
+        """The files to read, and the folder to write to."""
         written = () if self.options.dry_run else (self.output.parent,)
         return (self.model, *written, *self.patterns, *read_by(self.options))
 
@@ -89,10 +89,10 @@ def run(
     settled: Settled = lambda number, outcome: None,
     cluster: str = "",
 ) -> Generator[FuseResult | Failure, None, None]:
-    """The outcome of every task, in order; `say` is told what is being done. Close the iterator to break the run off.
+    """The outcomes of all tasks, in order. Close the iterator to stop the run. say: called with the current stage.
 
-    settled: told the outcome of a task, by its number, as soon as there is one, which may be before its turn. cluster: the
-    address of the scheduler that gives the tasks to its workers.
+    settled: called with the number and the outcome of each task as soon as it is done, which may be out of order. cluster: the
+    address of a scheduler; its workers then run the tasks.
     """
     if not cluster and (jobs == 1 or len(tasks) == 1):
         for number, task in enumerate(tasks):
@@ -141,7 +141,7 @@ def _run_processes(
 
 
 def alone(task: Job, say: Say) -> FuseResult | Failure:
-    """What a process does with a task that it is given."""
+    """Runs one task in a child process."""
     return _outcome(task, _library(task.patterns), say)
 
 

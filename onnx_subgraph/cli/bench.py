@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     type=click.Choice(["onnxruntime", "kernels", "engines", "openvino", "openvino-f32"]),
     multiple=True,
     default=("onnxruntime",),
-    help="What runs the models: onnxruntime, onnxruntime with our library of kernels, an EngineSession with its engines by their "
-    "backends, OpenVINO in the precision that it chooses or in float32. May be repeated.",
+    help="Where to run the models: onnxruntime, onnxruntime with our library of kernels, an EngineSession with its "
+    "backends, OpenVINO in its default precision or in float32. May be repeated.",
 )
 @click.option("--provider", default="CPUExecutionProvider", metavar="EP", help="The execution provider of onnxruntime.")
 @click.option(
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     type=dimension_size,
     multiple=True,
     metavar="NAME=128",
-    help="The size of a symbolic dimension. May be repeated. Without it sizes are one image or text of 128 tokens, or what the "
-    "model takes.",
+    help="The size of a symbolic dimension. May be repeated. Default: one image or text of 128 tokens, or sizes "
+    "that the model takes.",
 )
 @click.option(
     "--shape", "shape", type=input_shape, multiple=True, metavar="INPUT=1x128", help="The shape of an input. May be repeated."
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     "--max-ratio",
     type=click.FloatRange(min=0, min_open=True),
     metavar="X",
-    help="Exit code 1 where a CANDIDATE takes more than X times as long as MODEL.",
+    help="Exit with 1 if a CANDIDATE takes more than X times as long as MODEL.",
 )
 @target_option
 @libraries_option
@@ -102,9 +102,9 @@ def bench(
 ) -> int:
     """Time MODEL and CANDIDATEs in turn, in one process, on the same inputs.
 
-    Without a CANDIDATE, MODEL is held against what `fuse` would write for --target. Each figure is a median; a ratio is to
-    MODEL's own time, with the least and most of parts of the runs behind it. Nothing is verified: `verify` does that. The models
-    of a folder, a glob or a list, @FILE, are timed one after another, never at the same time; a CANDIDATE is then a folder.
+    Without a CANDIDATE, MODEL is compared with what `fuse` would write for --target. Each figure is a median. A ratio is relative
+    to MODEL's time, with the least and most of parts of the runs after it. Nothing is verified: use `verify`. The models of a
+    folder, a glob or a list, @FILE, are timed one after another, never at the same time; a CANDIDATE is then a folder.
     """
     from onnx_subgraph.options import Options as FuseOptions
     from onnx_subgraph.timing import BenchOptions
@@ -141,7 +141,7 @@ def bench(
 
 
 def _paired(models: Models, candidates: Sequence[Path]) -> list[tuple[Path, ...]]:
-    """The candidates of each model: of several models those of the same path in folders. Raises UsageError for files."""
+    """The candidates of each model; for several models, the files with the same path in folders. Raises UsageError for files."""
     if not models.several:
         return [tuple(candidates)]
     for candidate in candidates:
@@ -172,7 +172,7 @@ def _bench(
 def _bench_many(
     models: Sequence[Path], work: Sequence[Callable[[Callable[[str], None]], Bench]], max_ratio: float | None, *, as_json: bool
 ) -> int:
-    """Times one model after another, each for itself, and goes on where one fails."""
+    """Times the models one after another, and goes on if one fails."""
     from onnx_subgraph.cli.failure import describe
     from onnx_subgraph.cli.interrupt import Interrupt, was_interrupted
     from onnx_subgraph.cli.job import Failure
@@ -218,7 +218,7 @@ class NothingToCompareError(UsageError):
 
 
 def _fused(model: Path, folder: Path, options: FuseOptions, say: Callable[[str], None]) -> Path:
-    """What `fuse` makes of the model, in a folder that is not kept. Raises UsageError where it makes nothing else of it."""
+    """The result of `fuse`, in a temporary folder. Raises UsageError if it does not change the model."""
     from onnx_subgraph.language.library import load_patterns
     from onnx_subgraph.pipeline import fuse
 

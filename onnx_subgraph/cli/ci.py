@@ -1,7 +1,7 @@
-"""What a CI job asks of `fuse`: expectations to hold the run against, and files and annotations that its system reads.
+"""The options of `fuse` for CI jobs: expectations to check, and the files and annotations that CI systems read.
 
-Where a file can't be written is said before the first model is read. Everything is written whole, at the end of the run, also
-where it failed; only an expectation file is made from nothing but a good run.
+If a file can't be written, the command says so before it reads the first model. Files are written whole, at the end of the run,
+also if it failed; an expectation file is written only if the run was good.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXPECT = click.option(
     "--expect",
     type=_FILE,
     metavar="FILE.yaml",
-    help="Hold the run against the expectations in this file. A model that misses one is not written: exit code 1.",
+    help="Check the run against the expectations in this file. A model that misses one is not written: exit code 1.",
 )
 WRITE_EXPECT = click.option("--write-expect", type=_FILE, metavar="FILE.yaml", help="Write the expectations that this run meets.")
 
@@ -49,7 +49,7 @@ def ci_options(command: Command) -> Command:
                 "--annotations/--no-annotations",
                 default=None,
                 show_default="on where GITHUB_ACTIONS is true",
-                help="Print what is wrong as annotations of GitHub Actions, on standard error.",
+                help="Print problems as annotations of GitHub Actions, on standard error.",
             ),
         )
     ):
@@ -69,11 +69,11 @@ class Wanted:
 
     @property
     def measured(self) -> bool:
-        """Whether the size of the fused model is asked for."""
+        """Whether to report the size of the fused model."""
         return self.expect is not None or self.write_expect is not None
 
     def check(self, taken: Iterable[Path]) -> None:
-        """Raises UsageError where a file can't be written, or is one of `taken`, which are read or written for the models."""
+        """Raises UsageError if a file can't be written, or is one of `taken`, which the run reads or writes."""
         if self.expect is not None and self.write_expect is not None:
             hint = "use --expect to check a run, --write-expect to make the file again"
             raise UsageError("--expect and --write-expect exclude each other", hint=hint)
@@ -87,7 +87,7 @@ class Wanted:
                 raise UsageError(f"{option}: {path} is also the file of {other}", hint="name another file")
 
     def expectation(self, models: Sequence[Path], library: Library) -> Expectation | None:
-        """The expectations to hold `models` against. Raises ExpectationError for mistakes, or a model without a section."""
+        """The expectations for `models`. Raises ExpectationError for mistakes, or a model without a section."""
         if self.expect is None:
             return None
         from onnx_subgraph.cli.terminal import warn
@@ -99,7 +99,7 @@ class Wanted:
         return expectation
 
     def finish(self, entries: Sequence[Entry], unused: Sequence[Section]) -> None:
-        """Writes and prints what was asked for. The entries hold only near misses that are worth telling."""
+        """Writes and prints the requested files and annotations. The entries hold only near misses worth telling."""
         if self.annotations or (self.annotations is None and os.environ.get("GITHUB_ACTIONS") == "true"):
             _annotate(entries, unused)
         if self.junit is not None:
@@ -116,7 +116,7 @@ class Wanted:
 
 
 def held(section: Section, result: FuseResult, library: Library) -> tuple[Check, ...]:
-    """The expectations of `section`, held against `result`."""
+    """The expectations of `section`, checked against `result`."""
     from onnx_subgraph.expectation.check import check
     from onnx_subgraph.report.relevance import telling
 
@@ -155,7 +155,7 @@ def _check_writable(option: str, path: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, or leave what is there."""
+    """Write a file, or leave the existing one unchanged."""
     from onnx_subgraph.model.atomic import written_whole
 
     with written_whole(path) as (file,):

@@ -1,7 +1,7 @@
-"""Hands models to the workers of a dask cluster, one model a task, with dask's own client (the extra `dask`).
+"""Runs models on the workers of a dask cluster, one model a task, with dask's own client (the extra `dask`).
 
-A worker process gets one model at a time, so that whose process ended is known by the model that it had. A model of a lost
-worker goes to another one; the model that ends its workers `MOST_LOST` times is given up, and the others go on.
+A worker process gets one model at a time, so if a process ends, its model is known. The model of a lost worker goes to another
+one. A model that ends `MOST_LOST` workers is given up, and the others go on.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 SCHEME = "dask://"
 MOST_LOST = 3
-"""Workers that may end while they have a model, before it is given up."""
+"""Workers that may end with a model before the model is given up."""
 LOOK_SECONDS = 0.25
-"""How often it is looked which workers there are."""
+"""Seconds between two looks at which workers there are."""
 ANSWER_SECONDS = 10.0
 """How long a scheduler may take to answer."""
 NO_WORKER_SECONDS = 60.0
@@ -53,19 +53,19 @@ class Executor(click.ParamType):  # type: ignore[type-arg]
 
 
 def executor_option(command: Any) -> Any:
-    """`--executor`: where the models are worked on."""
+    """`--executor`: where to run the models."""
     return click.option(
         "--executor",
         type=Executor(),
         metavar=f"{SCHEME}HOST:PORT",
         show_default="processes on this machine, as -j says",
-        help="Give the models to the workers of a dask cluster, one model a task; they have to see the same files. It needs the "
-        "extra dask.",
+        help="Run the models on the workers of a dask cluster, one model a task. The workers need the same files. Needs"
+        " the extra dask.",
     )(command)
 
 
 def check_executor(executor: str | None, jobs: int) -> None:
-    """Raises UsageError where the extra is not installed, or -j is given as well."""
+    """Raises UsageError if the extra is not installed, or -j is given as well."""
     if not executor:
         return
     if jobs > 1:
@@ -85,9 +85,9 @@ def _dask() -> Any:
 def on_cluster(
     address: str, work: Work, tasks: Sequence[J], tell: Callable[[int, Mapping[int, str]], None], settled: Settled
 ) -> Iterator[FuseResult | Failure]:
-    """The outcome of every task, in order. Close the iterator to break the run off: what waits is then not begun.
+    """The outcomes of all tasks, in order. Close the iterator to stop the run: waiting tasks are then not started.
 
-    tell, settled: as for `workers.outcomes`. Raises UsageError where no scheduler answers.
+    tell, settled: as for `workers.outcomes`. Raises UsageError if no scheduler answers.
     """
     try:
         client = _dask().Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
@@ -109,8 +109,8 @@ def on_cluster(
 class _Crew:
     """The workers of a run. busy: address of a worker → number of its task, and the future of its outcome.
 
-    lost: number of a task → how many workers ended while they had it. alive: when there was a worker last.
-    ready: set when there is an outcome. versions: of our code and what it runs on, which workers must have as well.
+    lost: number of a task → how many workers ended with it. alive: the last time when there was a worker. ready: set when there
+    is an outcome. versions: of our code and its dependencies; workers must have the same.
     """
 
     client: Any
@@ -132,7 +132,7 @@ class _Crew:
         self.versions = versions()
 
     def step(self) -> None:
-        """Gives tasks to workers that have none, and takes what is done and what is lost."""
+        """Gives tasks to idle workers, and collects finished and lost tasks."""
         try:
             workers = self.client.nthreads()
         except (OSError, RuntimeError) as error:
@@ -168,10 +168,10 @@ class _Crew:
         dask = _dask()
         try:
             outcome = future.result(timeout=ANSWER_SECONDS)
-        except (OSError, dask.CancelledError, dask.KilledWorker):  # its worker ended after it, or once too often for dask
+        except (OSError, dask.CancelledError, dask.KilledWorker):  # its worker ended after it, or too often for dask
             self._lose(worker)
             return
-        except Exception as error:  # what a worker can't even begin: it lacks our package, or has another one
+        except Exception as error:  # a worker can't start it: our package is missing there, or another version
             outcome = Failure(f"the dask worker {worker} could not work on it: {type(error).__name__}: {error}")
         del self.busy[worker]
         self._finish(number, outcome)
@@ -198,14 +198,14 @@ class _Crew:
         self.busy.clear()
 
     def end(self) -> None:
-        """Takes back what is not done. A worker finishes the model that it is at."""
+        """Cancels unfinished tasks. A worker finishes its current model."""
         with suppress(OSError, RuntimeError):
             self.client.cancel([future for _, future in self.busy.values()])
         self.client.close()
 
 
 def _there(work: Work, task: Job, seen: bool, wanted: str) -> FuseResult | Failure:
-    """What a worker does with a task. seen: whether the model is there for who asks. wanted: the versions of its packages."""
+    """Runs a task on a worker. seen: whether the model exists on the client. wanted: the versions of the client's packages."""
     from onnx_subgraph.session.digest import versions
 
     here = f"the dask worker on {socket.gethostname()}"

@@ -1,7 +1,7 @@
 """`onnx-subgraph explain`: what matched in a model, what nearly did, and why it did not.
 
-Nothing is written and nothing is verified. A near miss is the furthest that a pattern got from one place of the model: the part
-of the pattern that failed, the node where it failed, what was expected and found there, and the smallest change that would do.
+Writes and verifies nothing. A near miss is the furthest match of a pattern at one place of the model: the part of the pattern
+that failed, the node where it failed, what was expected and found there, and the smallest change that would make it match.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def explain(
     if pattern is not None:
         (pattern,) = current_ids([pattern], library)
     only = (pattern,) if pattern else ()
-    # A region becomes a function and nothing else: asked about one, we don't answer that the target is another.
+    # A region can only become a function. If the user asks about one, "another target" would be no answer.
     target = "function" if pattern and library.get(pattern).grow else "onnxruntime"
     options = Options(
         target,
@@ -121,7 +121,7 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One model to explain. node: a name that it has to have."""
+    """One model to explain. node: a node name that must exist."""
 
     less: ClassVar[str] = "PATTERN asks about one pattern only, --time-limit gives more time"
 
@@ -141,7 +141,7 @@ class Explanation:
         return result
 
     def places(self) -> tuple[Path, ...]:
-        """What is read."""
+        """The files to read."""
         return (self.model, *self.patterns, *read_by(self.options))
 
     def absolute(self) -> Explanation:
@@ -169,13 +169,13 @@ def _show(result: FuseResult, library: Library, pattern: str | None, node: str |
 
 
 def _check_node(name: str, result: FuseResult) -> None:
-    """Raises UsageError, with the nearest name as a hint, where neither the model nor what it becomes has a node `name`."""
+    """Raises UsageError, with the nearest name as a hint, if neither the model nor its fused form has a node `name`."""
     from onnx_subgraph.language import spelling
     from onnx_subgraph.model.files import load
 
     model = load(result.model)
     nodes = [*model.graph.all_nodes(), *(node for function in model.functions.values() for node in function.all_nodes())]
-    # A node without a name is called by what it makes.
+    # A node without a name is named after its result.
     known = {node.name or node.outputs[0].name or "" for node in nodes if node.name or node.outputs}
     known |= {rewrite.node for rewrite in result.rewrites}
     if name not in known:

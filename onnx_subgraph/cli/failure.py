@@ -1,7 +1,8 @@
-"""What a person is told when something fails.
+"""The message for a person when something fails.
 
-A mistake that the user can mend says so itself (`OnnxSubgraphError`); an error of the file system names its file. Anything
-else is a mistake of ours: one line says what happened and how to report it, and `ONNX_SUBGRAPH_DEBUG=1` shows the traceback.
+An `OnnxSubgraphError` is a mistake that the user can mend, and has its own message. An error of the file system names its file.
+Anything else is a bug of this tool: one line says what happened and how to report it, and `ONNX_SUBGRAPH_DEBUG=1` shows the
+traceback.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import traceback
 from onnx_subgraph.errors import OnnxSubgraphError
 
 DEBUG = "ONNX_SUBGRAPH_DEBUG"
-"""The environment variable that asks for tracebacks."""
+"""The environment variable that shows tracebacks."""
 
 
 def describe(error: BaseException) -> str:
-    """`error` in words for a person, no newline at the end; with the traceback before it where `DEBUG` is set."""
+    """The message for `error`, without a newline at the end; with the traceback before it if `DEBUG` is set."""
     message = _message(error)
     if not os.environ.get(DEBUG):
         return message

@@ -1,7 +1,7 @@
 """`onnx-subgraph fuse`: fuses models, verifies them, and writes them.
 
-Several models are independent: one that fails doesn't stop the others, and the exit code is the worst of all. What is
-written where is settled before the first model is read, so that a mistake in the options costs no time.
+Several models are independent: if one fails, the others go on, and the exit code is the worst of all. All output paths are
+checked before the first model is read, so that a mistake in the options costs no time.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ from onnx_subgraph.errors import UsageError
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="The folder to write to; files keep their names, and those of a folder, glob or list their paths below it. Made if it "
-    "is missing.",
+    help="The folder to write to. Files keep their names; those from a folder, glob or list keep their relative "
+    "paths. Created if missing.",
 )
 @patterns_option
 @ids_option("--only", "Use these patterns and no others. May be repeated.")
@@ -74,21 +74,19 @@ from onnx_subgraph.errors import UsageError
     "assumed",
     multiple=True,
     metavar="EP",
-    help="A provider that is not on this machine: fuse into what a table says it loads, and run nothing on it. May be repeated; "
-    "without --provider nothing is run at all.",
+    help="A provider that this machine lacks: fuse into operators that it loads according to a table, and run "
+    "nothing on it. May be repeated; without --provider nothing is run at all.",
 )
 @prefer_option
 @beside_options
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
-@click.option(
-    "--sites", is_flag=True, help="Hold each fusion by itself against float64, on the values that flow there, and show all."
-)
+@click.option("--sites", is_flag=True, help="Check each fusion alone against float64, on its values in the model, and show all.")
 @fix_overflows_option
 @click.option(
     "--compare-ort",
     is_flag=True,
-    help="Show what onnxruntime fuses by itself at load, what ours add to that, and whether any of ours is in its way.",
+    help="Show onnxruntime's own fusions at load, what our fusions add, and whether any of ours prevents one.",
 )
 @libraries_option
 @feeds_options
@@ -99,12 +97,12 @@ from onnx_subgraph.errors import UsageError
     type=opset_choice,
     default="auto",
     metavar="auto|keep|N",
-    help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
+    help="Raise the opset if a replacement needs it (auto), never (keep), or to N.",
 )
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to fuse at a time.")
 @executor_option
 @click.option(
-    "--resume", is_flag=True, help="Leave out what an earlier run of this command has written, where nothing has changed since."
+    "--resume", is_flag=True, help="Skip models that an earlier run of this command has written, if nothing has changed since."
 )
 @time_limit_option
 @click.option("--dry-run", is_flag=True, help="Write no model.")
@@ -159,9 +157,9 @@ def fuse(
     """Fuse MODELs, verify them against the originals, and write them.
 
     A MODEL is a file, a folder of them, a glob, or a list, @FILE; - is a model from standard input. MODEL.onnx becomes
-    MODEL.fused.onnx beside it. A model in which nothing fuses is copied. Where the fused model is not equivalent to the original,
-    the fusions that are to blame are undone, with a warning. Where none can be blamed, or the result is not as --expect wants it,
-    nothing is written and the exit code is 1.
+    MODEL.fused.onnx beside it. A model in which nothing fuses is copied. If the fused model is not equivalent to the original,
+    the wrong fusions are undone, with a warning. If none can be found, or the result is not as --expect wants it, nothing is
+    written and the exit code is 1.
     """
     models = _left(models, output, output_dir)
     outputs = plan_outputs(models.paths, output, output_dir, models.below)
@@ -227,7 +225,7 @@ def fuse(
         Task(model, path, patterns, tuner.known(model, options), section, wanted.measured, time_limit, tuner.measure)
         for model, path, section in zip(models.paths, outputs, sections, strict=True)
     ]
-    # A CI system ends a job with SIGTERM: like ^C, it leaves no half-written file behind.
+    # A CI system ends a job with SIGTERM. Like ^C, it must leave no half-written file behind.
     signal.signal(signal.SIGTERM, break_off)
 
     from onnx_subgraph.cli.terminal import progress
@@ -250,7 +248,7 @@ def fuse(
 
 
 def _left(models: Models, output: Path | None, output_dir: Path | None) -> Models:
-    """The models but for what earlier runs of this command have written."""
+    """The models without those that earlier runs of this command have written."""
 
     def say(line: str) -> None:
         click.echo(line, err=True)
@@ -265,5 +263,5 @@ def _left(models: Models, output: Path | None, output_dir: Path | None) -> Model
 
 
 def _is_given(parameter: str) -> bool:
-    """Whether a parameter of this command has a value that the user gave."""
+    """Whether the user gave a value for a parameter of this command."""
     return click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT

@@ -1,4 +1,4 @@
-"""What `fuse` says of each model as it is done, and of all of them at the end."""
+"""What `fuse` prints about each model when it is done, and about all of them at the end."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def exit_code(outcome: FuseResult | Failure, verify: bool, strict: bool = False) -> int:
-    """0 when the model was fused (or nothing was to be fused), 1 when it was not equivalent, 2 when that could not be told.
+    """0 if the model was fused (or nothing fuses), 1 if it was not equivalent, 2 if that could not be told.
 
-    strict: a fusion that was wrong and is undone is a 1.
+    strict: a fusion that was wrong and is undone counts as 1.
     """
     if isinstance(outcome, Failure):
         return 2
@@ -37,7 +37,7 @@ def exit_code(outcome: FuseResult | Failure, verify: bool, strict: bool = False)
 
 
 def entry_of(task: Task, outcome: FuseResult | Failure, library: Library) -> Entry:
-    """What became of one model: only the near misses worth telling, and how its expectations were met."""
+    """The outcome of one model: only the near misses worth telling, and whether its expectations were met."""
     from onnx_subgraph.report.entry import Entry
     from onnx_subgraph.report.relevance import telling
 
@@ -50,14 +50,14 @@ def entry_of(task: Task, outcome: FuseResult | Failure, library: Library) -> Ent
 
 
 def hidden_in(entry: Entry, outcome: FuseResult | Failure | Earlier) -> int:
-    """How many near misses the entry does not tell of."""
+    """How many near misses the entry omits."""
     if isinstance(outcome, Failure | Earlier) or entry.result is None:
         return 0
     return len(outcome.near_misses) - len(entry.result.near_misses)
 
 
 def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: bool) -> None:
-    """Prints what became of one model, and on standard error what somebody has to know."""
+    """Prints the outcome of one model, and warnings on standard error."""
     from onnx_subgraph.cli.terminal import is_verbose, show, warn
     from onnx_subgraph.report.blame import sentence
     from onnx_subgraph.report.entry import missed_text
@@ -84,15 +84,15 @@ def tell(entry: Entry, outcome: FuseResult | Failure, hidden: int, *, as_json: b
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The outcome of a model that an earlier run has fused. report: what that said of it, in JSON."""
+    """The outcome of a model that an earlier run has fused. report: the JSON of that run."""
 
     report: Object
 
 
 class Told:
-    """What is said of the models of a run, in their order. entries: of those that were fused now. code: the worst.
+    """The output about the models of a run, in their order. entries: of those that were fused now. code: the worst.
 
-    notes: where it is noted down what is done; None for nowhere. several: whether they are answered as many are.
+    notes: the record of finished models; None for none. several: whether to print a table and JSON for many models.
     """
 
     def __init__(self, tasks: Sequence[Task], library: Library, notes: Notes | None, *, as_json: bool, several: bool) -> None:
@@ -110,7 +110,7 @@ class Told:
         return max((entry.code for entry in self.entries), default=0)
 
     def resume(self) -> list[Task]:
-        """The tasks that no earlier run has done. Says how many others there are."""
+        """The tasks that no earlier run has done. Prints how many were done before."""
         from onnx_subgraph.cli.terminal import warn
         from onnx_subgraph.report.wording import count
 
@@ -126,7 +126,7 @@ class Told:
         return self._left
 
     def settled(self, number: int, outcome: FuseResult | Failure) -> None:
-        """Notes down what came of a task, by its number among those that are left."""
+        """Records the outcome of a task, by its number among the remaining tasks."""
         if self._notes is None:
             return
         entry = entry_of(self._left[number], outcome, self._library)
@@ -134,12 +134,12 @@ class Told:
             self._notes.keep(self._left[number], _report(entry))
 
     def in_order(self, results: Iterator[FuseResult | Failure]) -> Iterator[FuseResult | Failure | Earlier]:
-        """The outcomes of all tasks, those of earlier runs among them."""
+        """The outcomes of all tasks, including those of earlier runs."""
         for number in range(len(self._tasks)):
             yield self._earlier[number] if number in self._earlier else next(results)
 
     def tell(self, task: Task, outcome: FuseResult | Failure | Earlier) -> Entry | None:
-        """Says what became of a model; the entry of one that was fused now."""
+        """Prints the outcome of a model; the entry if it was fused now."""
         if isinstance(outcome, Earlier):
             self._reports.append({**outcome.report, "resumed": True})
             self._words.append("fused by an earlier run")
@@ -152,7 +152,7 @@ class Told:
         return entry
 
     def finish(self) -> None:
-        """Prints the answer that is JSON, or the table of several models."""
+        """Prints the JSON, or the table of several models."""
         from onnx_subgraph.cli.terminal import show, show_json
         from onnx_subgraph.report import many
 

@@ -1,4 +1,4 @@
-"""`onnx-subgraph hook`: lets the Python of this environment heed ONNX_SUBGRAPH_BACKEND, or no longer."""
+"""`onnx-subgraph hook`: makes the Python of this environment read ONNX_SUBGRAPH_BACKEND, or undoes that."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import click
 @click.option("--install", "action", flag_value="install", help="Put the hook into this Python environment.")
 @click.option("--uninstall", "action", flag_value="uninstall", help="Take it out again.")
 def hook(action: str | None) -> int:
-    """Say whether the hook is in this Python environment; put it there, or take it out.
+    """Say whether the hook is installed in this Python environment; install or remove it.
 
-    With it, ONNX_SUBGRAPH_BACKEND=NAME python app.py gives what the program loads with onnxruntime to that backend, and
-    ONNX_SUBGRAPH_SESSION=1 python app.py fuses it. Without one of these variables nothing is imported and nothing changes.
+    With it, ONNX_SUBGRAPH_BACKEND=NAME python app.py runs the program's onnxruntime models with that backend, and
+    ONNX_SUBGRAPH_SESSION=1 python app.py fuses them. Without one of these variables nothing is imported and nothing changes.
     """
     from onnx_subgraph.cli.terminal import show_text
     from onnx_subgraph.session import hook as hooks

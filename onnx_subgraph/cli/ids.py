@@ -1,4 +1,4 @@
-"""The ids of patterns that a user gives: those that there are, and those that there were."""
+"""Pattern ids from the user: current and former ones."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def current_ids(ids: Sequence[str], library: Library) -> tuple[str, ...]:
-    """The ids that these patterns have now; says so where one had another id before.
+    """The current ids of these patterns; prints a note for each former id.
 
-    Raises UsageError, with the nearest id as a hint, where `library` has no pattern of one of the `ids`.
+    Raises UsageError, with the nearest id as a hint, if `library` has no pattern with one of the `ids`.
     """
     from onnx_subgraph.language.library import part_of
 

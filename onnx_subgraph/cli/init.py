@@ -1,4 +1,4 @@
-"""`onnx-subgraph init`: a pack of patterns to begin with."""
+"""`onnx-subgraph init`: a new pack of patterns."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from onnx_subgraph.cli.options import json_option
 @click.option("--name", metavar="NAME", show_default="the name of the folder", help="The name of the pack: my-pack.")
 @json_option
 def init(folder: Path, name: str | None, as_json: bool) -> int:
-    """Write a pack into FOLDER, which is new or empty: a Python package with one pattern, which proves as it is.
+    """Write a pack into FOLDER, which is new or empty: a Python package with one pattern that passes its proof.
 
-    Installed with pip it is known by its name: --patterns NAME.
+    After installation with pip it has a name: --patterns NAME.
     """
     from onnx_subgraph.authoring.scaffold import write_pack
     from onnx_subgraph.cli.terminal import show_json, show_text

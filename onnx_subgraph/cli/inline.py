@@ -1,4 +1,4 @@
-"""`onnx-subgraph inline`: puts the engines and fused functions of a model back as ordinary nodes."""
+"""`onnx-subgraph inline`: restores the ordinary nodes of engines and fused functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onnx_subgraph.cli.streams import MODEL, OUTPUT, default_output
 @verbose_option
 @json_option
 def inline(model: Path, output: Path | None, as_json: bool) -> int:
-    """Write MODEL with the body of every model-local function, engines among them, in the place of its calls.
+    """Write MODEL with every call of a model-local function, engines included, replaced by the function's body.
 
     It computes the same, and any runtime that has its operators runs it. Nodes that were in an engine get their names back.
     """

@@ -1,4 +1,4 @@
-"""What ^C and SIGTERM do to a command: an exception that leads to exit code 2."""
+"""^C and SIGTERM as an exception that leads to exit code 2."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import NoReturn
 
 
 class Interrupt(KeyboardInterrupt):
-    """^C, of a type of its own.
+    """^C, as a type of its own.
 
-    Once a plain KeyboardInterrupt has passed through an `exec` of text (as in making a dataclass), `python -m` ends by SIGINT and
-    not with its exit code, whoever caught the exception since (`run_eval_code_obj` in CPython's pythonrun.c).
+    After a plain KeyboardInterrupt has passed through an `exec` of text (as in making a dataclass), `python -m` ends by SIGINT
+    and not with its exit code, even if the exception was caught (`run_eval_code_obj` in CPython's pythonrun.c).
     """
 
 
@@ -21,12 +21,12 @@ _interrupted = threading.Event()
 
 
 def was_interrupted() -> bool:
-    """Whether ^C was answered: native code may have made another exception of it, as the imports of extension modules do."""
+    """Whether ^C was handled; native code, such as an extension module's import, may have turned it into another exception."""
     return _interrupted.is_set()
 
 
 def break_off(number: int, frame: object) -> NoReturn:
-    """Answers a signal as ^C, and later ones of its kind not at all: they would break off the cleaning up."""
+    """Raises Interrupt for a signal, and ignores later ones of its kind, which would interrupt the cleanup."""
     signal.signal(number, signal.SIG_IGN)
     _interrupt(number, frame)
 
@@ -38,7 +38,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 @contextmanager
 def interrupts() -> Iterator[None]:
-    """^C raises Interrupt inside, where it would raise KeyboardInterrupt."""
+    """Inside, ^C raises Interrupt instead of KeyboardInterrupt."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler

@@ -1,4 +1,4 @@
-"""What is to be done with one model of many, and why nothing came of one: what whoever gives out the work has to know of it."""
+"""The task for one model of many, and its failure, as the executors need them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 
 class Job(Protocol):
-    """What is to be done with one model. less: what would take less time than `time_limit` allows."""
+    """The task for one model. less: what would take less time, for the message of `time_limit`."""
 
     less: ClassVar[str]
 
@@ -29,19 +29,19 @@ class Job(Protocol):
     @property
     def time_limit(self) -> float: ...
     def work(self, library: Library, tell: Say) -> FuseResult:
-        """Does it. Raises what stands against that."""
+        """Runs the task. Raises the errors of the command."""
         ...
 
     def places(self) -> tuple[Path, ...]:
-        """The files and folders that have to be there."""
+        """The files and folders that must exist."""
         ...
 
     def absolute(self) -> Self:
-        """The same, whatever the current folder."""
+        """The same with absolute paths."""
         ...
 
     def called(self, result: FuseResult) -> FuseResult:
-        """The result of `absolute`, with the names that this has for its files."""
+        """The result of `absolute`, with the paths of this task."""
         ...
 
 
@@ -54,14 +54,14 @@ def read_by(options: Options) -> tuple[Path, ...]:
 
 
 def absolute_options(options: Options) -> Options:
-    """The same options, whatever the current folder."""
+    """The same options with absolute paths."""
     inputs = None if options.inputs is None else Path(options.inputs).absolute()
     return replace(options, inputs=inputs, libraries=tuple(path.absolute() for path in several(options.libraries)))
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why nothing came of a model, in words for a person."""
+    """Why a model failed, in words for a person."""
 
     message: str
 

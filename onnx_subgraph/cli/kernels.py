@@ -1,4 +1,4 @@
-"""`onnx-subgraph kernels`: the library of kernels, built, described, copied."""
+"""`onnx-subgraph kernels`: builds, describes and copies the library of kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnx_subgraph.errors import UsageError
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Copy the library into DIR, beside a model that is deployed.",
+    help="Copy the library into DIR, to deploy it with a model.",
 )
 @click.option(
     "--compile",
@@ -24,16 +24,16 @@ from onnx_subgraph.errors import UsageError
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
     metavar="FILE.c",
-    help="Build a library of custom operators of your own, with the same compiler; kernels/ort.h is found. May be repeated.",
+    help="Build your own library of custom operators, with the same compiler and kernels/ort.h. May be repeated.",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="LIBRARY", help="What --compile writes.")
 @json_option
 def kernels(folder: Path | None, sources: tuple[Path, ...], output: Path | None, as_json: bool) -> int:
     """Say where the library of kernels is, which operators and instruction sets it has, and which one is used here.
 
-    It is built the first time, with the system's C compiler or the one of the package ziglang. A session loads it with
-    SessionOptions.register_custom_ops_library(path). ONNX_SUBGRAPH_ISA=baseline|avx2|avx512 caps the instruction set, amx
-    asks for AMX. Operators that are not faster on it than onnxruntime's are left out; ONNX_SUBGRAPH_KERNELS=all has all.
+    The first use builds it, with the system's C compiler or the one of the package ziglang. A session loads it with
+    SessionOptions.register_custom_ops_library(path). ONNX_SUBGRAPH_ISA=baseline|avx2|avx512 limits the instruction set, amx
+    enables AMX. Operators that are not faster than onnxruntime's are left out; ONNX_SUBGRAPH_KERNELS=all includes them.
     """
     from onnx_subgraph import kernels as room
     from onnx_subgraph.cli.terminal import show_json, show_text

@@ -1,7 +1,7 @@
-"""Libraries that the command line imports when something of them is first used, and not where they are named.
+"""Libraries that the command line imports on first use of an attribute, not at the import statement.
 
-onnx-ir and onnx-shape-inference import sympy, which takes longer to import than a small model takes to fuse. Only arithmetic on
-symbolic dimensions needs it (`model/symbolic.py`).
+onnx-ir and onnx-shape-inference import sympy, whose import takes longer than fusing a small model. Only arithmetic on symbolic
+dimensions needs it (`model/symbolic.py`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LATE = (
     "onnx_shape_inference._symbolic_shapes",
     "onnx_shape_inference._constraints",
 )
-"""sympy, and the modules that use it when they are imported."""
+"""sympy, and the modules that use it while they are imported."""
 _loading = threading.RLock()
 
 
 @contextmanager
 def late_imports() -> Iterator[None]:
-    """The modules of `LATE` are imported inside only where something of them is used. One that is imported already stays so."""
+    """Inside, the modules of `LATE` are imported on first use. A module that is already imported stays imported."""
     finder = _Finder()
     sys.meta_path.insert(0, finder)
     try:
@@ -36,9 +36,9 @@ def late_imports() -> Iterator[None]:
 
 
 class _Late(ModuleType):
-    """A module whose code runs when something of it is first asked for. What was set before that stays set.
+    """A module whose code runs when an attribute is first read. Attributes that were set before keep their values.
 
-    That of the standard library (`importlib.util.LazyLoader`) stays half made for ever where its code is broken off.
+    The class of the standard library (`importlib.util.LazyLoader`) stays half initialised if its code is interrupted.
     """
 
     def __getattribute__(self, name: str) -> object:
@@ -64,27 +64,27 @@ def _load(module: ModuleType) -> None:
 
 
 class _Loader(importlib.abc.Loader):
-    """Makes a module by the loader that it would have, and runs its code later."""
+    """Makes a module with its real loader, and runs its code later."""
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self.loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """The module that the other loader makes."""
+        """The module that the real loader makes."""
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Has the module's code run when something of it is first asked for."""
+        """Defers the module's code to the first use of an attribute."""
         module.__class__ = _Late
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of `LATE` where they are."""
+    """Finds the modules of `LATE`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The place of a module of `LATE`, None for any other."""
+        """The spec of a module of `LATE`, None for any other."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path) if fullname in LATE else None
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)

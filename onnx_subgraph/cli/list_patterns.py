@@ -1,7 +1,7 @@
-"""`onnx-subgraph list-patterns`: which patterns there are, or what one of them says.
+"""`onnx-subgraph list-patterns`: the list of patterns, or one of them.
 
-It reads the pattern files without checking them against the operator schemas, because that would import onnx: the list is there
-in under 0.3 s. Mistakes in a pattern file are found by the commands that use it.
+It does not check pattern files against the operator schemas, because that would import onnx: the list appears in under 0.3 s.
+Commands that use a pattern report its mistakes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @patterns_option
 @json_option
 def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool) -> int:
-    """List all patterns, those of installed packs too, or show one: its formula, what it becomes, and where that is written."""
+    """List all patterns, including those of installed packs, or show one: its formula, its replacements, and its file."""
     from onnx_subgraph.cli.terminal import show_json, show_text, warn, width
     from onnx_subgraph.language.formulas import used_formulas
     from onnx_subgraph.language.library import headers, part_of, renamed, unknown_id
@@ -62,7 +62,7 @@ def list_patterns(pattern: str | None, patterns: tuple[Path, ...], as_json: bool
 
 
 def _installed(given: Sequence[Path]) -> tuple[Header, ...]:
-    """The patterns of installed packs that were not given; a pack with a mistake in it is told of."""
+    """The patterns of installed packs that were not named; a pack with a mistake in it is reported."""
     from onnx_subgraph.cli.terminal import warn
     from onnx_subgraph.language.installed import installed_packs, pack_folder
     from onnx_subgraph.language.library import headers

@@ -1,4 +1,4 @@
-"""`onnx-subgraph mine`: what models repeat and no pattern covers, ranked by what it costs."""
+"""`onnx-subgraph mine`: subgraphs that models repeat and no pattern covers, ranked by cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onnx_subgraph.cli.options import json_option, patterns_option, time_limit_o
     "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.html", help="Write a page with each unit drawn."
 )
 @click.option(
-    "--profile", is_flag=True, help="Run each MODEL, and rank by the time that its nodes take; without it nothing is run."
+    "--profile", is_flag=True, help="Run each MODEL, and rank by the measured time of its nodes. Without it nothing is run."
 )
 @time_limit_option
 @verbose_option
@@ -37,13 +37,13 @@ def mine(
     time_limit: float,
     as_json: bool,
 ) -> int:
-    """Find the subgraphs that the MODELs repeat and no pattern covers, what fusing would save most at first.
+    """Find the subgraphs that the MODELs repeat and no pattern covers, the largest saving first.
 
-    A MODEL is a file, a folder of them, a glob, or a list, @FILE; all of them are mined together, and one that can't be read is
-    left out.
+    A MODEL is a file, a folder of them, a glob, or a list, @FILE. All of them are mined together; unreadable ones are left out.
 
-    Two spellings of one formula are one unit. A unit ends at products with weights. Nothing is run: what a unit costs is an
-    estimate of the bytes that its nodes read and write. With --profile onnxruntime runs each MODEL, and the time counts.
+    Two spellings of one formula are one unit. A unit ends at products with weights. Nothing is run: the cost of a unit is an
+    estimate from the bytes that its nodes read and write. With --profile onnxruntime runs each MODEL, and the cost is the
+    measured time.
     """
     from onnx_subgraph.cli.failure import describe
     from onnx_subgraph.cli.interrupt import Interrupt, was_interrupted
@@ -84,7 +84,7 @@ def mine(
 
 
 def _check_page(report: Path | None, models: Models) -> None:
-    """Raises UsageError where the page can't be made or written, before any work."""
+    """Raises UsageError if the page can't be made or written, before any work."""
     if report is None:
         return
     from onnx_subgraph.cli.page import check_folder

@@ -1,7 +1,7 @@
-"""How models are named, the same for every command that takes many: files, folders, globs, and lists of all of these.
+"""Names of models, for every command that takes many: files, folders, globs, and lists of all of these.
 
-A folder stands for the `*.onnx` below it, sorted; a glob that no shell expanded is expanded here; `@FILE` is a list, one entry a
-line. Such a word stands for several models, also where it finds only one.
+A folder stands for the `*.onnx` below it, sorted. A glob that the shell did not expand is expanded here. `@FILE` is a list, one
+entry a line. These words stand for several models, even if they find only one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 SUFFIX = ".onnx"
 LIST = "@"
-"""What the word of a list begins with."""
+"""The prefix of a list."""
 COMMENT = "#"
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A model file. below: its path in an output folder: its name, or its path below what it was found in. found: was it?"""
+    """A model file. below: its path in an output folder: its name, or its path relative to the searched folder. found: whether a
+    search found it.
+    """
 
     path: Path
     below: Path
@@ -42,7 +44,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The models of a command. several: whether it may have more than one, so that it is answered as many are."""
+    """The models of a command. several: whether it may be more than one, so that the answer has the form for many."""
 
     named: tuple[Named, ...]
     several: bool
@@ -58,7 +60,7 @@ class Models:
         return tuple(one.below for one in self.named)
 
     def only(self, paths: Collection[Path]) -> Models:
-        """Those among `paths`."""
+        """The models whose file is among `paths`."""
         return replace(self, named=tuple(one for one in self.named if one.path in paths))
 
 
@@ -81,7 +83,7 @@ def _of_word(context: click.Context, parameter: click.Parameter, word: Path) -> 
 
 
 def find_models(words: Sequence[Path]) -> Models:
-    """The models that words name, in their order; a file that is found again counts once.
+    """The models that words name, in order, each file once.
 
     Raises UsageError for a folder or a list without models, and for a list that can't be read.
     """
@@ -111,7 +113,7 @@ def _is_list(word: Path) -> bool:
 
 
 def _in_folder(folder: Path) -> list[Named]:
-    """The models below a folder. What a dot hides is left out: environments hold the test data of onnx itself."""
+    """The models below a folder, except hidden ones: environments hold the test data of onnx itself."""
     found = []
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -122,7 +124,7 @@ def _in_folder(folder: Path) -> list[Named]:
 
 
 def _globbed(word: Path) -> list[Named]:
-    """The files that a glob names. Where there is none it is a file that is missing, as for a shell, and fails as one."""
+    """The files that a glob names. If there is none, the glob is a missing file, as for a shell, and fails as one."""
     fixed = next(number for number, part in enumerate(word.parts) if glob.has_magic(part))
     root = Path(*word.parts[:fixed])
     paths = sorted(map(Path, glob.glob(str(word), recursive=True)))  # noqa: PTH207 - `Path.glob` shows hidden files
@@ -131,7 +133,7 @@ def _globbed(word: Path) -> list[Named]:
 
 
 def _listed(file: Path) -> Iterator[Named]:
-    """The models of a list, whose entries are relative to its folder; they keep their paths below that."""
+    """The models of a list. Entries are relative to its folder, and keep their relative paths."""
     entries = [line.strip() for line in _lines(file)]
     entries = [entry for entry in entries if entry and not entry.startswith(COMMENT)]
     if not entries:

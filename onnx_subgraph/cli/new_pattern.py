@@ -1,4 +1,4 @@
-"""`onnx-subgraph new-pattern`: a pattern file from places of a model, generalised and proved at once."""
+"""`onnx-subgraph new-pattern`: writes a pattern file from places of a model, generalised, and proves it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from onnx_subgraph.errors import UsageError
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.yaml",
-    help="The file to write, which may not be there yet; its stem is the id with _ for -.",
+    help="The file to write, which must not exist; its stem is the id with _ for -.",
 )
 @patterns_option
 @time_limit_option
@@ -49,8 +49,8 @@ def new_pattern(
 ) -> int:
     """Write a pattern file from a place of MODEL, or from all places of a mined unit, and prove it.
 
-    Numbers that differ from place to place become names, axes have any size, and what others read is a result. The file says what
-    each rests on. It is written also where its proof fails: the exit code is then 1.
+    Numbers that differ from place to place become names, axes have any size, and values that other nodes read are results. The
+    file gives the reason for each choice. It is written even if its proof fails: the exit code is then 1.
     """
     from onnx_subgraph.authoring.author import new_pattern as run
     from onnx_subgraph.authoring.choosing import Chosen

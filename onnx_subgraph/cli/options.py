@@ -1,7 +1,7 @@
 """Options that several commands share, and the functions that read their values.
 
-An option means the same wherever it appears, so it is written once, here. A value that can't be read is a usage error: click
-names the option and we say what was expected.
+An option means the same in every command, so it is defined once, here. A value that can't be read is a usage error: click names
+the option, and the message says what was expected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def identifiers(text: str) -> tuple[str, ...]:
 
 
 def complete_ids(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The pattern ids that a shell offers: of a list `a,b,c` the last one is completed."""
+    """The pattern ids for shell completion; in a list `a,b,c` the last one is completed."""
     from onnx_subgraph.language.library import headers
 
     before, comma, last = incomplete.rpartition(",")
@@ -57,7 +57,7 @@ def dimension_size(text: str) -> tuple[str, int]:
 
 
 def feeds_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """`path` as it is, where it can be an .npz file, which is a zip archive. Raises click.BadParameter."""
+    """`path`, if it can be an .npz file, which is a zip archive. Raises click.BadParameter otherwise."""
     import zipfile
 
     if path is not None and not zipfile.is_zipfile(path):
@@ -73,7 +73,7 @@ def opset_choice(text: str) -> str:
 
 
 def shapes(values: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
-    """Input → shape from the values of `--shape`. Raises UsageError where an input is given two shapes."""
+    """Input → shape from the values of `--shape`. Raises UsageError if an input has two shapes."""
     result: dict[str, tuple[int, ...]] = {}
     for name, shape in values:
         if result.setdefault(name, shape) != shape:
@@ -87,7 +87,7 @@ def flat(values: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 class PatternsPath(click.Path):
-    """A file or folder of patterns, or the name of a pack that is installed, which stands for its folder."""
+    """A file or folder of patterns, or the name of an installed pack, which stands for its folder."""
 
     def __init__(self) -> None:
         super().__init__(exists=True, path_type=Path)
@@ -95,7 +95,7 @@ class PatternsPath(click.Path):
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
-        """The path as a `Path`. Raises click.BadParameter where there is nothing of that name."""
+        """The path as a `Path`. Raises click.BadParameter if there is nothing of that name."""
         from onnx_subgraph.language.installed import with_names_resolved
 
         (path,) = with_names_resolved(value)
@@ -103,7 +103,7 @@ class PatternsPath(click.Path):
 
 
 def patterns_option(command: Command) -> Command:
-    """`--patterns`: folders or files of patterns, or names of packs, which come before the built-in ones."""
+    """`--patterns`: folders or files of patterns, or names of packs; they come before the built-in ones."""
     return click.option(
         "--patterns",
         "patterns",
@@ -122,13 +122,13 @@ def libraries_option(command: Command) -> Command:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         multiple=True,
         metavar="PATH",
-        help="A library of custom operators, to be loaded wherever a model is run. May be repeated; none is loaded that is not "
-        "named, here or by the pack.yaml of --patterns.",
+        help="A library of custom operators, loaded wherever a model is run. May be repeated. Only libraries named here"
+        " or in the pack.yaml of --patterns are loaded.",
     )(command)
 
 
 def json_option(command: Command) -> Command:
-    """`--json`: the answer as one JSON object."""
+    """`--json`: the output as one JSON object."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a report.")(command)
 
 
@@ -140,37 +140,37 @@ def provider_option(command: Command) -> Command:
         multiple=True,
         default=("CPUExecutionProvider",),
         metavar="EP",
-        help="An execution provider that the model is to run on. May be repeated; each is verified by itself.",
+        help="An execution provider for the model. May be repeated; each is verified separately.",
     )(command)
 
 
 def constant_initializers_option(command: Command) -> Command:
-    """`--constant-initializers`: weights that are inputs of the graph are constants."""
+    """`--constant-initializers`: treat weights that are graph inputs as constants."""
     return click.option(
         "--constant-initializers",
         is_flag=True,
-        help="Take initializers that are inputs as well out of the inputs: they are then constants, and no run can replace them.",
+        help="Remove initializers from the graph's inputs: they become constants, and no run can override them.",
     )(command)
 
 
 def beside_options(command: Command) -> Command:
-    """What is done to a model beside the fusions: `--constant-initializers`, `--keep-subnormals`, …"""
+    """Changes to a model besides the fusions: `--constant-initializers`, `--keep-subnormals`, …"""
     for option in (
         click.option(
             "--keep-loops",
             is_flag=True,
-            help="Leave Loops that are recurrent networks, as tf2onnx writes Keras'; without it they become LSTM, GRU or RNN.",
+            help="Keep Loops that are recurrent networks, such as tf2onnx's for Keras. By default they become LSTM, GRU or RNN.",
         ),
         click.option(
             "--no-simplify",
             is_flag=True,
-            help="Leave nodes whose results are known beforehand: arithmetic on known dimensions, Ifs of one branch, "
-            "Reshapes and Casts that change nothing.",
+            help="Keep nodes with known results: arithmetic on known dimensions, Ifs of one branch, Reshapes and Casts that"
+            " change nothing.",
         ),
         click.option(
             "--keep-subnormals",
             is_flag=True,
-            help="Leave subnormal weights (below 1.2e-38 in float32) as they are; without it they become zeros, since they make "
+            help="Keep subnormal weights (below 1.2e-38 in float32). By default they become zeros, because they make "
             "products slow.",
         ),
         constant_initializers_option,
@@ -187,75 +187,75 @@ def _verbosity(context: click.Context, parameter: click.Parameter, value: bool) 
 
 
 def verbose_option(command: Command) -> Command:
-    """`--verbose`: what is being done, as lines."""
+    """`--verbose`: print progress as lines."""
     return click.option(
         "-v",
         "--verbose",
         is_flag=True,
         expose_value=False,
         callback=_verbosity,
-        help="Say what is being done, a line a stage, and report in detail.",
+        help="Print each stage, and report in detail.",
     )(command)
 
 
 def quiet_option(command: Command) -> Command:
-    """`--quiet`: no report where all is well."""
+    """`--quiet`: no report if all is well."""
     return click.option(
-        "-q", "--quiet", is_flag=True, expose_value=False, callback=_verbosity, help="Print no report where all is well."
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=_verbosity, help="Print no report if all is well."
     )(command)
 
 
 def target_option(command: Command) -> Command:
-    """`--target`: what a fusion becomes."""
+    """`--target`: the operators that fusions become."""
     return click.option(
         "--target",
         type=click.Choice(["onnxruntime", "standard", "native", "function"]),
         default="onnxruntime",
-        help="What to fuse into: operators of onnxruntime or of the ONNX standard, those of the library of kernels (native), or "
-        "functions that the model carries.",
+        help="The operators to fuse into: onnxruntime's, the ONNX standard's, those of the library of kernels (native),"
+        " or functions in the model.",
     )(command)
 
 
 def numerics_option(command: Command) -> Command:
-    """`--numerics`: what the kernels of our library may round."""
+    """`--numerics`: the precision to which kernels of our library may round."""
     return click.option(
         "--numerics",
         type=click.Choice(["float32", "bf16x3", "bf16"]),
         default="float32",
-        help="With --target native: what products with weights may round their operands to, not at all (float32), to 16 bits "
-        "(bf16x3) or to 8 (bf16); the report says what that does to each output.",
+        help="With --target native: the precision to which products with weights may round their operands: no rounding "
+        "(float32), 16 bits (bf16x3) or 8 (bf16). The report has the error of each output.",
     )(command)
 
 
 def prefer_option(command: Command) -> Command:
-    """`--prefer`: what decides where a fusion was measured to be slower than the unfused graph."""
+    """`--prefer`: what to do with a fusion that was measured to be slower than the unfused graph."""
     return click.option(
         "--prefer",
         type=click.Choice(["speed", "fusion"]),
         default="speed",
-        help="Leave apart what was measured to be slower fused on a provider (speed), or fuse all that can be (fusion).",
+        help="Leave out fusions that were measured to be slower on a provider (speed), or fuse everything possible (fusion).",
     )(command)
 
 
 VERBOSITY = "onnx_subgraph.verbosity"
-"""Key in `Context.meta`: "quiet" or "verbose", where the user wants that."""
+"""Key in `Context.meta`: "quiet" or "verbose", if the user chose one."""
 LESS_TIME = "--no-verify and --only leave work out, --shape verifies on smaller inputs, --time-limit gives more time"
-"""What to do where `fuse` ran out of time."""
+"""The hint when `fuse` ran out of time."""
 
 
 def time_limit_option(command: Command) -> Command:
-    """`--time-limit`: how long one model may take."""
+    """`--time-limit`: the longest time for one model."""
     return click.option(
         "--time-limit",
         type=click.FloatRange(min=0),
         default=3600,
         metavar="SECONDS",
-        help="Give a model up after this time: nothing is written, exit code 2. 0 for no limit.",
+        help="Stop work on a model after this time: nothing is written, exit code 2. 0 for no limit.",
     )(command)
 
 
 def feeds_options(command: Command) -> Command:
-    """`--rtol`, `--atol`, `--seed`, `--shape` and `--inputs`: with what, and how strictly, two models are compared."""
+    """`--rtol`, `--atol`, `--seed`, `--shape` and `--inputs`: the inputs and bounds of a comparison of two models."""
     for option in reversed(
         (
             click.option(
@@ -279,7 +279,7 @@ def feeds_options(command: Command) -> Command:
                 type=input_shape,
                 multiple=True,
                 metavar="INPUT=1x128",
-                help="The shape of an input, for the inputs that are drawn. May be repeated.",
+                help="The shape of an input, for random inputs. May be repeated.",
             ),
             click.option(
                 "--inputs",
@@ -295,6 +295,6 @@ def feeds_options(command: Command) -> Command:
 
 
 def fix_overflows_option(command: Command) -> Command:
-    """`--fix-overflows`: numbers where the original has none are no difference."""
+    """`--fix-overflows`: a number in place of the original's NaN or infinity is no difference."""
     text = "Accept numbers where the original overflows to NaN or infinity."
     return click.option("--fix-overflows", is_flag=True, help=text)(command)

@@ -1,4 +1,4 @@
-"""What `fuse` writes where, settled before the first model is read."""
+"""The output paths of `fuse`, decided before the first model is read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from onnx_subgraph.paths import beside
 
 
 def without_own(models: Sequence[Path], say: Callable[[str], None]) -> tuple[Path, ...]:
-    """The models but for those that an earlier run made of others among them, so that `fuse *.onnx` can be run again.
+    """The models without outputs of an earlier run among them, so that `fuse *.onnx` can be run again.
 
-    A file is ours where it has the name of an output and says that we wrote it, or is the unchanged copy of its model.
-    say: told of each that is left out. Another file of such a name stays among the models; `plan_outputs` refuses it.
+    A file is our output if it has the name of an output and our metadata, or is an unchanged copy of its model. say: called with
+    each one that is left out. Another file of such a name stays among the models; `plan_outputs` refuses it.
     """
     makers = {beside(model, "fused").resolve(): model for model in models}
     left = []
@@ -43,9 +43,9 @@ def _is_made_of(model: Path, maker: Path) -> bool:
 
 
 def without_written(models: Models, output_dir: Path, say: Callable[[str], None]) -> Models:
-    """The models but for those that were found in `output_dir`, where that lies inside the folder that was searched.
+    """The models without those found in `output_dir`, if that is inside the searched folder.
 
-    say: told how many are left out.
+    say: called with how many are left out.
     """
     from onnx_subgraph.report.wording import count
 
@@ -63,7 +63,7 @@ def _is_in(model: Named, folder: Path) -> bool:
 def plan_outputs(models: Sequence[Path], output: Path | None, output_dir: Path | None, below: Sequence[Path] = ()) -> list[Path]:
     """The file to write for each model. below: its path in `output_dir`; by default its name.
 
-    Raises UsageError where options exclude each other or one file would be overwritten.
+    Raises UsageError if options exclude each other or a file would be overwritten.
     """
     if output is not None and output_dir is not None:
         raise UsageError("-o and --output-dir exclude each other", hint="give one of them")
@@ -89,7 +89,7 @@ def plan_outputs(models: Sequence[Path], output: Path | None, output_dir: Path |
 
 @contextmanager
 def output_folder(path: Path | None, outputs: Sequence[Path]) -> Iterator[None]:
-    """The output folder and those in it exist meanwhile, and afterwards where something was written to them."""
+    """Creates the output folder and its subfolders; removes the new ones at the end if nothing was written to them."""
     if path is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Packs the weights of one model, in a process that a session starts. It is no command for users.
+"""Packs the weights of one model, in a process that a session starts. Not a command for users.
 
 python -m onnx_subgraph.cli.pack MODEL -o PACKED --store FOLDER --json
 """
@@ -14,7 +14,7 @@ from onnx_subgraph.session.packing import pack
 
 
 def main() -> None:
-    """Pack, and say how it went as JSON."""
+    """Packs, and prints the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
@@ -23,7 +23,7 @@ def main() -> None:
     given = parser.parse_args()
     try:
         told: dict[str, object] = {"shared": pack(given.model, given.output, given.store)}
-    except Exception as error:  # onnxruntime's exceptions share no class of their own
+    except Exception as error:  # onnxruntime's exceptions have no common base class of their own
         told = {"error": str(error) or type(error).__name__}
     sys.stdout.write(json.dumps(told))
 

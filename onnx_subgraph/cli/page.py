@@ -1,6 +1,6 @@
-"""`--report`: the page for people, and where it can be written.
+"""`--report`: the HTML page, and its path.
 
-Where a page goes is settled before the first model is read, and so is whether the packages that it is made with are there.
+The path, and the packages that the page needs, are checked before the first model is read.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def report_option(command: Command) -> Command:
-    """`--report`: a page in a browser."""
+    """`--report`: an HTML page."""
     return click.option(
         "--report",
         type=click.Path(path_type=Path),
         metavar="FILE.html",
-        help="Write a page to read in a browser or to print, every fusion drawn before and after. For several models, a folder.",
+        help="Write an HTML page with a drawing of every fusion, before and after. For several models, a folder.",
     )(command)
 
 
 def plan_pages(
     models: Sequence[Path], report: Path | None, outputs: Sequence[Path], below: Sequence[Path] = (), *, several: bool = False
 ) -> list[Path | None]:
-    """The page to write for each model, None without `--report`; for several models, and into a folder that exists, one a model.
+    """The page for each model, None without `--report`; one for each in a folder, if there are several or the folder exists.
 
-    below: where in that folder; by default each page has the name of its model. several: whether there may be more than one.
-    Raises UsageError where a package is missing, a page would overwrite another file of the run, or can't be written.
+    below: the paths in that folder; by default each page has the name of its model. several: whether there may be more than one.
+    Raises UsageError if a package is missing, or a page would overwrite another file of the run, or can't be written.
     """
     if report is None:
         return [None] * len(models)
@@ -57,9 +57,9 @@ def plan_pages(
 
 
 def write_page(page: Path, entry: Entry, library: Library, *, hidden: int) -> None:
-    """Writes the page on one model, whole or not at all; of a model that could not be fused there is nothing to show.
+    """Writes the page of one model, whole or not at all; none for a model that could not be fused.
 
-    hidden: how many near misses the entry does not tell of.
+    hidden: how many near misses the entry omits.
     """
     from onnx_subgraph.model.atomic import written_whole
     from onnx_subgraph.report import html
@@ -73,7 +73,7 @@ def write_page(page: Path, entry: Entry, library: Library, *, hidden: int) -> No
 
 
 def check_folder(folder: Path, *, may_be_made: bool) -> None:
-    """Raises UsageError where no file can be written to `folder`: it is better said before the model is read than after."""
+    """Raises UsageError if no file can be written to `folder`, so that the user learns it before the model is read."""
     there = folder
     while may_be_made and not os.path.lexists(there):
         there = there.parent

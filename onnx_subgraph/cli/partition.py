@@ -1,4 +1,4 @@
-"""`onnx-subgraph partition`: gives the regions of a model that a backend runs to it, verifies the result, and writes it."""
+"""`onnx-subgraph partition`: gives the regions of a model that a backend supports to it, verifies the result, and writes it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     required=True,
     multiple=True,
     metavar="NAME",
-    help="Who runs the regions: onnxruntime, openvino, static, reference, one that a package registers, or a .yaml that declares "
-    "one. May be repeated: each is asked in its turn about what those before it have left.",
+    help="The backend that runs the regions: onnxruntime, openvino, static, reference, one that a package "
+    "registers, or a .yaml that declares one. May be repeated: each is asked in turn about the nodes that "
+    "those before it have left.",
 )
 @click.option(
     "-o",
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     "--regions",
     metavar="PATTERN",
     shell_complete=complete_ids,
-    help="Make engines of the regions of this pattern, one with `grow`, as far as the backend supports them; without it of the "
-    "largest that it supports.",
+    help="Make engines of the regions of this pattern, which has `grow`, if the backend supports them. Default: the"
+    " largest regions that it supports.",
 )
 @patterns_option
 @click.option(
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     type=identifiers,
     multiple=True,
     metavar="OP,…",
-    help="Operators, or names of nodes, that may be in a region, * for anything; all without this option. May be repeated.",
+    help="Operators, or names of nodes, that may be in a region; * matches any characters. Default: all. May be repeated.",
 )
 @click.option("--deny", type=identifiers, multiple=True, metavar="OP,…", help="Those that may not. May be repeated.")
 @click.option(
@@ -81,24 +82,24 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     metavar="SHARE",
     show_default="what the backend says of itself",
-    help="The part of a region's time that the backend is expected to save, against the estimated cost of crossing its "
-    "border; inf takes all regions.",
+    help="The share of a region's time that the backend is expected to save, compared with the estimated cost of "
+    "crossing its border; inf takes all regions.",
 )
 @click.option(
     "--bodies",
     is_flag=True,
-    help="Look for regions in the bodies of If and Loop, too, where the backend does not take these as a whole.",
+    help="Also look for regions in bodies of If and Loop that the backend does not take as a whole.",
 )
 @click.option(
     "--measure",
     is_flag=True,
-    help="Time every region, and leave those that the backend does not run faster. The result depends on the machine.",
+    help="Time every region, and keep only those that the backend runs faster. The result depends on the machine.",
 )
 @click.option(
     "--isolated/--no-isolated",
     default=None,
     show_default="isolated unless the backend comes with onnx-subgraph",
-    help="Verify and time with the backend in a process of its own: a region in which it crashes is left as it was.",
+    help="Verify and time with the backend in a separate process: a region in which it crashes is restored.",
 )
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @libraries_option
@@ -108,8 +109,8 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0, min_open=True),
     metavar="X",
     show_default="the model's own measured noise",
-    help="How far an output may be from float64 where the backend runs, as a share of its largest element; for backends that "
-    "compute in less than float32, such as openvino:bf16.",
+    help="The largest error of an output against float64 with the backend, as a share of its largest element; for "
+    "backends with less precision than float32, such as openvino:bf16.",
 )
 @time_limit_option
 @EXPECT
@@ -142,11 +143,11 @@ def partition(
     shape: tuple[tuple[str, tuple[int, ...]], ...],
     **feeds: Any,
 ) -> int:
-    """Find the largest convex regions of MODEL that a backend supports, and put one onnx_subgraph::Engine operator for each.
+    """Find the largest convex regions of MODEL that a backend supports, and replace each by one onnx_subgraph::Engine operator.
 
-    The result is compared with MODEL as the backend runs it, and as it runs without the backend: by inlining. A region that the
-    backend runs wrongly, or not at all, is left as it was. Where the models are not equivalent, or the result is not as --expect
-    wants it, nothing is written.
+    The result is compared with MODEL twice: with the backend, and without it, by inlining. A region that the backend does not
+    run, or computes wrongly, is restored. If the models are not equivalent, or the result is not as --expect wants it, nothing is
+    written.
     """
     given = shapes(shape)
     if measure and no_verify:
@@ -213,7 +214,7 @@ def partition(
 
 
 def _section(wanted: Wanted, model: Path, patterns: Sequence[Path]) -> Section | None:
-    """The expectations of the model; None without a file. Raises ExpectationError for mistakes in it."""
+    """The expectations of the model; None without a file. Raises ExpectationError for mistakes in the file."""
     if wanted.expect is None:
         return None
     from onnx_subgraph.expectation.partitions import check_section

@@ -1,6 +1,7 @@
-"""What the processes that fuse many models share: each is forked from one that has imported this module.
+"""Imports shared by the processes that fuse many models: each is forked from a process that has imported this module.
 
-It starts no thread (but numpy, whose OpenBLAS makes its own anew in a fork) and does not import onnxruntime: a fork is safe.
+The module starts no thread (except numpy's OpenBLAS, which restarts its threads in a fork) and does not import onnxruntime, so a
+fork is safe.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 import gc
 from contextlib import suppress
 
-import onnx_subgraph.pipeline  # noqa: F401 - for the modules that it imports
+import onnx_subgraph.pipeline  # noqa: F401 - imported for its own imports
 from onnx_subgraph.errors import PatternError
 from onnx_subgraph.language.library import load_patterns
 from onnx_subgraph.matching.normalise import normalise
 
-with suppress(PatternError):  # each process reads them again, and says what is wrong
+with suppress(PatternError):  # each process reads them again, and reports the error
     for pattern in load_patterns().patterns:
         if pattern.is_formula:
             normalise(pattern)
-gc.freeze()  # the collector of a fork does not touch it, so that its memory stays shared
+gc.freeze()  # the collector of a fork does not touch these objects, so their memory stays shared

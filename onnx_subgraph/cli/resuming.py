@@ -1,9 +1,9 @@
-"""`--resume`: models that an earlier run of the same command has fused, and that nothing has changed since.
+"""`--resume`: skips models that an earlier run of the same command has fused, if nothing has changed since.
 
-Of every model that a run over several has fused and written, a note is kept in the cache, as soon as it is done: what it was made
-of, the digest of what was written, and the report. What it was made of is, by content: the model with its data, the options and
-the files that they name, patterns, versions, libraries and the machine. A note of anything else is not found, and one whose
-output is not what was written counts for nothing. So whatever could be different is made again.
+A run over several models stores a note in the cache for each model that it has written, as soon as it is done: a key, the digest
+of the output, and the report. The key covers, by content, the model with its data, the options and the files that they name,
+patterns, versions, libraries and the machine. A note with another key is not found. A note whose output has changed is ignored.
+So everything that could differ is made again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from onnx_subgraph.cli.batch import Task
 
 FORMAT = "1"
-"""Changes whenever what a note means changes."""
+"""Increase this when the content of a note changes its meaning."""
 NOTES, FILES = "runs", "files"
-"""The folders of the notes and of remembered digests, in the cache."""
+"""The cache folders of the notes and of remembered digests."""
 
 Object = dict[str, Any]
 
 
 def check_resumable(resume: bool, others: Mapping[str, object]) -> None:
-    """Raises UsageError where an option among `others` is given that needs the results of all models, not their reports."""
+    """Raises UsageError if one of the `others` is an option that needs the results of all models, not their reports."""
     given = [name for name, value in others.items() if value]
     if resume and given:
         raise UsageError(
@@ -44,9 +44,9 @@ def check_resumable(resume: bool, others: Mapping[str, object]) -> None:
 
 
 class Notes:
-    """What earlier runs have done, and this one does. Where there is no cache, nothing is kept, and nothing is found.
+    """The notes of earlier runs, and of this one. Without a cache nothing is stored or found.
 
-    It is made before anything is read that decides: what changes after that is not what a note says.
+    Create it before reading anything that the key covers: later changes are then detected.
     """
 
     def __init__(self, target: str, patterns: tuple[Path, ...], libraries: tuple[Path, ...]) -> None:
@@ -57,7 +57,7 @@ class Notes:
         self._begun = time.time()
         self._notes = Memory(None if folder is None else folder / NOTES)
         self._files = Memory(None if folder is None else folder / FILES)
-        # the machine decides what a verdict rests on, as it decides what a measurement does
+        # the verdict depends on the machine, as a measurement does
         settings = SessionSettings(target=target, patterns=patterns, libraries=libraries, measure=True, cache=None)
         python = [platform.python_version(), *(metadata.version(name) for name in ("numpy", "ml_dtypes"))]
         own = [file for place in with_names_resolved(patterns) for file in sources(place)]  # a process may have more than one run
@@ -65,7 +65,7 @@ class Notes:
         self._common = [FORMAT, *python, *digests, ingredients(settings, self._files)] if self.kept else []
 
     def find(self, task: Task) -> Object | None:
-        """The report of the run that has done this task, where its output is still what was written."""
+        """The report of the run that did this task, if its output is unchanged."""
         with suppress(OSError, OnnxSubgraphError):
             note = self._notes.recall("fused", self._key(task))
             report = note.get("report")
@@ -74,13 +74,13 @@ class Notes:
         return None
 
     def keep(self, task: Task, report: Object) -> None:
-        """Notes down what was made of a task, where none of its files has changed since this began, and it measured nothing."""
-        with suppress(OSError, OnnxSubgraphError):  # a note that can't be written costs time, nothing else
+        """Stores a note for a task, if none of its files has changed since the start, and nothing was measured."""
+        with suppress(OSError, OnnxSubgraphError):  # a note that can't be written only costs time later
             if self.kept and task.tune is None and all(self._is_older(path) for path in self._read_by(task)):
                 self._notes.remember("fused", self._key(task), {"output": self._files.model(task.output), "report": report})
 
     def _key(self, task: Task) -> str:
-        """A digest of all that decides what is written, and what is reported of it. Raises OSError, OnnxSubgraphError."""
+        """A digest of everything that affects the output and the report. Raises OSError, OnnxSubgraphError."""
         options = task.options
         inputs = "" if options.inputs is None else self._files.file(Path(options.inputs))
         names = [str(path) for path in (task.model, task.output, task.model.resolve(), task.output.resolve())]

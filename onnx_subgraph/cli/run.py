@@ -1,7 +1,7 @@
 """`onnx-subgraph run`: runs a Python program with the hook, so that its onnxruntime sessions load fused models.
 
-The program gets a Python process of its own in the place of this one: its arguments, exit status, tracebacks and child processes
-are what they are under `python`. The hook comes in by the one door that Python has for this, a `sitecustomize` on PYTHONPATH.
+The program replaces this process by a Python process: its arguments, exit status, tracebacks and child processes are as under
+`python`. The hook is loaded by a `sitecustomize` on PYTHONPATH, which Python imports at start.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from onnx_subgraph.errors import UsageError
 
 
 @click.command(
-    short_help="Run a Python program whose onnxruntime sessions are fused.",
+    short_help="Run a Python program with fused onnxruntime sessions.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
     "--backend",
     multiple=True,
     metavar="NAME",
-    help="Give the regions that this backend supports to it, after fusing. May be repeated, for what those before have left.",
+    help="Let this backend run the regions that it supports, after fusing. May be repeated; each gets what those "
+    "before it have left.",
 )
 @click.option("--strict", is_flag=True, help="Raise where the unmodified model would be used.")
 @click.option("-m", "module", is_flag=True, help="PROGRAM is the name of a module, as with python -m.")
 @click.argument("program", metavar="PROGRAM")
 @click.argument("arguments", metavar="[ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
 def run(backend: tuple[str, ...], strict: bool, module: bool, program: str, arguments: tuple[str, ...]) -> int:
-    """Run the Python file PROGRAM with ARGUMENTs, as python would; every model that it loads with onnxruntime is fused first.
+    """Run the Python file PROGRAM with ARGUMENTs, as python would, and fuse every model that it loads with onnxruntime.
 
-    What is fused is kept in a cache. A model that can't be fused is loaded as it is, with a warning.
+    Fused models are cached. A model that can't be fused is loaded as it is, with a warning.
     """
     if not module and not Path(program).exists():
         raise UsageError(f"{program}: there is no such file", hint="name a Python file, or a module with -m")

@@ -1,7 +1,7 @@
-"""The settings of a project: options that stand in `onnx-subgraph.toml`, or in `pyproject.toml` under `[tool.onnx-subgraph]`.
+"""The settings of a project: options in `onnx-subgraph.toml`, or in `pyproject.toml` under `[tool.onnx-subgraph]`.
 
-A key is the name of an option without its dashes. At the top it is for all commands that have the option, in a table that has a
-command's name for that command. What the command line says comes before both.
+A key is the name of an option without its dashes. A key at the top applies to all commands with that option, a key in the table
+of a command to that command. The command line overrides both.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from onnx_subgraph.backends.names import is_file_name
 from onnx_subgraph.errors import UsageError
 
 OWN, PROJECT = "onnx-subgraph.toml", "pyproject.toml"
-"""The names of the files. In one folder the first comes before the second."""
+"""The file names. In one folder the first takes precedence over the second."""
 TOOL = "onnx-subgraph"
 CODE = ("custom-op-library", "executor")
-"""Options that load code, or take it from others, which only the command line may ask for, or a file that it names."""
+"""Options that load or fetch code. Only the command line, or a file that it names, may set them."""
 PACK = "pack.yaml"
 
 Table = Mapping[str, Any]
@@ -28,7 +28,7 @@ Get = Callable[[str], click.Command | None]
 
 
 def settings_file(folder: Path) -> Path | None:
-    """The file that is nearest to a folder, in it or above it; None where there is none."""
+    """The nearest settings file, in a folder or above it; None if there is none."""
     for place in (folder, *folder.parents):
         if (place / OWN).is_file():
             return place / OWN
@@ -40,7 +40,7 @@ def settings_file(folder: Path) -> Path | None:
 def defaults_of(
     path: Path, command: click.Command, name: str, commands: Iterable[str], get: Get, *, named: bool
 ) -> dict[str, Any]:
-    """What a file says of the options of a command, by the names of its parameters, as click takes defaults.
+    """The defaults of a command's options from a file, by parameter name, as click takes defaults.
 
     commands, get: all names of commands, and the command of a name. named: the command line names the file. Raises UsageError for
     a file that can't be read, a key that is no option, and one that only the command line may give.
@@ -83,7 +83,7 @@ def _tool(content: Table) -> dict[str, Any]:
 
 
 def _is_meant(path: Path) -> bool:
-    """Whether a project file has settings of ours. One that can't be read is another tool's to complain about."""
+    """Whether a project file has our settings. Another tool reports a file that can't be read."""
     try:
         return bool(_tool(tomllib.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError):
@@ -91,7 +91,7 @@ def _is_meant(path: Path) -> bool:
 
 
 def _options(command: click.Command) -> dict[str, tuple[click.Option, bool]]:
-    """The options of a command by their long names without dashes, and whether the name switches it on or off."""
+    """The options of a command by their long names without dashes, and whether the name turns it on or off."""
     found: dict[str, tuple[click.Option, bool]] = {}
     for parameter in command.params:
         if isinstance(parameter, click.Option):
@@ -119,12 +119,12 @@ def _default(path: Path, key: str, value: Any, option: tuple[click.Option, bool]
 
 
 def _placed(path: Path, key: str, text: str, parameter: click.Option, *, named: bool) -> str:
-    """A value as the command line would have it: paths are relative to the folder of the file."""
+    """A value as on the command line: paths become relative to the folder of the file."""
     place = path.parent / text
     if not isinstance(parameter.type, click.Path):
         return str(place) if key == "backend" and is_file_name(text) else text
     if key == "patterns" and not place.exists():
-        return text  # the name of a pack that is installed
+        return text  # the name of an installed pack
     if key == "patterns" and not named and any(_has_libraries(pack) for pack in _packs(place)):
         hint = f"give --{key} on the command line, or name the file with --settings"
         raise UsageError(f"{path}: the pack {text} loads libraries, which a file that was not named may not ask for", hint=hint)

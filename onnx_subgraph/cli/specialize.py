@@ -1,6 +1,6 @@
-"""`onnx-subgraph specialize`: makes a model static, fuses what can be fused then, verifies it, and writes it.
+"""`onnx-subgraph specialize`: makes a model static, fuses it, verifies it, and writes it.
 
-What a `StaticSession` does at run time for the shapes that it sees, ahead of time and for the shapes that a user names.
+This does ahead of time, for given shapes, what a `StaticSession` does at run time for the shapes that it meets.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from onnx_subgraph.errors import UsageError
     "scopes",
     multiple=True,
     metavar="MODULE",
-    help="Make one operator of each module whose path fits, encoder.layer.* for example. May be repeated.",
+    help="Make one operator of each module whose path matches, for example encoder.layer.*. May be repeated.",
 )
 @click.option("--from", "first", multiple=True, metavar="VALUE", help="Make one operator of what lies between this value …")
 @click.option("--to", "last", multiple=True, metavar="VALUE", help="… and this one. Both may be repeated.")
@@ -65,7 +65,7 @@ from onnx_subgraph.errors import UsageError
     type=opset_choice,
     default="auto",
     metavar="auto|keep|N",
-    help="Raise the opset where a replacement needs it (auto), never (keep), or to N.",
+    help="Raise the opset if a replacement needs it (auto), never (keep), or to N.",
 )
 @time_limit_option
 @quiet_option
@@ -95,11 +95,11 @@ def specialize(
 ) -> int:
     """Fix the shapes of MODEL's inputs with --shape, compute what is constant then, fuse, verify, and write the result.
 
-    With --scope, or --from and --to, a part of it becomes one operator, a function that the model carries; modules are known by
-    what torch's exporters recorded, and equal ones share a definition.
+    With --scope, or --from and --to, a part of it becomes one operator, a function that the model carries. Modules are those that
+    torch's exporters recorded; equal ones share a definition.
 
     Dimensions of one name are fixed together; those that no --shape fixes stay free. The result computes what MODEL computes on
-    inputs of these shapes, and takes no others. It is an ordinary model: any runtime that has its operators runs it.
+    inputs of these shapes, and takes no other shapes. It is an ordinary model: any runtime that has its operators runs it.
     """
     fixed = shapes(shape)
     if not fixed and not (scopes or first or last):

@@ -1,7 +1,7 @@
 """Models from standard input and to standard output: the argument `-`, and the option `-o -`.
 
-A command works on files, so what is read lies in a temporary folder meanwhile, and so does what is to be written. Reports call
-both by `-`. Where the model goes to standard output, the report goes to standard error.
+Commands work on files, so the input and the output are temporary files. Reports call both `-`. If the model goes to standard
+output, the report goes to standard error.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from onnx_subgraph.errors import UsageError
 
 DASH = "-"
 _FOLDER, _RECEIVED, _SENT = (f"onnx_subgraph.{name}" for name in ("folder", "received", "sent"))
-"""Keys in `Context.meta`: the folder of the files, and the two files."""
+"""Keys in `Context.meta`: the temporary folder, and the two files."""
 
 
 class ModelPath(click.Path):
-    """The path of a model file, given as an argument. An empty one is a mistake: a variable of a shell that is not set."""
+    """The path of a model file, given as an argument. An empty one is an error: probably an unset shell variable."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -32,7 +32,7 @@ class ModelPath(click.Path):
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
-        """The path as a `Path`; of `-`, that of what was read. Raises click.BadParameter where there is nothing to read."""
+        """The path as a `Path`; for `-`, that of the temporary file. Raises click.BadParameter if there is nothing to read."""
         if not os.fspath(value):
             self.fail("the path is empty; is a variable not set?", param, ctx)
         if os.fspath(value) != DASH or ctx is None or ctx.resilient_parsing:
@@ -51,7 +51,7 @@ class OutputPath(click.Path):
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
-        """The path as a `Path`; of `-`, that of what is sent at the end. Raises click.BadParameter for a terminal."""
+        """The path as a `Path`; for `-`, that of the temporary file. Raises click.BadParameter for a terminal."""
         if os.fspath(value) != DASH or ctx is None or ctx.resilient_parsing:
             return super().convert(value, param, ctx)
         if sys.stdout.isatty():
@@ -68,7 +68,7 @@ OUTPUT = OutputPath()
 
 
 def default_output(model: Path, what: str) -> Path:
-    """`model.<what>.onnx` beside the model. Raises UsageError for a model from standard input that is to be written."""
+    """`model.<what>.onnx` beside the model. Raises UsageError if the model comes from standard input."""
     context = click.get_current_context(silent=True)
     if context is not None and context.meta.get(_RECEIVED) == model and not context.params.get("dry_run"):
         raise UsageError("a model from standard input has no folder to write to", hint="name the output: -o FILE, or -o -")
@@ -82,7 +82,7 @@ def is_sent() -> bool:
 
 
 def naming() -> Callable[[str], str]:
-    """A function that puts `-` for the files that stand for standard input and output, for threads without this context too."""
+    """A function that replaces the temporary paths by `-` in a message; it also works in threads without this context."""
     context = click.get_current_context(silent=True)
     found = [] if context is None else [str(context.meta[key]) for key in (_RECEIVED, _SENT) if key in context.meta]
     return lambda text: reduce(lambda said, path: said.replace(path, DASH), found, text)
@@ -108,7 +108,7 @@ def _received(context: click.Context) -> Path:
 
 
 def _send(path: Path) -> None:
-    """Writes a model that is there to standard output. Raises UsageError where it is more than one file."""
+    """Writes the finished model to standard output. Raises UsageError if it is more than one file."""
     if not path.exists():
         return
     if len(list(path.parent.iterdir())) > 1:

@@ -1,7 +1,7 @@
-"""Where the answer and the progress go: rich consoles for standard output and standard error.
+"""The output of commands: rich consoles for standard output and standard error.
 
-Standard output has colour only on a terminal (rich honours NO_COLOR), and lines that are not cut to 80 columns where it is a file
-or a pipe, so that a CI log can be searched. Progress is shown only where standard error is a terminal.
+Standard output has colour only on a terminal (rich honours NO_COLOR). In a file or a pipe its lines are not cut to 80 columns, so
+that a CI log can be searched. Progress is shown only if standard error is a terminal.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LOG_WIDTH = 160
-"""Columns where standard output is no terminal and COLUMNS says nothing."""
+"""Columns if standard output is no terminal and COLUMNS is not set."""
 
 
 def show(answer: RenderableType, *, good: bool = False) -> None:
-    """Prints `answer` for a person, on standard output. good: all is well, so that `--quiet` leaves it out."""
+    """Prints `answer` for a person, on standard output. good: all is well, so `--quiet` omits it."""
     from rich.console import Console
 
     if good and _verbosity() == "quiet":
@@ -53,7 +53,7 @@ def show_text(answer: str, *, good: bool = False) -> None:
 
 
 def _print(answer: str) -> None:
-    """Prints on standard output, or on standard error where a model goes to standard output."""
+    """Prints on standard output, or on standard error if a model goes to standard output."""
     click.echo(naming()(answer), err=is_sent())
 
 
@@ -68,7 +68,7 @@ def is_verbose() -> bool:
 
 
 def width() -> int:
-    """The columns that standard output has, or that its lines may take where it is no terminal."""
+    """The columns of standard output, or the limit for lines if it is no terminal."""
     return shutil.get_terminal_size((LOG_WIDTH, 24)).columns
 
 
@@ -83,7 +83,7 @@ def warn(message: str) -> None:
 
 
 def quiet_libraries() -> None:
-    """Keeps remarks that libraries log for their developers from standard error, which is for progress and errors."""
+    """Keeps libraries' log messages off standard error, which is for progress and errors."""
     if not os.environ.get(DEBUG):
         import logging
 
@@ -92,7 +92,7 @@ def quiet_libraries() -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows what is being done now, with `--verbose` as lines; nothing where no terminal would show it."""
+    """A function that shows the current stage: as lines with `--verbose`, not at all if no terminal would show it."""
     quiet_libraries()
     if is_verbose():
         name, begun = naming(), time.monotonic()

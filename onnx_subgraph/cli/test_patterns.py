@@ -1,7 +1,7 @@
-"""`onnx-subgraph test-patterns`: every pattern proves itself.
+"""`onnx-subgraph test-patterns`: proves patterns.
 
-From each pattern, models are generated that must fuse and mutants that must not, and all of them are compared with a float64
-evaluation of the formula. The exit code is 1 when one pattern fails its proof.
+Each pattern generates models that must fuse and mutants that must not. All of them are compared with a float64 evaluation of the
+formula. The exit code is 1 if a pattern fails its proof.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     default=3600,
     metavar="SECONDS",
-    help="End after this time, with exit code 2 and the patterns that were proved until then. 0 for no limit.",
+    help="Stop after this time, with exit code 2 and the patterns proved until then. 0 for no limit.",
 )
 @click.option("--watch", is_flag=True, help="Prove again what changes under --patterns, each time it is saved, until ^C.")
 @quiet_option
@@ -48,7 +48,7 @@ def test_patterns(
 ) -> int:
     """Prove all patterns, or these: on generated models that must fuse, and on mutants that must not.
 
-    Of an instance that is not found it says how far the pattern got in it, and where it failed.
+    If a model does not fuse, the proof says how far the pattern matched, and where it failed.
     """
     from onnx_subgraph.language.library import load_patterns
 
@@ -65,7 +65,7 @@ _WATCHING = "onnx-subgraph test-patterns --patterns my_patterns --watch"
 
 
 def _watched(names: tuple[str, ...], patterns: tuple[Path, ...], libraries: tuple[Path, ...], time_limit: float) -> int:
-    """Prove what is under `patterns`, and what changes there, until ^C. A mistake in a file is printed."""
+    """Proves the patterns under `patterns`, and changed files, until ^C. Prints mistakes in files."""
     from onnx_subgraph.cli.failure import describe
     from onnx_subgraph.cli.watching import changes
     from onnx_subgraph.language.library import load_patterns
@@ -84,7 +84,7 @@ def _watched(names: tuple[str, ...], patterns: tuple[Path, ...], libraries: tupl
 
 
 def _proved(chosen: Sequence[Pattern], library: Library, libraries: tuple[Path, ...], time_limit: float, *, as_json: bool) -> int:
-    """Prove these patterns, and say how it went; the exit code. Raises TimeLimitError where there was no time for all."""
+    """Proves these patterns, prints the result, and returns the exit code. Raises TimeLimitError if time ran out."""
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within
     from onnx_subgraph.proving import prove

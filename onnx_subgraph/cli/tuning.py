@@ -1,4 +1,4 @@
-"""What `fuse` is told of measuring: `--tune` measures what pays, `--tuned` names the file that keeps it for later runs."""
+"""The tuning options of `fuse`: `--tune` measures what pays, `--tuned` names the file that keeps the choice for later runs."""
 
 from __future__ import annotations
 
@@ -33,28 +33,27 @@ def tune_options(command: Command) -> Command:
                 type=click.FloatRange(min=0),
                 default=60.0,
                 metavar="SECONDS",
-                help="How long a model runs for --tune.",
+                help="The time to measure one model with --tune.",
             ),
             click.option(
                 "--accuracy",
                 type=click.FloatRange(min=0, min_open=True),
                 metavar="X",
-                help="How far an output may be from float64, as a share of its largest element: with --tune products are rounded "
-                "as far as that allows, where it pays; with --numerics nothing is written that is further off.",
+                help="The largest error of an output against float64, as a share of its largest element. With --tune products "
+                "are rounded within this limit, where it pays; with --numerics a model that exceeds it is not written.",
             ),
             click.option(
                 "--backend",
                 "backends",
                 multiple=True,
                 metavar="NAME",
-                help="With --tune: try engines of this backend as well, openvino for one; `partition` says what they are. May be "
-                "repeated.",
+                help="With --tune: also try engines of this backend, for example openvino; see `partition`. May be repeated.",
             ),
             click.option(
                 "--tuned",
                 type=click.Path(path_type=Path),
                 metavar="FILE.json",
-                help="Write what --tune found to this file; without --tune, do as it says and measure nothing.",
+                help="Write the choice of --tune to this file. Without --tune, use the choice in it and measure nothing.",
             ),
         )
     ):
@@ -64,7 +63,7 @@ def tune_options(command: Command) -> Command:
 
 @dataclass(slots=True)
 class Tuner:
-    """The options of `tune_options`. found: for each model what was measured. kept: what the file has, by what it calls each."""
+    """The options of `tune_options`. found: the measurement of each model. kept: the content of the file, by its model names."""
 
     tune: bool
     budget: float
@@ -75,7 +74,7 @@ class Tuner:
     kept: dict[str, Tuning] = field(default_factory=dict)
 
     def check(self, jobs: int, options: Options) -> None:
-        """Reads the file. Raises UsageError where it can't be read, or where nothing can be measured."""
+        """Reads the file. Raises UsageError if it can't be read, or nothing can be measured."""
         if self.tune and (jobs > 1 or not options.providers):
             if jobs > 1:
                 raise UsageError("--tune measures on a machine that does nothing else", hint="leave -j out")
@@ -102,7 +101,7 @@ class Tuner:
 
     @property
     def measure(self) -> Tune | None:
-        """What gives the options for a model by measuring; None where nothing is measured."""
+        """A function that measures the options for a model; None if nothing is to be measured."""
         return self._measured if self.tune else None
 
     def _measured(self, model: Path, library: Library, options: Options, tell: Callable[[str], None]) -> Options:
@@ -112,7 +111,7 @@ class Tuner:
         return _tuned(options, tuning)
 
     def known(self, model: Path, options: Options) -> Options:
-        """The options for a model as the file has them. Raises UsageError where it has none."""
+        """The options for a model from the file. Raises UsageError if it has no entry for it."""
         if self.tune or self.file is None:
             return options
         fitting = [name for name in self.kept if ends_with(model, name)]
@@ -125,7 +124,7 @@ class Tuner:
         return _tuned(options, tuning)
 
     def finish(self) -> None:
-        """Writes the file, where something was measured for it."""
+        """Writes the file, if something was measured for it."""
         if self.tune and self.file is not None:
             from onnx_subgraph.timing.tuning import write
 

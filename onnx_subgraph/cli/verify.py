@@ -1,7 +1,7 @@
 """`onnx-subgraph verify`: does one model compute the same as another?
 
-The judge of `fuse`, for any two models: the reference runs with onnxruntime's optimisation off, the candidate with it off and on,
-on inputs that fit the model, and a difference is held against the measured noise of the reference itself.
+The verification of `fuse`, for any two models. The reference runs with onnxruntime's optimisation off, the candidate with it off
+and on, on inputs that fit the model. A difference is compared with the measured noise of the reference.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def verify(
 ) -> int:
     """Say whether CANDIDATE computes the same as REFERENCE: exit code 0 if it does, 1 if not, 2 if that can't be told.
 
-    A CANDIDATE of the target native is run with the library of kernels, and without.
+    A CANDIDATE of the target native is run both with the library of kernels and without.
     """
     from onnx_subgraph.cli.terminal import progress, show, show_json
     from onnx_subgraph.deadline import within

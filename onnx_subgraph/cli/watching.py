@@ -1,4 +1,4 @@
-"""What changes in files, seen by looking at them again and again."""
+"""Detects changed files by polling."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SECONDS = 0.3
-"""Seconds between two looks: long enough for an editor that writes a file in pieces."""
+"""Seconds between two polls: long enough for an editor that writes a file in pieces."""
 SUFFIXES = frozenset({".yaml", ".yml"})
 
 Stamps = dict[Path, tuple[int, int]]
-"""File → when it was changed, in ns, and its size."""
+"""File → its time of modification, in ns, and its size."""
 
 
 def changes(paths: Sequence[Path]) -> Iterator[frozenset[Path]]:
-    """The files under `paths` at first, then those that have changed or come, each time that some have, for ever.
+    """All files under `paths` first, then the changed and new ones, each time that there are some; endless.
 
-    A shared formula or a `pack.yaml` that changes is a change of all files beside it and below.
+    A change of a shared formula or a `pack.yaml` counts as a change of all files in its folder and below.
     """
     seen = _stamps(paths)
     yield frozenset(seen)

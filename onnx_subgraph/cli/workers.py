@@ -1,8 +1,8 @@
-"""Processes that work tasks off, several at a time, each process one task after another.
+"""Child processes that run tasks, several at a time, each process one task after another.
 
-On Linux a process is a fork of one that has imported what all of them need, and has read the patterns; elsewhere it does both
-itself. A process that dies takes one task with it. Where it had worked off others before, whose memory it may have died of, the
-task gets a process of its own first. When the run is broken off, the processes are ended and clean up after themselves.
+On Linux a process is a fork of one that has imported the shared modules and has read the patterns; elsewhere it does both itself.
+A process that dies loses only its current task. If it had run other tasks before, their memory may be the cause, so the task is
+tried once more in a fresh process. When the run is interrupted, the processes are ended and clean up after themselves.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ R = TypeVar("R")
 GRACE = 10.0
 """Seconds that a process has to clean up before it is killed."""
 LIFE = 20.0
-"""Seconds of processor time after which a process takes no further task: what large models leave in its memory ends with it."""
+"""Seconds of processor time after which a process takes no further task, so that memory left by large models is freed."""
 PRELOADED = "onnx_subgraph.cli.preloaded"
-"""The module that holds what the processes share, where they are forks."""
+"""The module with the shared imports, where processes are forks."""
 
 Work = Callable[[T, Callable[[str], None]], R]
-"""Works off a task, and tells its stages. Of a module's top level, because processes find it by its name."""
+"""Runs a task, and reports its stages. A top-level function of a module, because processes find it by its name."""
 
 Tell = Callable[[int, dict[int, str]], None]
-"""Told how many tasks are done, and the stages of those in work, by their numbers."""
+"""Called with the number of finished tasks, and the stages of the running ones, by their numbers."""
 Settled = Callable[[int, Any], None]
-"""Told the outcome of a task, by its number."""
+"""Called with the number and the outcome of a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The outcome of a task whose process died. code: the exit code of the process, the negative number of a signal."""
+    """The outcome of a task whose process died. code: the exit code of the process, or the negative number of a signal."""
 
     code: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Done(Generic[R]):
-    """What came of a task. again: whether the process can take another one."""
+    """The outcome of a task. again: whether the process can take another one."""
 
     outcome: R
     again: bool
 
 
 class Worker(Generic[T, R]):
-    """A process, and the tasks that it is given. taken: how many they are."""
+    """A process and its tasks. taken: how many tasks it was given."""
 
     def __init__(self, work: Work[T, R]) -> None:
         context = _context()
@@ -74,15 +74,15 @@ class Worker(Generic[T, R]):
         self.taken = 0
 
     def take(self, task: T) -> None:
-        """Gives it a task. Whether it is there to do it is known when it answers."""
+        """Gives it a task. `answer` tells if the process has died."""
         self.taken += 1
         try:
             self.link.send(task)
-        except OSError:  # it died while it waited: `answer` says so
+        except OSError:  # it died while it waited: `answer` reports that
             return
 
     def answer(self) -> str | _Done[R] | Lost:
-        """The stage that it has come to, or the outcome of its task."""
+        """Its current stage, or the outcome of its task."""
         try:
             message: str | _Done[R] = self.link.recv()
         except (EOFError, OSError):
@@ -91,22 +91,22 @@ class Worker(Generic[T, R]):
         return message
 
     def end(self) -> None:
-        """Lets it go: it has nothing to do."""
+        """Ends it when it has no task."""
         self.link.close()
         self.wait()
 
     def break_off(self) -> None:
-        """Asks it to end where it stands. `wait` sees to it that it does."""
+        """Interrupts its work. `wait` makes sure that it ends."""
         self.process.terminate()
 
     def wait(self) -> None:
-        """Waits until it has ended, and kills it where it takes too long to."""
+        """Waits until it has ended, and kills it if that takes too long."""
         self.process.join(GRACE)
         self.process.kill()
 
 
 class _Crew(Generic[T, R]):
-    """The processes of a run. done: number of a task → what came of it. stages: of the tasks that are in work."""
+    """The processes of a run. done: number of a task → its outcome. stages: of the running tasks."""
 
     def __init__(self, work: Work[T, R], tasks: Sequence[T], jobs: int, settled: Settled) -> None:
         self._work, self._tasks, self._jobs, self._settled = work, tasks, jobs, settled
@@ -117,7 +117,7 @@ class _Crew(Generic[T, R]):
         self.stages: dict[int, str] = {}
 
     def step(self) -> None:
-        """Gives tasks to as many processes as may work, and hears what comes next of them."""
+        """Gives tasks to as many processes as allowed, and receives the next messages."""
         while self._waiting and len(self._busy) < self._jobs:
             worker = self._idle.pop() if self._idle else Worker(self._work)
             number = self._waiting.popleft()
@@ -148,7 +148,7 @@ class _Crew(Generic[T, R]):
             self._waiting.appendleft(number)
 
     def end(self) -> None:
-        """Ends all processes, those that are at work in the middle of it."""
+        """Ends all processes, interrupting those that are at work."""
         busy = [worker for _, worker in self._busy.values()]
         for worker in busy:
             worker.break_off()
@@ -161,10 +161,10 @@ class _Crew(Generic[T, R]):
 def outcomes(
     work: Work[T, R], tasks: Sequence[T], jobs: int, tell: Tell, settled: Settled = lambda number, outcome: None
 ) -> Generator[R | Lost, None, None]:
-    """The outcome of every task, in order, with so many of them at a time. Close the iterator to break the run off.
+    """The outcomes of all tasks, in order, with so many at a time. Close the iterator to stop the run.
 
-    tell: called with how many tasks are done, and with the stages of those in work, by their numbers. settled: called with the
-    number of a task and its outcome as soon as there is one, which may be before its turn.
+    tell: called with the number of finished tasks, and the stages of the running ones, by their numbers. settled: called with the
+    number of a task and its outcome as soon as it is done, which may be out of order.
     """
     crew = _Crew(work, tasks, jobs, settled)
     try:
@@ -179,10 +179,10 @@ def outcomes(
 
 @contextmanager
 def _unanswered() -> Iterator[None]:
-    """^C at a terminal reaches every process of the group. Only this one answers it; children begun here inherit that they don't.
+    """Makes children started inside ignore ^C: a terminal sends it to every process of the group, and only this one handles it.
 
-    Blocked, and not ignored, where that can be: one that comes just now waits, and is answered afterwards. The first child would
-    start multiprocessing's resource tracker, which unblocks signals: it is started before.
+    Where possible the signal is blocked, not ignored: a ^C during this block is handled afterwards. The first child would start
+    multiprocessing's resource tracker, which unblocks signals, so the tracker is started before.
     """
     if hasattr(signal, "pthread_sigmask"):
         resource_tracker.ensure_running()
@@ -200,7 +200,7 @@ def _unanswered() -> Iterator[None]:
 
 
 def _context() -> ForkServerContext | SpawnContext:
-    if sys.platform != "linux":  # where the system's own libraries may not be forked
+    if sys.platform != "linux":  # the system's own libraries do not allow a fork
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOADED])
@@ -208,19 +208,19 @@ def _context() -> ForkServerContext | SpawnContext:
 
 
 def _work_off(work: Work[Any, Any], environment: dict[str, str], link: Connection) -> None:
-    """What a process does: work tasks off until there are no more. environment: of the process that asks for it."""
-    os.environ.clear()  # of the process that it is forked from, which is older than the caller's
+    """The main loop of a child: runs tasks until there are no more. environment: of the parent."""
+    os.environ.clear()  # a fork has the environment of the fork server, which is older than the parent's
     os.environ.update(environment)
     try:
         signal.signal(signal.SIGTERM, break_off)
         quiet_libraries()
-        with suppress(EOFError):  # there are no more tasks, or the one that has them is gone
+        with suppress(EOFError):  # there are no more tasks, or the parent is gone
             again = True
             while again:
                 outcome = work(link.recv(), link.send)
                 again = not abandoned() and time.process_time() < LIFE
                 link.send(_Done(outcome, again))
-        # What is done can't be broken off: a signal from here on would only make Python complain about its own shutting down.
+        # The work is done. A signal from here on would only print an error while Python shuts down.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except KeyboardInterrupt:
         sys.exit(2)

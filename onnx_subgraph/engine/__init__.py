@@ -1,1 +1,1 @@
-"""Engine operators at run time: one compiled region each, its cache and its fallback, and sessions of partitioned models."""
+"""Engine operators at run time: a compiled region with its cache and fallback, and sessions of partitioned models."""

@@ -1,7 +1,7 @@
-"""A circuit breaker: which engines still ask their backend, after failures.
+"""A circuit breaker: decides which engines use their backend after failures.
 
-An engine that failed often enough is given up, and when several are, so is the backend for all of them. After a while one run
-asks again: if it works the circuit closes, if not the next wait is twice as long.
+An engine is given up after several failures, and a backend after several of its engines are. After a while one run tries again:
+success closes the circuit, failure doubles the next wait.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 FAILURES = 3
-"""Failures in a row after which an engine is given up."""
+"""Consecutive failures after which an engine is given up."""
 ENGINES = 3
-"""Engines that are given up after which the backend is."""
+"""Engines given up after which their backend is."""
 LONGEST = 3600.0
-"""Seconds, which no wait exceeds."""
+"""The longest wait, in seconds."""
 
 
 @dataclass(slots=True)
 class _Circuit:
-    """failures: in a row. wait: seconds between runs that try again, 0 while it is closed. since: when it was opened or tried."""
+    """failures: consecutive ones. wait: seconds between trial runs, 0 while closed. since: when it was opened or tried."""
 
     failures: int = 0
     wait: float = 0.0
@@ -30,22 +30,22 @@ class _Circuit:
     trying: bool = False
 
     def lets(self, now: float) -> bool:
-        """Whether a run may ask."""
+        """Whether a run may use the backend."""
         return not self.wait or now - self.since >= self.wait
 
     def ask(self, now: float) -> None:
-        """A run asks. Of an open circuit it is the only one until the wait is over again, whatever becomes of it."""
+        """A run uses the backend. If the circuit is open, it is the only one until the wait is over again."""
         if self.wait:
             self.trying, self.since = True, now
 
     def open(self, now: float, retry: float) -> None:
-        """Let nothing through for a while, and for twice as long after each try."""
+        """Block all runs for a while, twice as long after each trial run."""
         self.wait = min(2 * self.wait, LONGEST) if self.trying else self.wait or retry
         self.since, self.trying = now, False
 
 
 class Breaker:
-    """One backend in one session. retry: seconds until what was given up is tried again. Every method is safe in any thread."""
+    """One backend in one session. retry: seconds until a trial run. All methods are thread-safe."""
 
     def __init__(self, retry: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.retry = retry
@@ -55,7 +55,7 @@ class Breaker:
         self._whole = _Circuit()
 
     def asks(self, engine: str) -> bool:
-        """Whether a run of this engine asks the backend. Who is told so says `worked` or `failed` afterwards."""
+        """Whether a run of this engine uses the backend. If so, the caller must call `worked` or `failed` afterwards."""
         with self._lock:
             now, both = self.clock(), (self._engines[engine], self._whole)
             if not all(circuit.lets(now) for circuit in both):
@@ -65,10 +65,10 @@ class Breaker:
             return True
 
     def worked(self, engine: str) -> None:
-        """A run of the backend gave what the region computes."""
+        """A run of the backend computed the region."""
         circuit = self._engines.get(engine)
         if circuit is None or (not circuit.failures and not self._whole.wait):
-            return  # as almost always, and without the lock
+            return  # the common case, without the lock
         with self._lock:
             if circuit.trying or not circuit.wait:
                 self._engines[engine] = _Circuit()
@@ -76,7 +76,7 @@ class Breaker:
                 self._whole = _Circuit()
 
     def failed(self, engine: str, *, grave: str = "") -> str:
-        """A compilation or run failed; what follows, in words, "" where nothing does that did not before.
+        """A compilation or run failed; the new consequence in words, "" if there is none.
 
         grave: "engine" gives the engine up at the first failure, "backend" the whole backend.
         """

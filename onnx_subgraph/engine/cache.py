@@ -1,6 +1,6 @@
-"""A cache of what is expensive to make: bounded, the least recently used goes, and nothing is made twice at the same time.
+"""A cache of expensive objects: bounded, least recently used, and nothing is made twice at the same time.
 
-Several threads that want the same thing wait for the one that makes it; those that want different things don't wait.
+Threads that want the same object wait for the one that makes it; threads that want different objects don't wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a cache has done: how often it had what was wanted, made it, and let something go; and what it holds."""
+    """Counters of a cache: hits, misses and evictions, and its current size."""
 
     hits: int
     misses: int
@@ -27,7 +27,7 @@ class Usage:
 
 
 class Cache(Generic[Key, Made]):
-    """At most `bound` things by key. What fails to be made is not kept, and all that wait get the error."""
+    """At most `bound` objects by key. A failed object is not kept; all that wait for it get the error."""
 
     def __init__(self, bound: int) -> None:
         if bound < 1:
@@ -38,9 +38,9 @@ class Cache(Generic[Key, Made]):
         self._hits = self._misses = self._evictions = 0
 
     def get(self, key: Key, make: Callable[[], Made], *, aside: bool = False) -> Future[Made]:
-        """The thing under `key`, as it will be: made by this thread before it returns, by another one that is at it, or `aside`.
+        """The future of the object under `key`: made now by this thread, by another thread that has started, or `aside`.
 
-        aside: make it in a thread of its own, and return at once.
+        aside: make it in a new thread, and return at once.
         """
         with self._lock:
             future = self._held.get(key)
@@ -60,7 +60,7 @@ class Cache(Generic[Key, Made]):
         return future
 
     def peek(self, key: Key) -> Made | None:
-        """The thing under `key` where it is made already, counted as a hit; None else, which counts as nothing."""
+        """The object under `key` if it is ready, counted as a hit; else None, which counts as nothing."""
         with self._lock:
             future = self._held.get(key)
             if future is None or not future.done() or future.exception() is not None:
@@ -70,7 +70,7 @@ class Cache(Generic[Key, Made]):
             return future.result()
 
     def drop(self, key: Key, made: Made) -> None:
-        """Let go of what is under `key` if that is still `made`."""
+        """Remove the object under `key` if it is still `made`."""
         with self._lock:
             future = self._held.get(key)
             if future is not None and future.done() and future.exception() is None and future.result() is made:
@@ -87,6 +87,6 @@ class Cache(Generic[Key, Made]):
 
     @property
     def usage(self) -> Usage:
-        """What was done so far."""
+        """The counters so far."""
         with self._lock:
             return Usage(self._hits, self._misses, self._evictions, len(self._held))

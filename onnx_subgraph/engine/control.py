@@ -1,4 +1,4 @@
-"""If and Loop, run step by step, because an engine is in a body of theirs.
+"""Runs an If or Loop step by step, because one of its bodies contains an engine.
 
 (ONNX operator specification, If and Loop: https://onnx.ai/onnx/operators/onnx__Loop.html.)
 """
@@ -17,7 +17,7 @@ from onnx_subgraph.backends.backend import Backend
 from onnx_subgraph.engine.step import Step, run_steps
 
 CONTROLLED = {"If": ("then_branch", "else_branch"), "Loop": ("body",)}
-"""The operators whose bodies are run here, and the attributes that hold these."""
+"""The operators whose bodies are run here, and the attributes that hold the bodies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Body:
     steps: tuple[Step, ...]
 
     def run(self, around: Mapping[str, Array], inputs: Sequence[Array]) -> list[Array]:
-        """The outputs. around: what the outer graphs have."""
+        """The outputs. around: the values of the outer graphs."""
         values = {**around, **dict(zip(self.inputs, inputs, strict=True))}
         run_steps(self.steps, values, {*around, *self.outputs})
         return [values[name] for name in self.outputs]
@@ -37,10 +37,10 @@ class Body:
 
 @dataclass(slots=True)
 class Control:
-    """A node. operands: the names of its inputs, "" for one that is not there. wanted: which of its outputs somebody reads.
+    """A node. operands: the names of its inputs, "" for an absent one. wanted: which of its outputs are read.
 
-    flowing: the names of what flows in, the node's inputs and what its bodies read. constants: by name, those among its inputs
-    and among the outputs of its bodies. plain, compile: they run the whole node where `run` gives None.
+    flowing: the names of its run-time inputs, including what its bodies read from outside. constants: by name, those among its
+    inputs and the outputs of its bodies. plain, compile: they run the whole node if `run` gives None.
     """
 
     bodies: Mapping[str, Body]
@@ -54,22 +54,22 @@ class Control:
     _lock: Lock = field(default_factory=Lock)
 
     def __call__(self, inputs: Sequence[Array]) -> Sequence[Array]:
-        """What comes out of the outputs that somebody reads."""
+        """The outputs that are read."""
         around = {**self.constants, **dict(zip(self.flowing, inputs, strict=True))}
         outputs = self.run(around)
         if outputs is None:
             return self._plainly(inputs)
-        theirs = {id(array) for array in around.values()}  # an array that is handed on unchanged is the caller's, and is copied
+        theirs = {id(array) for array in around.values()}  # an array that is passed through is the caller's: it is copied
         wanted = (output for output, wanted in zip(outputs, self.wanted, strict=True) if wanted)
         return [output.copy() if id(output) in theirs else output for output in wanted]
 
     def with_steps(self, change: Callable[[Step], Step]) -> Control:
-        """The same, with other steps in its bodies."""
+        """A copy with other steps in its bodies."""
         bodies = {name: replace(body, steps=tuple(map(change, body.steps))) for name, body in self.bodies.items()}
         return replace(self, bodies=bodies)
 
     def run(self, around: Mapping[str, Array]) -> list[Array] | None:
-        """All outputs; None where onnxruntime has to run the whole node."""
+        """All outputs; None if onnxruntime has to run the whole node."""
         raise NotImplementedError
 
     def _plainly(self, inputs: Sequence[Array]) -> Sequence[Array]:
@@ -92,7 +92,7 @@ class Loop(Control):
     """Its body is run up to a number of times, while a condition holds."""
 
     def run(self, around: Mapping[str, Array]) -> list[Array] | None:
-        """The values that were carried, and what each iteration gave, stacked."""
+        """The final values of the loop's variables, and the stacked outputs of the iterations."""
         body = self.bodies["body"]
         most, goes_on = (around[name] if name else None for name in (*self.operands, "", "")[:2])
         state = [around[name] for name in self.operands[2:]]
@@ -104,5 +104,5 @@ class Loop(Control):
             gave.append(scanned)
             number += 1
         if not gave and len(body.outputs) > 1 + len(state):
-            return None  # the shape of a stack of no arrays: onnxruntime knows it
+            return None  # onnxruntime knows the shape of a stack of no arrays
         return [*state, *(np.stack(one) for one in zip(*gave, strict=True))]

@@ -1,8 +1,8 @@
-"""Engines inside a session of onnxruntime itself, as custom operators: for programs that need onnxruntime's own session.
+"""Engines as custom operators inside onnxruntime's own session, for programs that need that session.
 
-onnxruntime-extensions lets Python be a kernel, one of a fixed number of inputs and of fixed dtypes, so every engine gets an
-operator type of its own, and reads its weights from the region instead of taking them as inputs. It copies arrays element by
-element, some 12 ms for 1 MB; an `EngineSession` copies nothing and is to be preferred wherever it will do.
+onnxruntime-extensions runs Python kernels with a fixed number of inputs and fixed dtypes. So every engine gets its own operator
+type, and reads its weights from the region instead of taking them as inputs. It copies arrays element by element, some 12 ms for
+1 MB. Prefer an `EngineSession`, which copies nothing, wherever possible.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _TYPES = {"FLOAT": "float", "DOUBLE": "double", "UINT64": "uint64", "INT64": "int64", "INT32": "int32", "UINT32": "uint32"}
 _TYPES |= {"INT16": "int16", "UINT16": "uint16", "INT8": "int8", "UINT8": "uint8", "BOOL": "bool"}
-"""What a kernel in Python may take and give. Given a float16, onnxruntime-extensions ends the process."""
+"""The types that a Python kernel may take and give. A float16 makes onnxruntime-extensions end the process."""
 _numbers = itertools.count()
 
 
@@ -40,9 +40,10 @@ def register_engines(
 ) -> bytes:
     """The model of `path` with a custom operator for each engine, for `onnxruntime.InferenceSession(model, options)`.
 
-    options: the session's, to which the operators are added. They live as long as the process. The others are as for
-    `EngineSession`. Raises UsageError where onnxruntime-extensions or a
-    backend is missing or an engine has a type that it does not take, ModelError for a bad model.
+    options: the session's; the operators are added to it, and live as long as the process. The other arguments are as for
+    `EngineSession`.
+    Raises UsageError if onnxruntime-extensions or a backend is missing or an engine has an unsupported type, ModelError for a bad
+    model.
     """
     try:
         import onnxruntime_extensions as extensions
@@ -67,7 +68,7 @@ def register_engines(
 
 
 def _renamed(placed: Placed) -> str:
-    """Put a node of a type of its own, with the inputs that flow, in the place of an engine; returns the type."""
+    """Replace an engine by a node of its own type, with only the run-time inputs; returns the type."""
     old = placed.node
     name = f"{ENGINE}_{old.overload}_{next(_numbers)}"
     node = ir.Node(OWN_DOMAIN, name, placed.inputs, num_outputs=len(placed.outputs), name=old.name)

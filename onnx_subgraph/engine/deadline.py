@@ -1,6 +1,7 @@
-"""Calls with a deadline, each in a thread that serves one after the other.
+"""Calls with a deadline, in threads that serve one call after the other.
 
-Python can't end a thread. One that is late is left alone: it ends itself when its call returns, and serves nobody again.
+Python can't end a thread. A thread that misses its deadline is abandoned: it ends when its call returns, and serves no other
+call.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 IDLE = 4
-"""Threads that wait for the next call. More are made while more calls run at a time."""
+"""Idle threads to keep. More are made while more calls run at a time."""
 
 
 class _Thread:
-    """A thread that makes the calls it is given. It ends with the first call that nobody waits for any more."""
+    """A thread that runs the calls it is given. It ends after the first call that missed its deadline."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
@@ -31,7 +32,7 @@ class _Thread:
         return future
 
     def end(self) -> None:
-        """End after the call that it is at."""
+        """End after the current call."""
         self._calls.put(None)
 
     def _serve(self) -> None:
@@ -39,16 +40,16 @@ class _Thread:
             call, future = given
             try:
                 future.set_result(call())
-            except BaseException as error:  # it belongs to who waits
+            except BaseException as error:  # it belongs to the caller
                 future.set_exception(error)
-            del given, call, future  # what they hold is not held until the next call
+            del given, call, future  # releases what they hold before the next call
 
 
 _idle: deque[_Thread] = deque()
 
 
 def within(seconds: float, call: Callable[[], Result]) -> Result:
-    """What `call` returns. Raises what it raises, and TimeoutError after `seconds`."""
+    """The result of `call`. Raises what it raises, and TimeoutError after `seconds`."""
     try:
         thread = _idle.pop()
     except IndexError:
@@ -56,7 +57,7 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
     future = thread.give(call)
     try:
         result = future.result(seconds)
-    except BaseException as error:  # what `call` raised, the deadline, an interrupt
+    except BaseException as error:  # an exception of `call`, the deadline, or an interrupt
         thread.end()
         if isinstance(error, TimeoutError) and not future.done():
             raise TimeoutError(f"it takes more than {seconds:g} s") from None

@@ -1,7 +1,7 @@
 """Compiled regions on disk, so that the next process need not compile them again.
 
-A file is named by everything that its content depends on, and begins with a digest of the content: one that is cut off or
-damaged is compiled anew, not read.
+The file name depends on everything that the content depends on. The file begins with a digest of the content: a truncated or
+damaged file is compiled again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from onnx_subgraph.model.atomic import written_whole
 from onnx_subgraph.paths import StrPath
 
 SUFFIX = ".engine"
-"""Of the files in the folder."""
+"""The suffix of the files in the folder."""
 
 
 def restored_or_compiled(backend: Backend, subgraph: Subgraph, signature: Signature, folder: StrPath | None) -> Any:
-    """The region compiled by `backend`, from `folder` where it lies there, and put there where it does not.
+    """The region compiled by `backend`: read from `folder` if it is there, else compiled and written to it.
 
-    folder: made if it is missing; None to compile without looking. A folder that can't be read or written is as good as none.
-    Raises what `compile` raises.
+    folder: created if missing; None to compile without a cache. A folder that can't be read or written has no effect. Raises what
+    `compile` raises.
     """
     if folder is None:
         return backend.compile(subgraph, signature)
@@ -33,7 +33,7 @@ def restored_or_compiled(backend: Backend, subgraph: Subgraph, signature: Signat
     if content is not None:
         try:
             return backend.restore(content, subgraph, signature)
-        except Exception:  # a backend may raise whatever it likes; what it can't read it shall write again
+        except Exception:  # a backend may raise any exception; a file that it can't read is written again
             content = None
     compiled = backend.compile(subgraph, signature)
     saved = backend.save(compiled)
@@ -63,5 +63,5 @@ def _write(file: Path, content: bytes) -> None:
         with written_whole(file) as (target,):
             target.write(hashlib.sha256(content).digest())
             target.write(content)
-    except (OSError, ModelError):  # a full disk costs time, not the answer
+    except (OSError, ModelError):  # a full disk costs time, not the result
         return

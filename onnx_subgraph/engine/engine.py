@@ -1,7 +1,7 @@
-"""One region at run time: compiled for each signature or for all, checked, run by onnxruntime where its backend fails.
+"""One region at run time: compiled for each signature or for all, checked, and run by onnxruntime if its backend fails.
 
-A backend may raise, answer wrongly, be slow or hang. Whatever it does, the run yields what the region computes, and an
-`OnnxSubgraphWarning` says which region did not run as it should, why, and when its backend is asked again.
+A backend may raise, compute wrongly, be slow or hang. In every case the run returns correct outputs, and an `OnnxSubgraphWarning`
+says which region failed, why, and when its backend is tried again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from onnx_subgraph.paths import StrPath
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How engines behave. signatures: how many are held compiled, for each engine. folder: of the cache on disk, None for none.
+    """Settings of engines. signatures: how many each engine keeps compiled. folder: of the cache on disk, None for none.
 
-    patience: seconds to wait for a backend to compile; the run then goes by onnxruntime, and later ones by the backend once it
-    is ready. deadline: seconds that a run of a backend may take, after which it is given up. None: for ever.
-    retry: seconds after which a backend that failed is asked again; each time it fails anew, twice as long, up to an hour.
-    check: the share of runs whose results are held against onnxruntime's. What `warm` runs is, whatever the share.
-    strict: raise EngineError where onnxruntime would take over. isolated: run backends in processes of their own, which may end.
+    patience: seconds to wait for a compilation; then onnxruntime runs the region until the backend is ready.
+    deadline: seconds that a run of a backend may take before it is given up. None: no limit.
+    retry: seconds after which a failed backend is tried again, doubled after each failure, up to an hour.
+    check: the share of runs whose results are compared with onnxruntime's; runs of `warm` always are.
+    strict: raise EngineError instead of falling back to onnxruntime.
+    isolated: run backends in separate processes, which may crash.
     """
 
     signatures: int = 8
@@ -51,7 +52,7 @@ class EngineSettings:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """What became of one signature. broken: why its backend isn't asked any more, "" while it is; since: from when."""
+    """The state of one signature. broken: why its backend is not used, "" if it is; since: the time of the failure."""
 
     expected: tuple[Expectation, ...]
     compiled: Any = None
@@ -61,7 +62,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run of a region. sizes: what it may be compiled for, the best first. strict: onnxruntime may not take over."""
+    """One run of a region. sizes: the signatures whose compiled form fits, the best first. strict: no fallback to onnxruntime."""
 
     inputs: Sequence[Array]
     signature: Signature
@@ -72,10 +73,10 @@ class _Run:
 
 
 class Engine:
-    """A region with its backend. plain: what runs the region when that does not. May be used by several threads.
+    """A region with its backend. plain: runs the region if the backend does not. Thread-safe.
 
-    breaker: of the backend, which the engines of a session share. bound: how far a result may be from onnxruntime's, as a share
-    of its largest element.
+    breaker: of the backend, shared by the engines of a session. bound: the largest difference from onnxruntime's result, as a
+    share of its largest element.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Engine:
     def run(self, inputs: Sequence[Array]) -> Sequence[Array]:
         """The outputs for these inputs, both in the order of the region.
 
-        Raises EngineError where the backend fails and the settings are strict, else only what onnxruntime raises.
+        Raises EngineError if the backend fails and the settings are strict, else only what onnxruntime raises.
         """
         checked = is_due(next(self._numbers), self.settings.check)
         signature, settings = signature_of(inputs), self.settings
@@ -112,10 +113,10 @@ class Engine:
         return self._ran(_Run(inputs, signature, settings.patience, checked, sizes, settings.strict))
 
     def warm(self, inputs: Sequence[Array], *, every: bool = False) -> Sequence[Array]:
-        """The outputs, as `run` gives them, when the backend has compiled the region for these inputs, however long that takes.
+        """The outputs, as `run` gives them, after the backend has compiled the region for these inputs, however long that takes.
 
         every: compile it for all sizes of such inputs instead; the backend must be `dynamic`, or not specialize. The results are
-        held against onnxruntime's. Raises EngineError where the backend does not run it.
+        compared with onnxruntime's. Raises EngineError if the backend does not run it.
         """
         signature = signature_of(inputs)
         wanted = _of_any_size(signature) if every and self.backend.specializes else self._own(signature)
@@ -123,17 +124,17 @@ class Engine:
 
     @property
     def usage(self) -> Usage:
-        """What the cache of compiled signatures has done."""
+        """The counters of the cache of compiled signatures."""
         return self._entries.usage
 
     @property
     def failure(self) -> str:
-        """Why the backend was given up for a signature, the first time; "" where it never was."""
+        """Why the backend was first given up for a signature; "" if it never was."""
         return self._failure
 
     @property
     def fallbacks(self) -> int:
-        """How many runs went by onnxruntime instead of the backend."""
+        """How many runs fell back to onnxruntime."""
         return self._fallbacks
 
     def _ran(self, run: _Run) -> Sequence[Array]:
@@ -148,7 +149,7 @@ class Engine:
             return self._instead(run)
         try:
             outputs = self._asked(entry, run.inputs)
-        except Exception as error:  # a backend may raise whatever it likes
+        except Exception as error:  # a backend may raise any exception
             self._give_up(entry, f"did not run it: {_said(error)}", run, "backend" if isinstance(error, TimeoutError) else "")
             return self._instead(run)
         if _wrong(entry, outputs):
@@ -163,7 +164,7 @@ class Engine:
         return outputs
 
     def _entry(self, run: _Run) -> _Entry | None:
-        """The compiled region; None where it is not there yet and nobody is to wait for it."""
+        """The compiled region; None if it is not ready and the run does not wait."""
         broken = None
         for sizes in run.sizes:
             entry = self._entries.peek(sizes)
@@ -185,7 +186,7 @@ class Engine:
             return None
 
     def _own(self, signature: Signature) -> Signature:
-        """What is compiled for a signature alone; for its dtypes and ranks, where the backend makes no use of sizes."""
+        """The signature to compile for: the run's own; only dtypes and ranks if the backend ignores sizes."""
         return signature if self.backend.specializes else _of_any_size(signature)
 
     def _compiled(self, sizes: Signature, run: _Run) -> _Entry:
@@ -215,7 +216,7 @@ class Engine:
         return self._plain(run)
 
     def _judged(self, entry: _Entry, outputs: Sequence[Array], run: _Run) -> Sequence[Array]:
-        """Outputs that are not as declared: onnxruntime's say whether the backend is wrong, or the declaration."""
+        """Handles outputs that are not as declared: onnxruntime's show whether the backend or the declaration is wrong."""
         plain = self._instead(run)
         if [_form(output) for output in outputs] == [_form(output) for output in plain]:
             entry.expected = _of_any_shape(self.subgraph)

@@ -1,4 +1,4 @@
-"""What a region must give for a signature: dtypes, ranks, and the sizes that its inputs' sizes decide."""
+"""The expected outputs of a region for a signature: dtypes, ranks, and the sizes that follow from the inputs' sizes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from onnx_subgraph.backends.subgraph import Subgraph
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Of one output. dtype: numpy's name, "" for any. shape: None for any; a dimension of None is any size."""
+    """The expectation for one output. dtype: numpy's name, "" for any. shape: None for any; a dimension of None is any size."""
 
     name: str
     dtype: str = ""
     shape: tuple[int | None, ...] | None = None
 
     def problem(self, output: object) -> str:
-        """What is wrong with `output`, in words; "" when nothing is."""
+        """The error of `output`, in words; "" if there is none."""
         if not isinstance(output, np.ndarray):
             return f"gave {type(output).__name__} for {self.name}, not an array"
         if self.dtype and output.dtype.name != self.dtype:
@@ -38,12 +38,12 @@ class Expectation:
 
 
 def expected(subgraph: Subgraph, signature: Signature) -> tuple[Expectation, ...]:
-    """What each output must be when the inputs have this signature."""
+    """The expectation for each output when the inputs have this signature."""
     sizes: dict[str, int | None] = {}
     for value, (_, given) in zip(subgraph.model.graph.inputs, signature, strict=True):
         for dim, size in zip(value.shape or (), given, strict=False):
             if isinstance(dim, ir.SymbolicDim) and dim.value:
-                # a symbol that stands for two sizes at once was declared by mistake
+                # one symbol for two different sizes is an error in the declaration
                 sizes[dim.value] = size if sizes.get(dim.value, size) == size else None
     return tuple(_expectation(value, sizes) for value in subgraph.model.graph.outputs)
 

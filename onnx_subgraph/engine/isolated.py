@@ -1,6 +1,6 @@
-"""A backend in a process of its own: where it ends its process, or hangs, ours goes on, and onnxruntime runs the region.
+"""A backend in a separate process: if it crashes or hangs, our process goes on, and onnxruntime runs the region.
 
-Arrays are copied to that process and back, some 2 GB a second, so this is for backends that one does not trust yet.
+Arrays are copied to that process and back, some 2 GB a second. Use it for backends that you do not trust yet.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Remote:
-    """A region that was sent. started: which of the processes, counted from the first, has it compiled.
+    """A region in the other process. started: the number of the process that has compiled it, counted from the first.
 
-    seconds: what its last run took over there, without the way there and back.
+    seconds: of its last run there, without the transfers.
     """
 
     number: int
@@ -44,10 +44,10 @@ class Remote:
 
 
 class Isolated(Backend):
-    """The backend of that name, as the registry has it. deadline: seconds after which a run, and its process, is ended.
+    """The backend of that name, from the registry. deadline: seconds after which a run, and its process, is ended.
 
-    A process that ended is started again when something is wanted of it, and what it had compiled is compiled again; only what
-    was asked of it when it ended fails. Raises UsageError where the backend can't be had.
+    A process that ended is started again on the next request, and its regions are compiled again; only the request during which
+    it ended fails. Raises UsageError if the backend is missing.
     """
 
     def __init__(self, name: str, deadline: float | None = None) -> None:
@@ -64,18 +64,18 @@ class Isolated(Backend):
         self.bounded = True
 
     def supports(self, node: ir.Node) -> bool:
-        """As the backend does, in this process."""
+        """As the backend, in this process."""
         return find_backend(self.name).supports(node)
 
     def compile(self, subgraph: Subgraph, signature: Signature) -> Remote:
-        """The region, compiled over there."""
+        """The region, compiled in the other process."""
         region = Remote(next(self._numbers), subgraph, signature)
         self._compile(region)
         weakref.finalize(region, self._gone.append, region.number)
         return region
 
     def run(self, compiled: Remote, inputs: Sequence[Array]) -> Sequence[Array]:
-        """The outputs. Raises RuntimeError with what the backend said, or how its process ended."""
+        """The outputs. Raises RuntimeError with the backend's message, or how its process ended."""
         with self._lock:
             if not self._is_alive() or compiled.started != self._started:
                 self._compile(compiled)
@@ -110,7 +110,7 @@ class Isolated(Backend):
             if late:
                 raise TimeoutError(f"it took more than {deadline:g} s and was ended") from None
             raise RuntimeError(ended) from None
-        except BaseException:  # ^C for one: its answer would be taken for that to the next question
+        except BaseException:  # such as ^C: the pending answer would be taken for the next one
             _close(process)
             raise
         finally:
@@ -123,7 +123,7 @@ class Isolated(Backend):
         return self._process is not None and self._process.poll() is None
 
     def _start(self) -> Mapping[str, Any]:
-        """Start the process; what its backend says of itself."""
+        """Start the process; returns what its backend reports about itself."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "ONNX_SUBGRAPH_SESSION": "0"}
         environment.pop("ONNX_SUBGRAPH_BACKEND", None)
         command = [sys.executable, "-m", "onnx_subgraph.engine.worker", self.name, *map(str, self._libraries)]
@@ -156,6 +156,6 @@ def _close(process: subprocess.Popen[bytes]) -> None:
         process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(OSError):  # what was not yet sent
+        with contextlib.suppress(OSError):  # unsent data
             if pipe is not None:
                 pipe.close()

@@ -1,8 +1,8 @@
-"""The operator `onnx_subgraph::Engine`: how a region stands in a model, and how it is read from there.
+"""The operator `onnx_subgraph::Engine`: how a model represents a region, and how to read it.
 
-A node has the inputs of its region, weights after what flows, and says `backend`, `interval` and `engine_key`. Regions that are
-equal but for their weights share a definition, the overload named by their key: its body makes the model run anywhere, by
-inlining, and the default of its attribute `subgraph` is the region as a model with typed inputs.
+A node has the inputs of its region, run-time inputs first and then weights, and the attributes `backend`, `interval` and
+`engine_key`. Regions that differ only in their weights share a definition, the overload named by their key. Its body lets any
+runtime inline the engine. The default of its attribute `subgraph` is the region as a model with typed inputs.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from onnx_subgraph.model.dimension_names import restored
 from onnx_subgraph.operators.names import ENGINE, OWN_DOMAIN
 
 IR_VERSION = 10
-"""The IR version that overloads of functions need."""
+"""The least IR version with overloads of functions."""
 BACKEND, SUBGRAPH, INTERVAL, KEY = "backend", "subgraph", "interval", "engine_key"
-"""The attributes. interval: the positions of the replaced nodes in their graph as half-open runs, [0, 3, 5, 6] for 0, 1, 2, 5."""
+"""The attributes. interval: the positions of the replaced nodes in their graph as half-open intervals, [0, 3, 5, 6] for 0, 1, 2,
+5."""
 APART = "onnx_subgraph.apart"
-"""Metadata of a node: how far its backend's results were from onnxruntime's when it was verified, as a share of the largest."""
+"""Metadata of a node: its backend's error against onnxruntime during verification, as a share of the largest element."""
 ALLOWED = 4
-"""How many times what was measured a result may be away at run time, where that is more than `BOUND`."""
+"""The factor of the measured error that is allowed at run time, if that is more than `BOUND`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An engine as it stands in a model. inputs: what flows in at run time, without the weights; outputs: what comes out."""
+    """An engine in a model. inputs: the run-time inputs, without the weights; outputs: the results."""
 
     node: ir.Node
     backend: str
@@ -44,7 +45,7 @@ class Placed:
 
     @property
     def bound(self) -> float:
-        """How far a result may be from onnxruntime's, as a share of its largest element."""
+        """The largest difference from onnxruntime's result, as a share of its largest element."""
         try:
             return max(BOUND, ALLOWED * float(self.node.metadata_props[APART]))
         except (KeyError, ValueError):
@@ -57,7 +58,7 @@ def is_engine(node: ir.Node) -> bool:
 
 
 def definition(graph: ir.Graph, functions: Sequence[ir.Function]) -> ir.Function:
-    """The definition of an engine operator: body and subgraph both from `graph`, whose inputs are those of the node.
+    """The definition of an engine operator: body and subgraph are both `graph`, whose inputs are those of the node.
 
     functions: the model-local functions that nodes of `graph` call. `graph` belongs to the definition afterwards.
     """
@@ -73,7 +74,7 @@ def definition(graph: ir.Graph, functions: Sequence[ir.Function]) -> ir.Function
 
 
 def engine_node(function: ir.Function, inputs: Sequence[ir.Value], backend: str, positions: Sequence[int]) -> ir.Node:
-    """A node with that definition. positions: of the nodes that it replaces, ascending."""
+    """A node with that definition. positions: of the replaced nodes, ascending."""
     attributes = [
         ir.AttrString(BACKEND, backend),
         ir.AttrInt64s(INTERVAL, _runs(positions)),
@@ -83,12 +84,12 @@ def engine_node(function: ir.Function, inputs: Sequence[ir.Value], backend: str,
 
 
 def placed_engines(model: ir.Model) -> tuple[Placed, ...]:
-    """The engines of a model, those in bodies too, in order. Raises ModelError for one that can't be read."""
+    """The engines of a model, including bodies, in order. Raises ModelError for one that can't be read."""
     return tuple(_placed(node, model) for node in model.graph.all_nodes() if is_engine(node))
 
 
 def note_bounds(model: ir.Model, apart: Mapping[str, float]) -> None:
-    """Note at the engines of a model how far their results are from onnxruntime's, where that is much: name of a node → share."""
+    """Record the error of engines against onnxruntime in the model, if it is large: name of a node → share."""
     for node in model.graph.all_nodes():
         if is_engine(node) and ALLOWED * apart.get(str(node.name), 0.0) > BOUND:
             node.metadata_props[APART] = f"{apart[str(node.name)]:.1e}"
@@ -110,7 +111,7 @@ def _placed(node: ir.Node, model: ir.Model) -> Placed:
 
 
 def _bind(graph: ir.Graph, node: ir.Node) -> tuple[ir.Value, ...]:
-    """Make initializers of the inputs of `graph` that are weights at this node; returns what flows into the others."""
+    """Turn the inputs of `graph` that are weights at this node into initializers; returns the values for the other inputs."""
     if len(graph.inputs) != len(node.inputs):
         raise ValueError(f"it has {len(graph.inputs)} inputs, the node {len(node.inputs)}")
     flowing: list[ir.Value] = []

@@ -1,4 +1,4 @@
-"""Runs that are held against onnxruntime: which, and whether their results are near enough."""
+"""Selects the runs to compare with onnxruntime, and compares them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from onnx_subgraph.backends.array import Array
 from onnx_subgraph.verification.rounding import distance
 
 BOUND = 1e-3
-"""How far a result may be from onnxruntime's, as a share of its largest element, where no more was measured and allowed."""
+"""The default limit of the difference from onnxruntime's result, as a share of its largest element."""
 NUMBERS = "fiub"
-"""Numpy's kinds of dtypes that results are held to each other in."""
+"""Numpy's kinds of dtypes that are compared."""
 
 
 def is_due(number: int, share: float) -> bool:
-    """Whether the run of this number, counted from 1, is one of those: as evenly spread as a share of all can be."""
+    """Whether to compare the run of this number, counted from 1; the compared runs are evenly spread."""
     return math.floor(number * share) > math.floor((number - 1) * share)
 
 
 def problem(outputs: Sequence[Array], plain: Sequence[Array], names: Sequence[str], bound: float) -> str:
-    """How an output is further from onnxruntime's than `bound`, a share of its largest element; "" where none is."""
+    """How an output exceeds `bound`, a share of the largest element of onnxruntime's result; "" if none does."""
     for name, output, own in zip(names, outputs, plain, strict=True):
         if output.shape != own.shape:
             return f"gave {name} of shape {list(output.shape)}, onnxruntime {list(own.shape)}"

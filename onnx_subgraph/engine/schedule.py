@@ -1,4 +1,4 @@
-"""The steps of a partitioned model in the order in which they run: its engines, and parts of the rest as large as they can be."""
+"""The steps of a partitioned model in order: its engines, and parts between them, as large as possible."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from onnx_subgraph.regions.region import Region, grow
 
 
 def schedule(model: ir.Model, engines: Sequence[tuple[Placed, Engine]], plain: Backend) -> tuple[Step, ...]:
-    """The steps of a model with these engines, each after what it reads from; `plain` runs what is between them.
+    """The steps of a model with these engines, in topological order; `plain` runs the parts between them.
 
-    An If or a Loop with an engine in a body is a step that runs steps of its own. Raises what `plain` raises when it compiles.
-    May infer the types of the values of `model`.
+    An If or a Loop with an engine in a body is a step with its own steps. Raises what `plain` raises when it compiles. May infer
+    the types of the values of `model`.
     """
     return _Scheduler(model, {placed.node: (placed, engine) for placed, engine in engines}, plain).steps(model.graph)
 
 
 @dataclass(slots=True)
 class _Scheduler:
-    """Makes the steps of a model's graphs. engines: by their nodes. count: parts between engines, so far."""
+    """Makes the steps of a model's graphs. engines: by their nodes. count: of parts between engines so far."""
 
     model: ir.Model
     engines: Mapping[ir.Node, tuple[Placed, Engine]]
@@ -60,7 +60,7 @@ class _Scheduler:
         return _with_ends(_in_order(steps))
 
     def _is_control(self, node: ir.Node) -> bool:
-        """Whether its bodies are run step by step, because an engine is in one."""
+        """Whether its bodies are run step by step, because one contains an engine."""
         inner = (inner for body in bodies(node) for inner in body.all_nodes())
         return node.op_type in CONTROLLED and not node.domain and any(one in self.engines for one in inner)
 

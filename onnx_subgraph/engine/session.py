@@ -1,7 +1,7 @@
-"""A partitioned model, ready to run: its engines called directly, what lies between them by sessions of onnxruntime.
+"""A session of a partitioned model: it calls the engines directly, and onnxruntime runs the parts between them.
 
-It looks like a session of onnxruntime. No custom operator is needed, arrays go from step to step as they are, and a model that is
-one engine costs what its backend costs.
+It has the interface of onnxruntime's session. It needs no custom operator, passes arrays from step to step without a copy, and a
+model that is one engine costs what its backend costs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from onnx_subgraph.paths import StrPath
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An input or output, as onnxruntime's `NodeArg` has it: a type such as `tensor(float)`, sizes or names as dimensions."""
+    """An input or output, like onnxruntime's `NodeArg`: a type such as `tensor(float)`, sizes or names as dimensions."""
 
     name: str
     type: str
@@ -45,12 +45,12 @@ class Argument:
 
 
 class EngineSession:
-    """A session of a model with engine operators. `run` may be called by several threads.
+    """A session of a model with engine operators. `run` is thread-safe.
 
-    backends: by name, in place of those that the registry has under the names that the engines carry.
-    plain: runs what is between the engines, and the engines whose backend fails; None for onnxruntime on the CPU.
-    weights: the folder of the model's external data, where that is not its own. libraries: of custom operators, for onnxruntime.
-    required: raise UsageError where a backend is missing, as strict settings do; else `plain` runs its regions, with a warning.
+    backends: by name; they take precedence over the registry.
+    plain: runs the parts between the engines, and engines whose backend fails; None for onnxruntime on the CPU.
+    weights: the folder of the model's external data, if that is elsewhere. libraries: of custom operators, for onnxruntime.
+    required: raise UsageError if a backend is missing, as strict settings do; else `plain` runs its regions, with a warning.
     Raises ModelError for a model that can't be read.
     """
 
@@ -80,7 +80,7 @@ class EngineSession:
         self._steps = schedule(model, engines, plain)
 
     def get_inputs(self) -> list[Argument]:
-        """The inputs that a run needs."""
+        """The required inputs."""
         return [argument for argument in self._arguments if argument.name not in self._given]
 
     def get_overridable_initializers(self) -> list[Argument]:
@@ -92,9 +92,9 @@ class EngineSession:
         return list(self._outputs)
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: object = None) -> list[Array]:
-        """The outputs of these names, of all when there are none. feeds: input name → array. run_options: not looked at.
+        """The outputs with these names, or all if there are none. feeds: input name → array. run_options: ignored.
 
-        Raises UsageError where the feeds don't fit the inputs, or there is no such output.
+        Raises UsageError if the feeds don't fit the inputs, or there is no such output.
         """
         wanted = list(output_names or [output.name for output in self._outputs])
         if unknown := [name for name in wanted if name not in {output.name for output in self._outputs}]:
@@ -102,10 +102,10 @@ class EngineSession:
         return self._ran(self._steps, wanted, feeds)
 
     def warm(self, feeds: Mapping[str, Any], *, every: bool = False) -> list[Array]:
-        """All outputs, when every engine is compiled for what flows into it, and its results were held against onnxruntime's.
+        """All outputs, after every engine was compiled for its inputs, and its results were compared with onnxruntime's.
 
-        every: compile for all sizes at once, where `dynamic` says that this can be done. Raises as `run` does, and EngineError
-        where a backend does not run its region.
+        every: compile for all sizes at once, if `dynamic` is true. Raises as `run` does, and EngineError if a backend does not
+        run its region.
         """
 
         def warming(step: Step) -> Step:
@@ -123,18 +123,18 @@ class EngineSession:
 
     @property
     def fallbacks(self) -> int:
-        """How many runs of its engines went by onnxruntime instead of their backend."""
+        """How many runs of its engines fell back to onnxruntime."""
         return sum(engine.fallbacks for engine in self.engines)
 
     @property
     def failure(self) -> str:
-        """Why a backend was given up, the first one that was; "" where none ever was."""
+        """Why the first backend was given up; "" if none was."""
         return next((engine.failure for engine in self.engines if engine.failure), "")
 
     def _ran(self, steps: Sequence[Step], wanted: list[str], feeds: Mapping[str, Any]) -> list[Array]:
         values = self._given | self._checked(feeds)
         run_steps(steps, values, wanted)
-        loose = {*self._given, *feeds}  # what is an output as well must not be the caller's array, or ours
+        loose = {*self._given, *feeds}  # an output that is also an input or a constant is copied
         return [values[name].copy() if name in loose else values[name] for name in wanted]
 
     def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
@@ -182,7 +182,7 @@ def engines_of(
 
 
 def _given(model: ir.Model) -> dict[str, Array]:
-    """What is there without being fed: the defaults of inputs, and outputs that are constants."""
+    """The values that need no feed: defaults of inputs, and constant outputs."""
     found = {}
     for value in model.graph.inputs:
         if value.is_initializer() and value.const_value is not None:
@@ -201,7 +201,7 @@ def _argument(value: ir.Value) -> Argument:
 
 
 def _size(dimension: int | ir.SymbolicDim) -> int | str | None:
-    """A size, or a name; None where there is neither: some exporters write -1 for that."""
+    """A size, or a name; None if there is neither: some exporters write -1 for that."""
     if isinstance(dimension, int):
         return dimension if dimension >= 0 else None
     return dimension.value
@@ -214,5 +214,5 @@ def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
 
 
 def _array(value: Any) -> Array:
-    """An array of what else onnxruntime takes: its own OrtValue, a list, a number."""
+    """An array from another type that onnxruntime takes: its own OrtValue, a list, a number."""
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)

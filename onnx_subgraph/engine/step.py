@@ -1,4 +1,4 @@
-"""One call of a partitioned model, and how several follow each other."""
+"""One step of a partitioned model, and a run of several."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx_subgraph.backends.array import Array
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call. inputs, outputs: the names of values. done: names of values that no later step reads."""
+    """One call. inputs, outputs: names of values. done: names of values that no later step reads."""
 
     run: Callable[[Sequence[Array]], Sequence[Array]]
     inputs: tuple[str, ...]
@@ -19,7 +19,7 @@ class Step:
 
 
 def run_steps(steps: Sequence[Step], values: dict[str, Array], keep: Collection[str]) -> None:
-    """Add what all steps yield to `values`, name → array; what is read and not to be kept is let go."""
+    """Add the outputs of all steps to `values`, name → array; values are removed after their last use, unless kept."""
     for step in steps:
         results = step.run([values[name] for name in step.inputs])
         values.update(zip(step.outputs, results, strict=True))

@@ -1,4 +1,4 @@
-"""Messages between a session and the process of an isolated backend: a head of JSON, arrays as they lie in memory, bytes."""
+"""Messages between a session and the process of an isolated backend: a JSON header, arrays as raw memory, bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LENGTH = Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """head: what JSON can say. content: bytes that belong to it, a model for one."""
+    """head: the JSON part. content: bytes that belong to it, such as a model."""
 
     head: Mapping[str, Any]
     arrays: Sequence[Array] = ()
@@ -26,7 +26,7 @@ class Message:
 
 
 def send(stream: BinaryIO, message: Message) -> None:
-    """Write one message and flush. Raises OSError where nobody reads any more."""
+    """Write one message and flush. Raises OSError if the reader is gone."""
     arrays = [plain_array(array) for array in message.arrays]
     forms = [(array.dtype.name, array.shape) for array in arrays]
     head = json.dumps({"head": message.head, "arrays": forms, "content": len(message.content)}).encode()
@@ -37,12 +37,12 @@ def send(stream: BinaryIO, message: Message) -> None:
 
 
 def receive(stream: BinaryIO) -> Message:
-    """The next message. Raises EOFError where the other side has gone."""
+    """The next message. Raises EOFError if the other side is gone."""
     outer = json.loads(_exactly(stream, _LENGTH.unpack(_exactly(stream, _LENGTH.size))[0]))
     arrays = []
     for dtype, shape in outer["arrays"]:
         array = np.empty(shape, np.dtype(dtype))
-        view = array.reshape(-1).view(np.uint8).data  # of the array itself, which is one piece
+        view = array.reshape(-1).view(np.uint8).data  # the memory of the array, which is contiguous
         if view.nbytes and stream.readinto(view) != view.nbytes:  # type: ignore[attr-defined]
             raise EOFError
         arrays.append(array)

@@ -1,8 +1,8 @@
-"""The process of an isolated backend: it compiles and runs what it is sent.
+"""The process of an isolated backend: compiles and runs regions on request.
 
-It is `python -m onnx_subgraph.engine.worker NAME [LIBRARY]...`, the libraries being those of custom operators of the run.
-Messages come in on standard input and go out on standard output; whatever the backend prints goes to standard error. The process
-ends when nobody sends any more.
+It is `python -m onnx_subgraph.engine.worker NAME [LIBRARY]...`, with the run's libraries of custom operators. Messages arrive on
+standard input and leave on standard output; the backend's own output goes to standard error. The process ends at the end of
+standard input.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def serve(backend: Backend, asked: BinaryIO, answers: BinaryIO) -> None:
             return
         try:
             answer = _answer(backend, regions, message)
-        except Exception as error:  # a backend may raise whatever it likes
+        except Exception as error:  # a backend may raise any exception
             answer = Message({"error": f"{type(error).__name__}: {error}"})
         send(answers, answer)
 

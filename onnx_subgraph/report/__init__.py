@@ -1,1 +1,1 @@
-"""Results for people (`text`) and for programs (`json`). Nothing here prints: it makes what `cli` prints."""
+"""Reports for people (`text`) and for programs (`json`). Nothing here prints; `cli` prints the reports."""

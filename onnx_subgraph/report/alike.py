@@ -1,7 +1,7 @@
-"""Which sites of a fusion look the same: 24 equal layers are drawn once.
+"""Groups the sites of a fusion that look the same: 24 equal layers are drawn once.
 
-Two sites are alike where the same operators are connected in the same way, before and after, on values of the same types. Names,
-sizes, attributes and the elements of constants may differ.
+Two sites are alike if the same operators are connected in the same way, before and after, on values of the same types. Names,
+sizes, attributes and constants may differ.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from onnx_subgraph.rewriting.rewrite import Rewrite
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Sites that look the same; the first stands for all."""
+    """Sites that look the same; the first represents all."""
 
     sites: tuple[Rewrite, ...]
 
     @property
     def first(self) -> Rewrite:
-        """The one to draw."""
+        """The site to draw."""
         return self.sites[0]
 
 
 def alike(sites: Iterable[Rewrite]) -> tuple[Alike, ...]:
-    """`sites` by what they look like, the most frequent first."""
+    """`sites` grouped by their form, the most frequent first."""
     groups: dict[Hashable, list[Rewrite]] = {}
     for site in sites:
         groups.setdefault((form(site.before), form(site.after)), []).append(site)
@@ -34,9 +34,9 @@ def alike(sites: Iterable[Rewrite]) -> tuple[Alike, ...]:
 
 
 def form(excerpt: Excerpt | None) -> Hashable:
-    """What an excerpt looks like: equal where two differ in names, sizes, attributes and the order of their nodes only.
+    """The form of an excerpt: equal for two that differ only in names, sizes, attributes and the order of their nodes.
 
-    The steps are numbered from the results upwards, so the order in which a file lists independent nodes does not count.
+    The steps are numbered from the results upwards, so the order of independent nodes in the file does not matter.
     """
     if excerpt is None:
         return None

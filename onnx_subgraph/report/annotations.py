@@ -1,7 +1,7 @@
-"""A run as workflow commands of GitHub Actions, which show an error at a line of a file of the pull request.
+"""A run as workflow commands of GitHub Actions, which annotate lines of files in a pull request.
 
-The format is docs.github.com/actions/reference/workflow-commands-for-github-actions, the escapes those of actions/toolkit.
-GitHub shows ten of a kind for each step, so there is one for each thing that is wrong, and none for what is right.
+The format is docs.github.com/actions/reference/workflow-commands-for-github-actions, the escapes those of actions/toolkit. GitHub
+shows ten of a kind for each step, so there is one for each problem, and none for success.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def commands(entries: Sequence[Entry], unused: Iterable[Section] = (), workspace: Path | None = None) -> Iterator[str]:
-    """One workflow command a line. unused: sections that are for none of the models. workspace: the root of the repository."""
+    """One workflow command a line. unused: sections without a model in the run. workspace: the root of the repository."""
     for entry in entries:
         model = _file(str(entry.model), workspace)
         if entry.result is None:
@@ -54,8 +54,8 @@ def _place(span: Span, workspace: Path | None) -> dict[str, str]:
 
 
 def _file(path: str, workspace: Path | None) -> str:
-    """`path` from the root of the repository, as GitHub wants it, where it lies in there."""
-    whole = Path(os.path.abspath(path))  # noqa: PTH100  (a link is annotated, not what it leads to)
+    """`path` relative to the root of the repository, as GitHub needs it, if it is inside."""
+    whole = Path(os.path.abspath(path))  # noqa: PTH100  (a link is annotated, not its target)
     return whole.relative_to(workspace).as_posix() if workspace is not None and whole.is_relative_to(workspace) else path
 
 

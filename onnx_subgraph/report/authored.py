@@ -1,4 +1,4 @@
-"""What `new-pattern` wrote, for a person and as JSON."""
+"""The output of `new-pattern`, for a person and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def as_text(made: Authored, output: Path) -> RenderableType:
-    """The file, what it rests on, its proof, and where it is found."""
+    """The file, the reason for each choice, its proof, and where it matches."""
     parts: list[RenderableType] = [Text(str(output), "bold"), "", Text(made.formula)]
     parts += ["", *(Text(f"* {line}") for line in made.grounds), "", proofs([made.proof]), ""]
     for model, times in made.found.items():

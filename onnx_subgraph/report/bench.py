@@ -1,4 +1,4 @@
-"""What `bench` measured, for a person: latencies as ratios with their spread, and where the time goes."""
+"""The output of `bench`, for a person: latencies as ratios with their spread, and profiles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST = 10
 
 
 def as_text(bench: Bench) -> RenderableType:
-    """The models in the order in which they were given, each against the first."""
+    """The models in the given order, each compared with the first."""
     parts: list[RenderableType] = [_facts(bench), "", _table(bench)]
     parts += [Text(f"{_name(one, bench)}: {one.problem}", "red") for one in bench.timed if one.problem]
     for one in bench.timed:
@@ -70,7 +70,7 @@ def _name(one: Timed, bench: Bench) -> str:
 
 
 def _style(ratio: Ratio) -> str:
-    """Green or red where the spread does not reach over 1."""
+    """Green or red if the whole spread is on one side of 1."""
     return "green" if max(ratio.ratio, ratio.most) < 1 else "red" if min(ratio.ratio, ratio.least) > 1 else ""
 
 

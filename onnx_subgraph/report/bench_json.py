@@ -1,4 +1,4 @@
-"""What `bench` measured, as JSON."""
+"""The measurements of `bench` as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 
 def bench(bench: Bench) -> Object:
-    """What `bench --json` prints, and `fuse --bench --json` adds."""
+    """The JSON of `bench --json`, also part of `fuse --bench --json`."""
     options = bench.options
     return {
         "sizes": dict(bench.sizes),

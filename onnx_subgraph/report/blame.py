@@ -1,4 +1,4 @@
-"""What was undone, and how each rewrite stands by itself, in words: one sentence a rewrite, for people and for logs."""
+"""Undone rewrites, and the verdict on each rewrite alone: one sentence each, for people and for logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def sentence(undone: Undone) -> str:
 
 
 def reason(undone: Undone) -> str:
-    """How the rewrite was wrong, or that nothing shows it to be right; of a lowering that somebody gave, in which file it is."""
+    """How the rewrite was wrong, or that nothing shows it to be right; for a user's lowering, with its file."""
     how = _reason(undone)
     return f"as in {undone.rewrite.lowering}, {how}" if undone.rewrite.lowering else how
 
@@ -34,13 +34,13 @@ def _reason(undone: Undone) -> str:
 
 
 def distance(error: float, bound: float, original: float | None) -> str:
-    """How far a fused result is from the truth, may be, and was before."""
+    """The error of a fused result against the reference, its bound, and the error before the fusion."""
     before = "" if original is None else f", and {original:.2g} was the error before"
     return f"is {error:.2g} from the truth; {bound:.2g} is allowed{before}"
 
 
 def standing(check: SiteCheck) -> str:
-    """Whether a rewrite holds by itself: "yes", what is wrong, or why that is not known."""
+    """Whether a rewrite is correct alone: "yes", the problem, or why it is not known."""
     if check.accuracy is None:
         return f"not known: {check.unknown}"
     if not check.accuracy.holds:

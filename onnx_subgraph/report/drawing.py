@@ -1,7 +1,7 @@
-"""An excerpt of a graph, laid out for drawing: where each box and each line goes, in pixels.
+"""The layout of a graph excerpt: the position of each box and each line, in pixels.
 
-The layers, the order within a layer and the way of long lines are fast-sugiyama's; what stands in a box, how large it is and how
-a line bends is decided here. Nothing is drawn yet: the page's template makes SVG of it.
+fast-sugiyama computes the layers, the order within a layer and the route of long lines. This module decides the text and size of
+a box and the shape of a line. The page's template makes the SVG.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from onnx_subgraph.operators.schemas import Schema, schema
 from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
 
 MOST_FACTS = 4
-"""Lines of a box below its operator; the rest is in its title."""
+"""Lines of text below the operator of a box; its title has the rest."""
 LONGEST = 32
-"""Characters of one line in a box; a longer one loses its middle, and is whole in the box's title."""
+"""The most characters of a line in a box; longer ones are cut in the middle. The box's title has the whole line."""
 
 _NEUTRAL = {"dilations": "1", "strides": "1", "pads": "0", "output_padding": "0"}
-"""Attributes that say nothing where all their elements are this one: what the standard takes where they are absent."""
+"""Attributes that are not shown if all elements have this value, which is the standard's default."""
 
-_LETTER, _SMALL_LETTER = 8.3, 6.6  # pixels that a letter takes, of an operator and of a fact, in the wide one of the usual fonts
-_PADDING, _HEAD, _LINE = 10.0, 25.0, 14.0  # around the words of a box; its first line; each further line
+_LETTER, _SMALL_LETTER = 8.3, 6.6  # pixels for a letter, of an operator and of a fact, in a wide common font
+_PADDING, _HEAD, _LINE = 10.0, 25.0, 14.0  # padding of the text; height of the first line, and of each further line
 _NARROWEST = 76.0
-_GAP, _STEP = 22.0, 30.0  # between boxes side by side, and between layers
-_BEND = 16.0  # room that a line needs beside a box
+_GAP, _STEP = 22.0, 30.0  # between neighbouring boxes, and between layers
+_BEND = 16.0  # space for a line beside a box
 _MARGIN = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle with words. kind: "step", "fused", "read" or "result". x, y: of its middle above. title: all its words."""
+    """A rectangle with text. kind: "step", "fused", "read" or "result". x, y: of its top centre. title: the whole text."""
 
     kind: str
     x: float
@@ -46,7 +46,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line from a box to a box below it, as an SVG path, and the tip of its arrow. title: the value that flows there."""
+    """A line from a box to a box below it, as an SVG path, and the tip of its arrow. title: the value on this edge."""
 
     path: str
     tip: str
@@ -66,7 +66,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What a box will say, before anyone knows where it is."""
+    """The text of a box before its position is known."""
 
     kind: str
     head: str
@@ -86,7 +86,7 @@ class _Words:
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """A line to be: from one box to another, at which input of that, and the value that flows there."""
+    """An edge: the two boxes, the input of the second, and the value."""
 
     source: int
     target: int
@@ -95,7 +95,7 @@ class _Link:
 
 
 def draw(excerpt: Excerpt) -> Drawing:
-    """The drawing of an excerpt that has steps: what is read from outside above, the results below."""
+    """The drawing of an excerpt with steps: the values read from outside above, the results below."""
     words, links = _plan(excerpt)
     width = max(one.width for one in words)
     layout = _places(len(words), links, width)
@@ -173,13 +173,13 @@ def _value_words(kind: str, edge: Edge) -> _Words:
 
 
 def type_of(edge: Edge) -> str:
-    """The type of a value in words: `float16 [batch, 12, 64]`."""
+    """The type of a value as text: `float16 [batch, 12, 64]`."""
     shape = "" if edge.shape is None else f"[{', '.join(map(str, edge.shape))}]"
     return f"{edge.dtype} {shape}".strip()
 
 
 def shortened(words: str, longest: int = LONGEST) -> str:
-    """`words` without their middle, where they are too long for a line."""
+    """`words`, cut in the middle if they are too long for a line."""
     if len(words) <= longest:
         return words
     end = (longest - 1) * 3 // 5
@@ -198,14 +198,14 @@ def _description(excerpt: Excerpt) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """places: vertex → x of its middle, and its row, 0 above. routes: link's ends → the bends between them."""
+    """places: vertex → x of its centre, and its row, 0 at the top. routes: ends of an edge → the bends between them."""
 
     places: dict[int, tuple[float, int]]
     routes: dict[tuple[int, int], tuple[int, ...]]
 
 
 def _places(count: int, links: Sequence[_Link], width: float) -> _Layout:
-    """Where fast-sugiyama puts vertices of `width`; what is connected to nothing stands to the right."""
+    """The places that fast-sugiyama gives to vertices of `width`; isolated ones are on the right."""
     from fast_sugiyama import from_edges
 
     pairs = list(dict.fromkeys((link.source, link.target) for link in links))
@@ -217,7 +217,7 @@ def _places(count: int, links: Sequence[_Link], width: float) -> _Layout:
         ([(int(v), place) for v, place in part], [(int(a), int(b)) for a, b in edges or ()]) for part, _, _, edges in layouts
     ]
     for positions, edges in sorted(parts, key=lambda part: min(vertex for vertex, _ in part[0])):
-        # Each part numbers its bends from the same number on; here every vertex has a number of its own.
+        # Each component numbers its bends from the same number; here the number of a vertex is unique.
         names = {vertex: vertex if vertex < count else bends + n for n, (vertex, _) in enumerate(sorted(positions))}
         bends += len(positions)
         rows = {y: row for row, y in enumerate(sorted({y for _, (_, y) in positions}, reverse=True))}
@@ -233,7 +233,7 @@ def _places(count: int, links: Sequence[_Link], width: float) -> _Layout:
 
 
 def _routes(edges: Iterable[tuple[int, int]], count: int) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:
-    """Each long line, which the layout gives as a chain of short ones, by its ends. Vertices from `count` on are bends."""
+    """The bends of each long edge, a chain of short ones in the layout, by its ends. Vertices from `count` on are bends."""
     after: dict[int, list[int]] = defaultdict(list)
     for a, b in edges:
         after[a].append(b)
@@ -248,7 +248,7 @@ def _routes(edges: Iterable[tuple[int, int]], count: int) -> Iterator[tuple[tupl
 
 
 def _rows(words: Sequence[_Words], places: dict[int, tuple[float, int]]) -> tuple[list[float], list[float], float]:
-    """The top and the height of each row, and the height of all."""
+    """The top and height of each row, and the total height."""
     count = 1 + max(row for _, row in places.values())
     heights = [max((one.height for i, one in enumerate(words) if places[i][1] == row), default=_HEAD) for row in range(count)]
     tops = [_MARGIN]
@@ -288,7 +288,7 @@ def _lines(
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """A line through `points` that leaves and arrives vertically."""
+    """A curve through `points` with vertical ends."""
     parts = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
     for (x, y), (to_x, to_y) in pairwise(points):
         middle = (y + to_y) / 2

@@ -1,4 +1,4 @@
-"""What became of one model of a run, expectations included: what the files for a CI job are made from."""
+"""The outcome of one model of a run, including expectations: the input of the files for CI jobs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One model of a run. result: None where it could not be fused, `error` then says why. code: 0 yes, 1 no, 2 could not tell.
+    """One model of a run. result: None if it could not be fused; `error` then says why. code: 0 yes, 1 no, 2 could not tell.
 
-    checks: its expectations, held against the result. strict: a fusion that had to be undone makes it a no.
+    checks: its expectations, compared with the result. strict: an undone fusion counts as a no.
     """
 
     model: Path

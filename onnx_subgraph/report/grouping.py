@@ -1,7 +1,7 @@
-"""Results put together as a person thinks of them: one entry for what happened in the same way at many places.
+"""Groups equal events of a result: one entry for what happened in the same way at many places.
 
 A model of 24 equal layers has 24 equal fusions, 24 equal skips and 24 equal near misses. Each becomes one group with the names of
-all its nodes; names in a reason are compared without their numbers: `/layer.0/Add` and `/layer.1/Add_2` differ in nothing else.
+all its nodes. Names in a reason are compared without their numbers: `/layer.0/Add` and `/layer.1/Add_2` count as equal.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _NAME = re.compile(r"[\w./:-]*[/_:][\w./:-]*|\b[A-Za-z]\w*(?:\.\w+)+")
-"""A word that is a name of a model (`/layer.0/Add`, `val_12`, `encoder.layer.0.weight`), not a number or a type."""
+"""A name in a model (`/layer.0/Add`, `val_12`, `encoder.layer.0.weight`), not a number or a type."""
 
 _OPERANDS = re.compile(r"(?<=\w)\((?=[^()`]*[/_:\w])[^()`]*\)$| that reads `[^`]*`$")
-"""The operands of an operator that was found, `Add(a, b)`, and the value that something was to read."""
+"""The operands of an operator in a reason, `Add(a, b)`, and the value that should be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +36,31 @@ class Fusion:
 
     @property
     def removed(self) -> int:
-        """How many nodes went."""
+        """The number of removed nodes."""
         return sum(len(site.replaces) for site in self.sites)
 
     @property
     def added(self) -> int:
-        """How many nodes came."""
+        """The number of added nodes."""
         return sum(site.added for site in self.sites)
 
     @property
     def assumes(self) -> frozenset[str]:
-        """What was assumed at one site at least."""
+        """The assumptions at any of the sites."""
         return frozenset().union(*(site.assumes for site in self.sites))
 
     @property
     def body(self) -> bool:
-        """Whether the operator is a function that the model carries."""
+        """Whether the operator is a function in the model."""
         return any(site.body for site in self.sites)
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """All matches of one pattern that were not replaced for one reason.
+    """All matches of one pattern that were not replaced for the same reason.
 
-    opset: what it would need, or None. change: what would mend the first, "" where that is not known. bug: the mistake of this
-    tool that is the reason, or None. replaced: whether another replacement was made.
+    opset: the required one, or None. change: what would fix the first match, "" if unknown. bug: the bug of this tool that is the
+    reason, or None. replaced: whether another replacement was made.
     """
 
     pattern: str
@@ -74,10 +74,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class NearlyMatched:
-    """All candidates of one pattern that failed at one place of it in one way.
+    """All candidates of one pattern that failed at one place of it in the same way.
 
-    span: the place in the pattern file. matched: how many nodes had matched. nodes: the names of those where it failed.
-    anchors: the names of the nodes that the candidates started from, in the same order. change: what would mend the first.
+    span: the place in the pattern file. matched: how many nodes had matched. nodes: the names of those where it failed. anchors:
+    the names of the nodes that the candidates started from, in the same order. change: what would fix the first.
     """
 
     pattern: str
@@ -106,13 +106,13 @@ class Compared:
 
     @property
     def equal(self) -> bool:
-        """Whether all of them are."""
+        """Whether all of them are equal."""
         return all(run.equal for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where the nodes of one operator ran: how many a provider took, and the names of those that it left to the CPU."""
+    """Where the nodes of one operator ran: how many on a provider, and the names of those that it left to the CPU."""
 
     op: str
     taken: int
@@ -136,9 +136,9 @@ def skipped(skips: Iterable[Skip]) -> tuple[Skipped, ...]:
 
 
 def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]:
-    """`near_misses` by what failed, those that came furthest first.
+    """`near_misses` grouped by their failure, those that matched furthest first.
 
-    What two candidates or alternatives of a pattern found wrong in the same way at one place is one near miss, the furthest.
+    If several candidates or alternatives of a pattern fail in the same way at one place, only the furthest counts.
     """
     once: dict[Hashable, NearMiss] = {}
     for miss in near_misses:
@@ -170,7 +170,7 @@ def compared(runs: Iterable[Run]) -> tuple[Compared, ...]:
 
 
 def placed(placement: Placement) -> tuple[Placed, ...]:
-    """Where the nodes of each operator ran; what the provider left to the CPU comes first."""
+    """Where the nodes of each operator ran; those with nodes on the CPU come first."""
     rows = [
         Placed(op, sum(n.op == op for n in placement.taken), tuple(n.name for n in placement.fallen if n.op == op))
         for op in {node.op for node in placement.nodes}
@@ -179,12 +179,12 @@ def placed(placement: Placement) -> tuple[Placed, ...]:
 
 
 def anonymous(words: str) -> str:
-    """`words` with the numbers in names left out: equal for the same reason in equal layers."""
+    """`words` without the numbers in names: equal for the same reason in equal layers."""
     return _NAME.sub(lambda name: re.sub(r"\d+", "#", re.sub(r"_\d+", "", name.group())), words)
 
 
 def _alike(words: str) -> str:
-    """`words` without what an operator is applied to, and who is to be read: equal where the same is wrong at two places."""
+    """`words` without the operands of operators and the value to be read: equal for the same failure at two places."""
     return anonymous(_OPERANDS.sub("", words))
 
 

@@ -31,7 +31,7 @@ Object = dict[str, Any]
 
 
 def fusion(result: FuseResult) -> Object:
-    """What `fuse --json` prints for one model."""
+    """The JSON of `fuse --json` for one model."""
     why = reasons(result)
     return {
         "model": str(result.model),
@@ -58,7 +58,7 @@ def fusion(result: FuseResult) -> Object:
 
 
 def expectations(checks: Sequence[Check]) -> list[Object]:
-    """What `fuse --json --expect` adds for one model: each expectation, met or not, with what was found."""
+    """The part of `fuse --json --expect` for one model: each expectation, met or not, with what was found."""
     return [
         {
             "what": check.what,
@@ -73,12 +73,12 @@ def expectations(checks: Sequence[Check]) -> list[Object]:
 
 
 def failure(model: Path, message: str) -> Object:
-    """What `fuse --json` prints for a model that could not be fused."""
+    """The JSON of `fuse --json` for a model that could not be fused."""
     return {"model": str(model), "output": None, "error": message}
 
 
 def explanation(result: FuseResult) -> Object:
-    """What `explain --json` prints."""
+    """The JSON of `explain --json`."""
     return {
         "model": str(result.model),
         "nodes": result.nodes_before,
@@ -90,7 +90,7 @@ def explanation(result: FuseResult) -> Object:
 
 
 def verdict(verdict: Verdict) -> Object:
-    """The verdict and every run that it rests on."""
+    """The verdict and every run behind it."""
     return {
         "verdict": verdict.verdict,
         "strength": verdict.strength,
@@ -110,7 +110,7 @@ def _rounding(one: Rounding) -> Object:
 
 
 def header(header: Header) -> Object:
-    """What `list-patterns --json` prints for one pattern."""
+    """The JSON of `list-patterns --json` for one pattern."""
     return {
         "id": header.id,
         "group": header.group,
@@ -122,7 +122,7 @@ def header(header: Header) -> Object:
 
 
 def proof(proof: Proof) -> Object:
-    """What `test-patterns --json` prints for one pattern."""
+    """The JSON of `test-patterns --json` for one pattern."""
     return {
         "pattern": proof.pattern,
         "cases": proof.cases,
@@ -227,7 +227,7 @@ def _own(work: OwnWork) -> Object:
 
 
 def _assumed(provider: str) -> Object:
-    # Not at the top: `list-patterns --json` is to answer without importing onnx.
+    # Not at the top: `list-patterns --json` should answer without importing onnx.
     from onnx_subgraph.rewriting.assumed import table_of
 
     return {"provider": provider, "onnxruntime": table_of(provider).onnxruntime, "verdict": "not-run"}

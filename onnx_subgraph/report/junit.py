@@ -1,4 +1,4 @@
-"""A run as JUnit XML, for the test tab of a CI system: a suite for each model, a case for each thing that was checked.
+"""A run as JUnit XML, for the test tab of a CI system: a suite for each model, a case for each check.
 
 The schema is that of the Jenkins xUnit plugin (junit-10.xsd), which other readers follow. Times are left out: the same run gives
 the same bytes.
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from onnx_subgraph.result import FuseResult
 
 OUTCOMES = {"failure": "failures", "error": "errors", "skipped": "skipped"}
-"""What a case can hold → the attribute of a suite that counts it."""
+"""Child element of a case → the attribute of the suite that counts it."""
 
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def document(entries: Sequence[Entry], unused: Iterable[Section] = ()) -> bytes:
-    """The XML document of a run. unused: sections of the expectation file that are for none of its models."""
+    """The XML document of a run. unused: sections of the expectation file without a model in the run."""
     root = ElementTree.Element("testsuites", name="onnx-subgraph")
     for entry in entries:
         _suite(root, str(entry.model), _cases(entry))
@@ -96,5 +96,5 @@ def _case(classname: str, name: str, tag: str = "", message: str = "", text: str
 
 
 def _legal(text: str) -> str:
-    """`text` without the characters that XML can't hold, which names in a model may have."""
+    """`text` without the characters that XML forbids, which names in a model may contain."""
     return _NO_XML.sub("\ufffd", text)

@@ -1,7 +1,7 @@
 """The list of patterns, and one pattern, as plain text.
 
-`list-patterns` answers at once, so this needs nothing but strings: a table library would take longer to import than the
-patterns take to read. Summaries are folded to the width; ids and targets, which a reader copies, stay whole.
+`list-patterns` must be fast, so this uses only strings: importing a table library would take longer than reading the patterns.
+Summaries are wrapped; ids and targets, which a reader copies, are not.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from onnx_subgraph.language.library import Header
 
 LEAST_SUMMARY = 50
-"""Columns below which a summary is unpleasant to read beside the other columns, and gets lines of its own."""
+"""The least width of a column for summaries; in narrower ones they get their own lines."""
 
 
 def pattern_list(headers: Sequence[Header], width: int) -> str:
-    """All patterns by group: id, targets and summary, in at most `width` columns where the ids allow it."""
+    """All patterns by group: id, targets and summary, in at most `width` columns if the ids fit."""
     identities = max((len(header.id) for header in headers), default=0)
     targets = max((len(_targets(header)) for header in headers), default=0)
     beside = width - (2 + identities + 2 + targets + 2)
@@ -47,7 +47,7 @@ def pattern_list(headers: Sequence[Header], width: int) -> str:
 
 
 def pattern(header: Header, source: str, formulas: Sequence[Formula] = ()) -> str:
-    """One pattern: its file, which is written to be read, without the models it is tested on; and the formulas that it uses."""
+    """One pattern: its file, without the test models; and the formulas that it uses."""
     facts = {"pattern": header.id, "group": header.group, "targets": ", ".join(header.targets), "file": short(header.file)}
     facts |= {"from": header.origin} if header.origin else {}
     lines = [f"{name:9}{value}" for name, value in facts.items()]
@@ -62,7 +62,7 @@ def shared(shared: Formula) -> str:
 
 
 def formula(source: str, without: Container[str] = ("id", "keeps", "fuses")) -> str:
-    """The lines of a pattern file but its head and its test models; a comment stays with the key that follows it."""
+    """The lines of a pattern file without its head and its test models; a comment belongs to the key below it."""
     key, kept, comments = "", list[str](), list[str]()
     for line in source.splitlines():
         if line.startswith("#"):
@@ -77,11 +77,11 @@ def formula(source: str, without: Container[str] = ("id", "keeps", "fuses")) -> 
 
 
 def short(file: str) -> str:
-    """A path as short as it can be given from here."""
+    """The shortest path to a file from here."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def _targets(header: Header) -> str:
-    """Every pattern has the target `function`, so that it is worth a word only where there is no other."""
+    """The targets to show: every pattern has the target `function`, so it is shown only if there is no other."""
     return ", ".join(header.targets[:-1]) or header.targets[-1]

@@ -1,6 +1,6 @@
-"""Many models in one table: what was found in each, the verdict or the gain, and why nothing came of one that failed.
+"""Many models in one table: what was found in each, the verdict or the gain, and the error of each that failed.
 
-Tables are made from the JSON objects of the models, which an earlier run may have left; a failure has the key `error`.
+Tables are made from the JSON objects of the models, which may come from an earlier run. A failure has the key `error`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NONE = "–"
 
 
 def fused(models: Sequence[Object], outcomes: Sequence[str], good: int) -> RenderableType:
-    """What `fuse` did to each model. outcomes: in a few words, whether it may be used. good: how many may."""
+    """The result of `fuse` for each model. outcomes: in a few words, whether it may be used. good: how many may."""
     table = Rows("model", "nodes", "fusions", "verdict", "outcome", head=4, right=("nodes", "fusions"))
     for model, outcome in zip(models, outcomes, strict=True):
         if "error" in model:
@@ -36,7 +36,7 @@ def fused(models: Sequence[Object], outcomes: Sequence[str], good: int) -> Rende
 
 
 def explained(models: Sequence[Object]) -> RenderableType:
-    """What `explain` found in each model."""
+    """The result of `explain` for each model."""
     numbers = ("nodes", "matched", "not replaced", "nearly")
     table = Rows("model", *numbers, "why not", head=5, right=numbers)
     for model in models:
@@ -49,7 +49,7 @@ def explained(models: Sequence[Object]) -> RenderableType:
 
 
 def benched(models: Sequence[Object]) -> RenderableType:
-    """How long each model takes beside what it is held against: the ratios, and the time of the model itself."""
+    """The time of each model against its comparison: the ratios, and its own time."""
     table = Rows("model", "time", "spread", "p50 ms", "candidate", head=4, right=("time", "spread", "p50 ms"))
     for model in models:
         if "models" not in model:
@@ -69,7 +69,7 @@ def benched(models: Sequence[Object]) -> RenderableType:
 
 
 def mined(models: Sequence[Object]) -> RenderableType:
-    """What each model had for `mine`."""
+    """The result of `mine` for each model."""
     table = Rows("model", "nodes", "free", "units", "why not", head=4, right=("nodes", "free", "units"))
     for model in models:
         if "error" in model:

@@ -1,4 +1,4 @@
-"""What `mine` found, for a person, as JSON, and as a page with drawings."""
+"""The result of `mine`, for a person, as JSON, and as a page with drawings."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from onnx_subgraph.mining.mine import Mined, Occurrence, Unit
 
 SKETCH = 100
-"""Letters of a formula in the table; `--json` and the page have all of it."""
+"""Characters of a formula in the table; `--json` and the page show all of it."""
 MOST_NAMED = 3
-"""Models that are named above the units; of more the table below has the names."""
+"""The most models to name above the units; the table below names the others."""
 MOST_DRAWN = 20
-"""Units that the page draws."""
+"""The most units on the page."""
 MOST_PLACES = 500
-"""Places of one unit that the page lists."""
+"""The most places of a unit on the page."""
 
 
 def as_text(mined: Mined, top: int) -> RenderableType:
-    """The units, what costs most first; at most `top` of them."""
+    """The most expensive units first; at most `top` of them."""
     facts = grid()
     several = len(mined.models) > MOST_NAMED
     facts.add_row("models", str(len(mined.models)) if several else ", ".join(map(str, mined.models)))
@@ -61,7 +61,7 @@ def as_text(mined: Mined, top: int) -> RenderableType:
 
 
 def each(mined: Mined, errors: Mapping[Path, str]) -> list[json.Object]:
-    """What each model had: its nodes, and how many units stand in it; or why it was not mined."""
+    """Each model: its nodes, and how many units occur in it; or why it was not mined."""
     held = Counter(model for unit in mined.units for model in {one.model for one in unit.occurrences})
     return [
         {"model": str(model), "error": errors[model]}
@@ -74,7 +74,7 @@ def each(mined: Mined, errors: Mapping[Path, str]) -> list[json.Object]:
 
 
 def as_json(mined: Mined) -> json.Object:
-    """What `mine --json` prints."""
+    """The JSON of `mine --json`."""
     return {
         "models": [str(model) for model in mined.models],
         "nodes": mined.nodes,

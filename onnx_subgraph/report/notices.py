@@ -1,6 +1,6 @@
-"""What a reader has to know before anything else: what kept the tool from looking, and what it did on request to the interface.
+"""Notices at the head of a report: what kept the tool from looking, and changes of the interface that the user requested.
 
-Each notice is one sentence and the next step. Reports show them at their head, in the same words.
+Each notice is one sentence and the next step. All reports use the same words.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REPORT = "please report it with what --json has under `bugs`"
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One of them. kind: "bug", "inputs", "interface" or "gap". title: a few words. change: the next step, "" for none."""
+    """One notice. kind: "bug", "inputs", "interface" or "gap". title: a few words. change: the next step, "" for none."""
 
     kind: str
     title: str
@@ -31,7 +31,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The gaps of one operator for one reason. patterns: those that need what is missing behind them."""
+    """The gaps in shape inference of one operator for one reason. patterns: those that need the missing information."""
 
     first: Gap
     places: tuple[str, ...]
@@ -40,7 +40,7 @@ class Gaps:
 
 
 def notices(result: FuseResult) -> tuple[Notice, ...]:
-    """What has to be said first of a result, the gravest first."""
+    """The notices of a result, the most serious first."""
     return (
         *_bugs(result),
         *_initializers(result),
@@ -49,14 +49,14 @@ def notices(result: FuseResult) -> tuple[Notice, ...]:
 
 
 def bug(skip: grouping.Skipped) -> str:
-    """A mistake of this tool in one line: `gelu at /Mul: TypeError: …`."""
+    """A bug of this tool in one line: `gelu at /Mul: TypeError: …`."""
     assert skip.bug is not None
     more = f" and {count(len(skip.nodes) - 1, 'other place')}" if len(skip.nodes) > 1 else ""
     return f"{skip.pattern} at {skip.nodes[0] or UNNAMED}{more}: {skip.bug.error}"
 
 
 def gaps(result: FuseResult) -> tuple[Gaps, ...]:
-    """Where shape inference gave up, those that most patterns need first."""
+    """Where shape inference gave up; gaps that affect the most patterns first."""
     by_reason: dict[tuple[str, str], list[Gap]] = {}
     for gap in result.gaps:
         by_reason.setdefault((gap.operator, gap.reason), []).append(gap)
@@ -70,7 +70,7 @@ def _gathered(same: Sequence[Gap], result: FuseResult) -> Gaps:
 
 
 def _needing(behind: frozenset[str], result: FuseResult) -> Iterable[str]:
-    """The patterns that failed there because a shape or a type is not known."""
+    """The patterns that failed there because of an unknown shape or type."""
     from onnx_subgraph.model.gaps import DECLARE  # imports onnx, which a list of patterns does not need
 
     yield from (m.pattern for m in result.near_misses if m.unknown and behind & {m.node, m.anchor})
@@ -83,7 +83,7 @@ def _bugs(result: FuseResult) -> Iterable[Notice]:
 
 
 def _initializers(result: FuseResult) -> Iterable[Notice]:
-    """What a run may replace is no constant; what was made one on request changes the interface."""
+    """Notices about initializers: those that a run may override are not constants; those made constant change the interface."""
     if number := len(result.overridable.names):
         are = "initializer is an input" if number == 1 else "initializers are inputs"
         sentence = (

@@ -1,4 +1,4 @@
-"""What onnxruntime fuses by itself, put together by operator and by pattern, for a table each."""
+"""onnxruntime's own fusions, grouped by operator and by pattern, for a table each."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 INSIDE = "inside a larger one"
-"""What onnxruntime makes where the result of a fusion of ours is no result of its own any more."""
+"""What onnxruntime makes where our result is an inner value of one of its fusions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByOperator:
-    """One of onnxruntime's fused operators. counts: how often by itself, then kept, replaced and blocked. blocked: the values."""
+    """One of onnxruntime's fused operators. counts: in the original, then kept, replaced and blocked. blocked: the values."""
 
     op: str
     counts: tuple[int, int, int, int]
@@ -27,7 +27,7 @@ class ByOperator:
 
 @dataclass(frozen=True, slots=True)
 class ByPattern:
-    """Our fusions of one pattern where onnxruntime would have made `by_itself`, "" where nothing: an operator, or `INSIDE`."""
+    """Our fusions of one pattern for which onnxruntime makes `by_itself`: an operator, `INSIDE`, or "" for nothing."""
 
     pattern: str
     op: str
@@ -36,7 +36,7 @@ class ByPattern:
 
 
 def summary(work: OwnWork) -> str:
-    """Whether ours leave onnxruntime all that it does, in one line."""
+    """In one line, whether our fusions keep all of onnxruntime's."""
     if work.failure:
         return f"not known: {work.failure}"
     added = sum(site.added for site in work.sites)

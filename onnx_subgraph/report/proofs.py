@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from onnx_subgraph.proving import Proof
 
 FAILURES = 10
-"""How many failures of one proof are shown; `--json` has all."""
+"""The most failures shown for one proof; `--json` has all."""
 
 
 def proofs(proofs: Sequence[Proof]) -> RenderableType:
-    """Which patterns proved themselves, for which targets, and what went wrong in the others."""
+    """Which patterns passed their proofs, for which targets, and the failures of the others."""
     table = Rows("pattern", "models", "proof", *TARGETS, head=3 + len(TARGETS), right=("models", *TARGETS))
     for proof in proofs:
         word = Text(count(len(proof.failures), "failure"), "red") if proof.failures else Text("holds", "green")

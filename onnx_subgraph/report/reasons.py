@@ -1,7 +1,7 @@
-"""Why nothing, or little, was fused in a model: the few reasons that matter most.
+"""The most important reasons why nothing, or little, was fused in a model.
 
-A reason weighs as many nodes as it keeps from being fused, as far as that can be told. What a report says at its head anyway
-(`notices`) counts as one of the few.
+The weight of a reason is an estimate of the nodes that it keeps from being fused. A notice at the head of the report (`notices`)
+counts as a reason.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from onnx_subgraph.result import FuseResult
 
 LITTLE = 0.1
-"""The part of a model's nodes that fusions have to save, or else little was fused."""
+"""The share of nodes that fusions must remove, or else little was fused."""
 MOST = 3
-"""Reasons that are told."""
+"""The most reasons to show."""
 MOST_OPERATORS = 4
 _NODES_OF_A_MATCH = 3
-"""What a match that was not replaced weighs; how many nodes it has is not noted down."""
+"""The weight of a match that was not replaced; its number of nodes is not recorded."""
 _QUANTIZED = ("uantize", "QLinear", "QGemm", "QAttention", "MatMulNBits", "MatMulInteger", "ConvInteger")
 _FUSED = frozenset(
     [
@@ -40,7 +40,7 @@ _FUSED = frozenset(
         "Swish",
     ]
 )
-"""Operators of the default domain that stand for several others."""
+"""Operators of the default domain that replace several others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Reasons:
 
 
 def reasons(result: FuseResult) -> Reasons | None:
-    """The reasons that matter most; None where more than a little was fused, or measuring said not to, or nothing can be."""
+    """The most important reasons; None if enough was fused, measuring decided against it, or nothing can be fused."""
     if result.tuning is not None and result.tuning.choices and not result.rewrites:
         return None
     saved = sum(len(rewrite.replaces) - rewrite.added for rewrite in result.rewrites)
@@ -90,7 +90,7 @@ def _all(result: FuseResult) -> Iterator[Reason]:
 
 
 def _first_of_each_place(found: Iterable[Reason]) -> list[Reason]:
-    """Patterns that are variants of each other fail at one place alike."""
+    """One near miss for each place: variants of a pattern fail there alike."""
     once: dict[object, Reason] = {}
     for reason in found:
         once.setdefault(reason.place or reason, reason)
@@ -98,7 +98,7 @@ def _first_of_each_place(found: Iterable[Reason]) -> list[Reason]:
 
 
 def _skipped(groups: Sequence[grouping.Skipped]) -> Reason:
-    """Matches of one pattern, for reasons that differ in a number at most."""
+    """Matches of one pattern, for reasons that differ at most in a number."""
     first, places = groups[0], sum(len(group.nodes) for group in groups)
     where = f"at {count(places, 'place')}, first at {first.nodes[0] or UNNAMED}"
     sentence = f"{first.pattern} matches {where}, and is {'' if first.replaced else 'not replaced: '}{first.reason}."

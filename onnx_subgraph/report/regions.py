@@ -1,4 +1,4 @@
-"""What `partition` and `inline` did, for a person and as JSON: the engines, the regions left as they are, and why."""
+"""The results of `partition` and `inline`, for a person and as JSON: the engines, the other regions, and why."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     _Told = MadeEngine | RefusedRegion | Unsupported
 
 OPERATORS = 3
-"""How many operators of an engine are named."""
+"""The most operators to name for an engine."""
 
 
 def as_text(result: PartitionResult, *, verbose: bool = False) -> RenderableType:
-    """What became of one model. verbose: what was compared in detail, and how long each stage took."""
+    """The result for one model. verbose: all comparisons, and the time of each stage."""
     heading = Text.assemble((str(result.model), "bold"))
     if result.output is None:
         heading.append(": nothing written")
@@ -56,7 +56,7 @@ def as_text(result: PartitionResult, *, verbose: bool = False) -> RenderableType
 
 
 def as_json(result: PartitionResult) -> json.Object:
-    """What `partition --json` prints."""
+    """The JSON of `partition --json`."""
     return {
         "model": str(result.model),
         "output": None if result.output is None else str(result.output),
@@ -101,7 +101,7 @@ def as_json(result: PartitionResult) -> json.Object:
 
 
 def inlined_text(result: InlineResult) -> str:
-    """What became of one model, in a line."""
+    """The result for one model, in a line."""
     if not result.calls:
         return f"{result.model} → {result.output} (nothing to inline: an unchanged copy)"
     return (
@@ -111,7 +111,7 @@ def inlined_text(result: InlineResult) -> str:
 
 
 def inlined_json(result: InlineResult) -> json.Object:
-    """What `inline --json` prints."""
+    """The JSON of `inline --json`."""
     return {
         "model": str(result.model),
         "output": str(result.output),
@@ -126,7 +126,7 @@ def _bytes(cost: Cost) -> json.Object:
 
 
 def _engines(engines: tuple[MadeEngine, ...], *, several: bool) -> Rows:
-    """Equal regions in one row: the layers of a network. several: backends, so that each row says whose it is."""
+    """Equal regions in one row: the layers of a network. several: there are several backends, so each row names its own."""
     by = ("backend",) if several else ()
     columns = ("engines", "nodes", "bytes in", "bytes out", *by, "operators", "first node")
     table = Rows(*columns, head=4, right=("engines", "nodes"))

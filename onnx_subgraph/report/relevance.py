@@ -1,8 +1,9 @@
-"""Which near misses a person who fuses a model wants to hear of.
+"""Selects the near misses that are worth telling.
 
-Many places look a little like a pattern: every Add after a MatMul nearly is a Gemm. `fuse` shows those that came most of the
-way, or failed at a number, through operators that say something, where nothing else was fused and the target has a replacement;
-`explain` those that came most of the way whatever the target, about one pattern those that came furthest, about one node all.
+Many places resemble a pattern: every Add after a MatMul is nearly a Gemm. `fuse` shows near misses that came most of the way or
+failed at a number, that contain distinctive operators, where nothing else was fused, and where the target has a replacement.
+`explain` shows those that came most of the way, for any target. About one pattern it shows those that came furthest, about one
+node all.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ if TYPE_CHECKING:
     from onnx_subgraph.result import FuseResult
 
 LEAST = 3
-"""Two operators in a row are found everywhere; from three on a likeness says something."""
+"""The least operators in a near miss: two in a row are found everywhere."""
 MOST_OF_THE_WAY = 2 / 3
-"""The part of a pattern's operators that must have matched."""
+"""The least share of a pattern's operators that must have matched."""
 ROUNDED = 0.1
-"""The relative difference of a constant that somebody may have rounded."""
+"""The largest relative error of a constant that counts as rounding."""
 INSTEAD = {"onnxruntime": ("standard",), "native": ("onnxruntime", "standard")}
-"""Target → the other targets whose replacement it takes where it has none."""
+"""Target → the other targets whose replacement it uses if it has none."""
 
 
 def telling(result: FuseResult, library: Library) -> FuseResult:
-    """`result` with only the near misses that are worth telling whoever fuses the model."""
+    """`result` with only the near misses that are worth telling a user of `fuse`."""
     gone = {node for rewrite in result.rewrites for node in rewrite.replaces if node}
     made = {(rewrite.node, rewrite.op) for rewrite in result.rewrites}
     known = {pattern.id: pattern for pattern in library.patterns}
@@ -59,10 +60,9 @@ def telling(result: FuseResult, library: Library) -> FuseResult:
 
 
 def asked(result: FuseResult, pattern: Pattern) -> FuseResult:
-    """`result` with only the near misses that answer why one pattern does not fuse: those that came about as far as the furthest.
+    """`result` with only the near misses that explain why one pattern does not fuse: those about as far as the furthest.
 
-    Where the pattern fuses elsewhere, or the model lacks an operator that it needs, only what is like more than half of it is no
-    accident.
+    If the pattern fuses elsewhere, or the model lacks an operator that it needs, a near miss must match more than half of it.
     """
     is_answered = bool(result.rewrites or result.skipped)
     lacks = missing(result, pattern)
@@ -78,7 +78,7 @@ def asked(result: FuseResult, pattern: Pattern) -> FuseResult:
 
 
 def missing(result: FuseResult, pattern: Pattern) -> tuple[str, ...]:
-    """The operators one of which every match of a pattern needs, where the model had none of them; () where it may have all."""
+    """Operators of which every match needs one, if the model has none of them; () if the pattern could match."""
     if not pattern.is_formula:
         return ()
 
@@ -89,7 +89,7 @@ def missing(result: FuseResult, pattern: Pattern) -> tuple[str, ...]:
 
 
 def absence(result: FuseResult, pattern: Pattern, library: Library) -> str:
-    """Why a pattern of which no match and no near miss is told is not in the model, in a sentence."""
+    """Why a pattern without a match and a near miss is not in the model, in a sentence."""
     results = {head for block in pattern.replace.values() if (head := _result(block))} - operators_of(pattern.match)
     there = [f"{op} is there already, {count(n, 'time')}" for op in sorted(results) if (n := result.operators_before.get(op, 0))]
     if there:
@@ -106,22 +106,22 @@ def absence(result: FuseResult, pattern: Pattern, library: Library) -> str:
 
 
 def _result(block: Block) -> str:
-    """The operator that gives the last result of a replacement, "" where it is no single one."""
+    """The operator of the last result of a replacement, "" if it is not a single one."""
     last = [*block][-1].term
     return str(last.operators[0]) if isinstance(last, Apply) and len(last.operators) == 1 else ""
 
 
 def answering(result: FuseResult, library: Library) -> FuseResult:
-    """`result` with only the near misses that answer why nothing more was fused."""
+    """`result` with only the near misses that explain why nothing more was fused."""
     known = {pattern.id: pattern for pattern in library.patterns}
     return replace(result, near_misses=tuple(m for m in result.near_misses if _answers(m, known.get(m.pattern))))
 
 
 def unfused(result: FuseResult) -> FuseResult:
-    """`result` with only the near misses of the model as it was, whose place was not fused after all.
+    """`result` with only the near misses in the original model, at places that were not fused after all.
 
-    A place is fused where its own pattern, or one that took about as much away, was replaced; what failed at an operator that
-    another fusion put there says nothing to the model's author.
+    A place is fused if its own pattern, or one that removed about as much, was replaced. A failure at an operator that another
+    fusion created tells the model's author nothing.
     """
     by_node = {node: rewrite for rewrite in result.rewrites for node in rewrite.replaces if node}
     ops = {rewrite.node: rewrite.op for rewrite in result.rewrites if rewrite.op}
@@ -147,14 +147,14 @@ def _answers(miss: NearMiss, pattern: Pattern | None) -> bool:
 
 
 def _is_layout(term: Term) -> bool:
-    """Whether a term does nothing but rearrange a value, in one way or another."""
+    """Whether a term only rearranges a value."""
     if isinstance(term, Either):
         return all(map(_is_layout, term.alternatives))
     return isinstance(term, Rearrange | Variable)
 
 
 def size(block: Block) -> int:
-    """How many operators the smallest graph has that `block` matches."""
+    """The number of operators in the smallest graph that `block` matches."""
     return sum(_size(assignment.term) for assignment in block)
 
 
@@ -171,7 +171,7 @@ def _size(term: Term) -> int:
 
 
 def _is_near_number(miss: NearMiss) -> bool:
-    """Whether only a constant is another one, and not by much: somebody rounded it too far."""
+    """Whether the only difference is a constant, by a little: probably rounded too far."""
     if miss.numbers is None:
         return False
     wanted, found = miss.numbers
@@ -179,7 +179,7 @@ def _is_near_number(miss: NearMiss) -> bool:
 
 
 def _says_something(pattern: Pattern) -> bool:
-    """Whether it holds an operator besides + - * /, which are everywhere."""
+    """Whether it contains an operator besides + - * /, which are everywhere."""
     return any(isinstance(inner, Apply | Rearrange) for assignment in pattern.match for inner in walk(assignment.term))
 
 

@@ -1,7 +1,7 @@
-"""The part of a result that a question is about: one pattern, one node, or both.
+"""The part of a result about one pattern, one node, or both.
 
-`explain MODEL PATTERN --node NAME` asks for it. A node is concerned by what was found at it, started from it or would have
-replaced it.
+`explain MODEL PATTERN --node NAME` uses it. A node is concerned by what was found at it, started from it or would have replaced
+it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A run as Markdown, for the page of a CI job: one line a model, and below it what needs somebody's attention.
+"""A run as Markdown, for the page of a CI job: one line a model, and below it what needs attention.
 
-It is GitHub's flavour (tables, `<details>`). Names of a model are quoted, so that none of them is read as markup. Times are left
-out: the same run gives the same bytes.
+It is GitHub's flavour (tables, `<details>`). Names from a model are quoted, so that none is read as markup. Times are omitted, so
+that the same run gives the same bytes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from onnx_subgraph.result import FuseResult
 
 NEAR_MISSES = 5
-"""How many near misses of one model are shown; `explain` shows all."""
+"""The most near misses to show for one model; `explain` shows all."""
 
 
 def markdown(entries: Sequence[Entry], unused: Iterable[Section] = ()) -> str:
-    """The summary of a run; its models hold only near misses that are worth telling. unused: sections for none of the models."""
+    """The summary of a run; its models hold only near misses worth telling. unused: sections without a model in the run."""
     good = sum(entry.code == 0 for entry in entries)
     lines = [f"### onnx-subgraph: {good} of {count(len(entries), 'model')} passed", ""]
     lines += _table(("", "model", "outcome", "nodes", "fusions", "verdict"), (_row(entry) for entry in entries))
@@ -79,7 +79,7 @@ def _bugs(result: FuseResult) -> list[Notice]:
 
 
 def _details(result: FuseResult) -> Iterator[str]:
-    """What fused and what nearly did, folded away."""
+    """The fusions and near misses, folded."""
     groups = grouping.fusions(result.rewrites)
     near = grouping.nearly_matched(result.near_misses)
     if not groups and not near:
@@ -117,7 +117,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _code(text: str) -> str:
-    """`text` as code, in a table or outside: HTML, because a backtick or a bar in a name ends Markdown's own."""
+    """`text` as code, in a table or outside; as HTML, because a backtick or a bar in a name ends Markdown's code."""
     quoted = html.escape(" ".join(text.split()), quote=False)
     return f"<code>{quoted.replace('|', '&#124;').replace('`', '&#96;').replace('*', '&#42;').replace('_', '&#95;')}</code>"
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """A table with one entry a line; where that is wider than the screen, an entry's last columns stand below its first.
+    """A table with one entry a line. If it is too wide, the last columns of an entry are below its first ones.
 
-    head: how many columns stay beside each other, ids and numbers; the others hold names and sentences of any length.
+    head: how many columns stay beside each other: ids and numbers. The others hold names and sentences of any length.
     """
 
     def __init__(self, *columns: str, head: int, right: Container[str] = ()) -> None:
@@ -59,7 +59,7 @@ def _width(cell: str | Text) -> int:
 
 
 def grid() -> Table:
-    """A table of facts: a name and what is said of it."""
+    """A table of facts: name and value."""
     grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")

@@ -1,7 +1,7 @@
 """Results for a person: rich renderables, which `cli` prints.
 
-A report says first what was gained and what was proved, then what was fused. With `-v`, or where nothing was fused, it also says
-what was matched and not replaced.
+A report first shows what was gained and proved, then what was fused. With `-v`, or if nothing was fused, it also shows matches
+that were not replaced.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 DEFAULT_TARGET = "onnxruntime"
 FATES = ("by itself", "kept", "replaced", "blocked")
 NEAR_MISSES = 5
-"""How many near misses a fusion report shows; `explain` shows all."""
+"""The most near misses in a fusion report; `explain` shows all."""
 
 
 def fusion(result: FuseResult, *, hidden: int = 0, verbose: bool = False) -> RenderableType:
-    """What became of one model. hidden: how many near misses `result` does not tell of (`relevance`).
+    """The report on one model. hidden: how many near misses `result` omits (`relevance`).
 
-    verbose: what was compared in detail, how long each stage took, and what was matched and not replaced.
+    verbose: also all comparisons, the time of each stage, and matches that were not replaced.
     """
     groups = grouping.fusions(result.rewrites)
     parts: list[RenderableType] = [_heading(result), _facts(result, verbose=verbose), *_notices(result)]
@@ -79,7 +79,7 @@ def fusion(result: FuseResult, *, hidden: int = 0, verbose: bool = False) -> Ren
 
 
 def _not_fused_in_brief(result: FuseResult) -> list[RenderableType]:
-    """How much was matched and not replaced, and what nearly matched, in a line."""
+    """The number of matches that were not replaced, and of near misses, in a line."""
     skipped = grouping.skipped(skip for skip in result.skipped if skip.bug is None)
     near = grouping.nearly_matched(result.near_misses)
     said = [f"{count(sum(len(group.nodes) for group in skipped), 'match')} not replaced"] if skipped else []
@@ -90,7 +90,7 @@ def _not_fused_in_brief(result: FuseResult) -> list[RenderableType]:
 
 
 def _not_fused(result: FuseResult, hidden: int) -> list[RenderableType]:
-    """What matched and was not replaced, and what nearly matched, in tables."""
+    """Matches that were not replaced, and near misses, in tables."""
     parts: list[RenderableType] = []
     if skipped := [skip for skip in result.skipped if skip.bug is None]:
         parts += ["", Text("Matched, not replaced", "bold"), _skipped(grouping.skipped(skipped))]
@@ -104,7 +104,7 @@ def _not_fused(result: FuseResult, hidden: int) -> list[RenderableType]:
 
 
 def _why(why: Reasons, result: FuseResult, hidden: int) -> list[RenderableType]:
-    """The few reasons that matter most where nothing or little was fused."""
+    """The most important reasons if nothing or little was fused."""
     parts: list[RenderableType] = ["", Text(why.title, "bold")]
     for reason in why.told:
         parts.append(Text(f"* {reason.sentence}"))
@@ -117,7 +117,7 @@ def _why(why: Reasons, result: FuseResult, hidden: int) -> list[RenderableType]:
 
 
 def expectations(checks: Sequence[Check]) -> RenderableType:
-    """How the expectations of one model were met; each that was missed with its place, and why."""
+    """The expectations of one model; each missed one with its place and the reason."""
     missed = [check for check in checks if not check.met]
     style = "bold red" if missed else "bold green"
     parts: list[RenderableType] = [Text.assemble("expectations  ", (f"{len(checks) - len(missed)} of {len(checks)} met", style))]
@@ -130,9 +130,9 @@ def expectations(checks: Sequence[Check]) -> RenderableType:
 
 
 def explanation(result: FuseResult, *, hidden: int = 0, pattern: str = "", absence: str = "") -> RenderableType:
-    """What matched in one model, what nearly did, and why not. hidden: how many near misses `result` does not tell of.
+    """What matched in one model, what nearly did, and why not. hidden: how many near misses `result` omits.
 
-    pattern: the only one that was asked about. absence: what to say where nothing of it is told.
+    pattern: the only one in question. absence: the sentence if there is nothing about it.
     """
     parts: list[RenderableType] = [Text(str(result.model), "bold"), *_notices(result)]
     if not (result.rewrites or result.skipped or result.near_misses or (hidden and not absence)):
@@ -170,7 +170,7 @@ def comparison(reference: Path, candidate: Path, verdict: Verdict) -> Renderable
 
 
 def _notices(result: FuseResult) -> list[RenderableType]:
-    """What a reader has to know first."""
+    """The notices at the head of the report."""
     parts: list[RenderableType] = []
     for notice in notices(result):
         parts += ["", Text.assemble((notice.title, "bold red" if notice.kind == "bug" else "bold yellow"), "  ", notice.sentence)]
@@ -225,7 +225,7 @@ def _outputs(runs: Sequence[Run]) -> Rows:
 
 
 def _fused(groups: Sequence[grouping.Fusion]) -> list[RenderableType]:
-    """The table of fusions, and below it what its words mean where somebody may ask."""
+    """The table of fusions, and below it a legend of its words."""
     assumed = sorted(frozenset[str]().union(*(group.assumes for group in groups)))
     legend = [f"assuming {name}: {ASSUMED[name]}" for name in assumed]
     if any(group.added > group.removed for group in groups):

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from onnx_subgraph.verification.verdict import Coverage, Verdict
 
 WORDS = {"equivalent": ("equivalent", "bold green"), "different": ("different", "bold red"), "not-run": ("not run", "yellow")}
-"""Each verdict, and how it looks."""
+"""The style of each verdict."""
 
 
 def verdict_text(verdict: Verdict, *, brief: bool = False) -> Text:
-    """A verdict and what it rests on.
+    """A verdict and its evidence.
 
-    brief: of an equivalent model only how much was compared, how near the outputs came to their bounds, and what a reader would
-    not expect, such as a fusion that no run reached. Any other verdict is always told in full.
+    brief: for an equivalent model only how much was compared, how close the outputs came to their bounds, and anything
+    unexpected, such as a fusion that no run reached. Other verdicts are always shown in full.
     """
     text = Text.assemble(WORDS[verdict.verdict])
     if verdict.verdict == "not-run":
@@ -51,7 +51,7 @@ def _brief(verdict: Verdict) -> str:
 
 
 def _checked(found: Coverage | None) -> str:
-    """How many fusions were checked by themselves; of those that are alike two are (`verification.likeness`)."""
+    """How many fusions were checked alone; of those that are alike two are (`verification.likeness`)."""
     if found is None:
         return ""
     alone, fusions = found.float64 + found.unfused, found.float64 + found.unfused + found.outputs

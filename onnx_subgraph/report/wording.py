@@ -1,4 +1,4 @@
-"""What several reports say in the same words: counts, names for what has none, and how a comparison went."""
+"""Phrases that several reports share: counts, names for unnamed things, and the results of comparisons."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 UNNAMED = "(a node without a name)"
 ASSUMED = {"finite": "the result is the same where no value is NaN or infinite; this was not checked"}
-"""What each assumption of a pattern means."""
+"""The meaning of each assumption of a pattern."""
 FOLDED = "(none)"
-"""What a match has become: a constant, or a value that was there before."""
+"""The result of a match without a new operator: a constant, or an existing value."""
 STRENGTH = {
     "kernel": "each fused operator ran by its kernel",
     "body": "at least one fused operator ran by its definition, inlined",
 }
-"""What each strength of a verdict means."""
+"""The meaning of each strength of a verdict."""
 LONGEST_NAME = 60
-"""Characters of a dimension's name that are shown."""
+"""Characters of a dimension's name to show."""
 
 
 def count(number: int, noun: str) -> str:
@@ -39,7 +39,7 @@ def count(number: int, noun: str) -> str:
 
 
 def timed(bench: Bench) -> list[str]:
-    """How long the fused model takes, beside the original, a line for each way to run it."""
+    """The time of the fused model beside the original's, a line for each way to run it."""
     first, *others = bench.timed
     before, lines = milliseconds(first.quantile(0.5)), []
     for one in others:
@@ -53,7 +53,7 @@ def timed(bench: Bench) -> list[str]:
 
 
 def tuned(tuning: Tuning) -> str:
-    """What the measurements came to, in a sentence."""
+    """The result of tuning, in a sentence."""
     if tuning.whole is not None:
         if tuning.backend:
             return f"{ratio_text(tuning.whole)} of the original's time, by engines of {tuning.backend}"
@@ -80,7 +80,7 @@ def flushed(zeros: Sequence[Flushed], kept: Sequence[Flushed]) -> str:
 
 
 def engines(made: Engines) -> str:
-    """What became engines, and what runs them."""
+    """The engines, and their backends."""
     if not made.count:
         return f"none of {made.backend}: {'; '.join(made.refused) or 'it runs no region that is worth it'}"
     held = f"{count(made.count, 'engine')} of {made.backend} with {count(made.nodes, 'node')}"
@@ -88,7 +88,7 @@ def engines(made: Engines) -> str:
 
 
 def simplified(done: Simplified, undone: Simplified) -> str:
-    """What was decided before the model runs, or had to be left to it; "" for nothing."""
+    """What was computed ahead of time, or had to be kept; "" for nothing."""
     what = done or undone
     known = what.computed + what.passed + what.branches
     parts = (
@@ -114,7 +114,7 @@ def recurrent(made: Sequence[Recurrent], kept: Sequence[Recurrent]) -> str:
 
 
 def conditions(bench: Bench) -> str:
-    """What the figures hold for: sizes and threads."""
+    """The sizes and threads of the measurement."""
     options = bench.options
     threads = count(options.threads, "thread") if options.threads else "as many threads as a session takes"
     at = ", ".join(f"{name} {size}" for name, size in bench.sizes.items())
@@ -123,17 +123,17 @@ def conditions(bench: Bench) -> str:
 
 
 def ratio_text(ratio: Ratio) -> str:
-    """A ratio, and the least and most of parts of the runs."""
+    """A ratio, and its least and most over parts of the run."""
     return f"{ratio.ratio:.3f} ({ratio.least:.2f}–{ratio.most:.2f})"
 
 
 def milliseconds(seconds: float) -> str:
-    """Three digits."""
+    """Milliseconds, with three digits."""
     return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
 
 
 def tried(runs: Sequence[Run]) -> str:
-    """How much was compared: how many outputs, at which sizes, with which seeds."""
+    """How much was compared: the outputs, sizes and seeds."""
     sizes = sorted({sizes_of(run) for run in runs} - {""})
     seeds = sorted({run.seed for run in runs if run.seed is not None})
     parts = [count(len(runs), "comparison"), f"of {count(len({run.output for run in runs}), 'output')}"]
@@ -146,7 +146,7 @@ def tried(runs: Sequence[Run]) -> str:
 
 
 def evidence(verdict: Verdict) -> list[str]:
-    """What a verdict rests on, a line each: what ran, what was checked one by one, what the outputs can show, what was random."""
+    """The evidence of a verdict, a line each: what ran, what was checked alone, what the outputs can show, what was random."""
     also = f"; the model ran by {' and '.join(verdict.also)} as well" if verdict.also else ""
     lines = [f"strength {verdict.strength}: {_ran(verdict)}{also}"]
     if verdict.coverage is not None:
@@ -158,7 +158,7 @@ def evidence(verdict: Verdict) -> list[str]:
 
 
 def exceptions(verdict: Verdict) -> list[str]:
-    """What a reader would not expect of a verdict, a line each: fusions without a kernel or a run, outputs that show nothing."""
+    """Unexpected facts about a verdict, a line each: fusions without a kernel or a run, outputs that show nothing."""
     found, lines = verdict.coverage, list[str]()
     if verdict.also:
         lines.append(f"the model ran by {' and '.join(verdict.also)} as well")
@@ -207,7 +207,7 @@ def _some(names: Sequence[str], limit: int = 3) -> str:
 
 
 def outcome(run: Run) -> str:
-    """What one comparison showed, and how it was made."""
+    """The result of one comparison, and how it was made."""
     if not run.problem:
         what = f"{run.output} differs by {run.error:.2g} of {run.bound:.2g} allowed"
     else:
@@ -221,7 +221,7 @@ def outcome(run: Run) -> str:
 
 
 def placed(placement: Placement) -> str:
-    """How many nodes a provider took, and which it left to the CPU, by operator."""
+    """How many nodes ran on a provider, and which ones it left to the CPU, by operator."""
     fallen = Counter(node.op for node in placement.fallen)
     said = f"{placement.provider} took {len(placement.taken)} of {count(len(placement.nodes), 'node')}"
     left = ", ".join(f"{number} {op}" for op, number in sorted(fallen.items()))
@@ -234,7 +234,7 @@ def sizes_of(run: Run) -> str:
 
 
 def _on_one_line(name: str) -> str:
-    """A dimension may have any name: a long one is cut off, and what can't be printed is spelled out."""
+    """The name of a dimension on one line: long ones are cut, unprintable characters are escaped."""
     shown = "".join(character if character.isprintable() else repr(character)[1:-1] for character in name)
     return shown if len(shown) <= LONGEST_NAME else f"{shown[: LONGEST_NAME - 1]}…"
 
@@ -246,7 +246,7 @@ def marked(made: Marked) -> str:
 
 
 def changes(result: FuseResult) -> dict[str, str]:
-    """What was done to a model beside fusing: kind → in words, where there is any."""
+    """Changes of a model besides fusions: kind → text."""
     said = {
         "marked": "\n".join(map(marked, result.marked)),
         "fixed": ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in result.fixed.items()),

@@ -1,1 +1,1 @@
-"""Sessions that prepare their model first: a drop-in for onnxruntime's, its cache on disk, the hook, and static schedules."""
+"""Sessions that fuse their model first: a drop-in for onnxruntime's class, its cache on disk, the hook, and static schedules."""

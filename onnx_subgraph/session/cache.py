@@ -1,7 +1,7 @@
-"""Prepared models on disk: folders that appear whole, are checked when they are found, and leave by least recent use.
+"""Prepared models on disk: folders that appear whole, are checked when found, and go least recently used first.
 
-Several processes may share the folder. An entry is made in a temporary folder and renamed into place; whoever wants the same one
-waits for its maker; an entry whose files are not what was written is thrown away and made again.
+Several processes may share the folder. An entry is made in a temporary folder and renamed into place. A process that needs an
+entry waits for the one that makes it. An entry whose files have changed is deleted and made again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from onnx_subgraph.session.digest import Memory, file_digest, stamp
 
 MANIFEST = "entry.json"
 MODEL, PACKED = "model.onnx", "packed.onnx"
-"""The files of an entry: the model, and the same with packed weights."""
+"""The files of an entry: the model, and a copy with packed weights."""
 WEIGHTS = ".weights"
-"""What the files of packed weights end in: entries of one source share them, by hard links."""
+"""The suffix of files with packed weights: entries of one source share them, by hard links."""
 ABANDONED_SECONDS = 24 * 3600.0
-"""The age at which a temporary folder is taken for that of a process that died."""
+"""The age in seconds after which a temporary folder must belong to a process that died."""
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A prepared model. folder: where it is. note: what its maker wrote about it. found: it was there.
+    """A prepared model. folder: its path. note: data from its maker. found: whether it was in the cache.
 
     nbytes: of its files, without the packed weights that it shares with others.
     """
@@ -46,17 +46,17 @@ class Entry:
 
     @property
     def model(self) -> Path | None:
-        """The model file; None where the note is all there is."""
+        """The model file; None if the entry is only a note."""
         path = self.folder / MODEL
         return path if path.exists() else None
 
 
 Fill = Callable[[Path], dict[str, Any]]
-"""Puts the files of an entry into a folder and gives the note about them."""
+"""Writes the files of an entry into a folder and returns its note."""
 
 
 class Cache:
-    """Entries under `folder`, together at most `most_bytes` large; the one just made or found stays whatever its size."""
+    """Entries under `folder`, together at most `most_bytes`; the one just made or found stays, whatever its size."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder = folder
@@ -65,15 +65,15 @@ class Cache:
         self._entries = folder / "entries"
 
     def get(self, key: str, fill: Fill, *, lasting: bool = False) -> Entry:
-        """The entry of `key`, made by `fill` where there is none that is whole and still valid.
+        """The entry of `key`, made by `fill` if there is no complete and valid one.
 
-        A note may say `until` when, in seconds since 1970. lasting: an entry that is valid for a while only does not count.
-        Raises what `fill` raises, and OSError.
+        A note may have a time of expiry, `until`, in seconds since 1970. lasting: ignore entries that expire. Raises what `fill`
+        raises, and OSError.
         """
         if (entry := self._find(key, lasting=lasting)) is not None:
             return entry
         with self._lock(key[:2]):
-            if (entry := self._find(key, lasting=lasting)) is not None:  # another process made it while this one waited
+            if (entry := self._find(key, lasting=lasting)) is not None:  # another process made it meanwhile
                 return entry
             entry = self._make(key, fill)
         self._trim(keep=entry.folder)
@@ -131,7 +131,7 @@ class Cache:
         return Entry(folder, note, sum(own), found=False)
 
     def _drop(self, folder: Path) -> None:
-        """Take an entry away: out of sight by a rename first, so that nobody sees a half of it."""
+        """Delete an entry: rename it first, so that nobody sees half of it."""
         doomed = self._temporary(folder.name)
         with contextlib.suppress(OSError):
             folder.rename(doomed)
@@ -151,7 +151,7 @@ class Cache:
                 shutil.rmtree(path, ignore_errors=True)
         for path in (self.folder / "weights").glob(f"*/*{WEIGHTS}"):
             with contextlib.suppress(OSError):
-                if path.stat().st_nlink == 1:  # no entry has it any more
+                if path.stat().st_nlink == 1:  # no entry uses it any more
                     path.with_suffix(".index").unlink(missing_ok=True)
                     path.unlink()
 
@@ -160,7 +160,7 @@ class Cache:
 
     @contextmanager
     def _lock(self, name: str) -> Iterator[None]:
-        """One maker at a time, of all processes; where the system has no such locks, the last one to finish is kept."""
+        """One maker at a time, over all processes; if the system has no such locks, the last one to finish is kept."""
         try:
             import fcntl
         except ImportError:
@@ -174,13 +174,13 @@ class Cache:
 
 
 class NoCache:
-    """What stands for a cache where there is none: every entry is made, in a temporary folder that its user removes."""
+    """Replaces the cache if there is none: every entry is made, in a temporary folder that its user removes."""
 
     def __init__(self) -> None:
         self.memory = Memory(None)
 
     def get(self, key: str, fill: Fill, *, lasting: bool = False) -> Entry:
-        """An entry that is made now. Raises what `fill` raises, and OSError."""
+        """A new entry. Raises what `fill` raises, and OSError."""
         folder = temporary.make_folder()
         try:
             note = fill(folder)
@@ -207,7 +207,7 @@ def _size(folder: Path) -> int:
 
 
 def _used(folder: Path) -> float:
-    """When an entry was used last; a folder without a manifest counts as of its own time."""
+    """The time of an entry's last use; a folder without a manifest has its own time."""
     for path in (folder / MANIFEST, folder):
         with contextlib.suppress(OSError):
             return path.stat().st_mtime

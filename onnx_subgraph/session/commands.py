@@ -1,4 +1,4 @@
-"""Our own commands, run in processes of their own: what they say, and how they end."""
+"""Runs our own commands in child processes: their JSON, and their errors."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from onnx_subgraph.session.ingredients import ISA, KERNELS
 from onnx_subgraph.session.settings import PREFIX
 
 OWN = {"pack": "onnx_subgraph.cli.pack"}
-"""Modules that are run like commands, and are none for users."""
+"""Modules that run like commands, but are not for users."""
 LOOK_SECONDS = 0.05
-"""How often a preparation looks whether it is still wanted."""
+"""Seconds between two checks whether a preparation is still wanted."""
 LOWEST = 19
-"""The priority of a process in the background, as `nice` counts, where the system has no policy for idle time."""
+"""The priority of a background process, as a `nice` value, if the system has no policy for idle time."""
 
 
 class FailedError(SessionError):
-    """A command ended without an answer, or with an error, which another time it may not."""
+    """A command ended without an answer, or with an error that may not occur again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a command may run: so many seconds, and until `stop` is set.
+    """How long a command may run: at most so many seconds, and until `stop` is set.
 
-    retry: for how long a failure is remembered. aside: let everybody else go first.
+    retry: seconds for which a failure is remembered. aside: run at the lowest priority.
     """
 
     seconds: float
@@ -44,7 +44,7 @@ class Patience:
 
 
 def run(command: tuple[str, ...], model: Path, output: Path, patience: Patience) -> dict[str, Any]:
-    """What the command says in JSON. Raises FailedError with its message where it fails, SessionError where it can't be run."""
+    """The JSON of the command. Raises FailedError with its message if it fails, SessionError if it can't be run."""
     name = [OWN[command[0]]] if command[0] in OWN else ["onnx_subgraph", "--no-settings", command[0]]
     call = [_python(), "-P", "-m", *name, str(model), "-o", str(output), "--json", *command[1:]]
     try:
@@ -74,8 +74,8 @@ def run(command: tuple[str, ...], model: Path, output: Path, patience: Patience)
 
 
 def _step_back(child: subprocess.Popen[str]) -> None:
-    """Let everybody else go first, as far as the system can: threads that the child starts inherit it."""
-    with contextlib.suppress(OSError):  # it may be gone already
+    """Lower the priority as far as the system can; threads that the child starts inherit it."""
+    with contextlib.suppress(OSError):  # it may have ended already
         if hasattr(os, "SCHED_IDLE"):
             os.sched_setscheduler(child.pid, os.SCHED_IDLE, os.sched_param(0))
         elif hasattr(os, "setpriority"):
@@ -83,7 +83,7 @@ def _step_back(child: subprocess.Popen[str]) -> None:
 
 
 def _communicate(child: subprocess.Popen[str], command: str, patience: Patience) -> tuple[str, str]:
-    """What the child writes to its two streams. It does not outlive this call, whatever ends it."""
+    """The child's two output streams. The child ends with this call, even if an exception ends it."""
     begun = time.monotonic()
     try:
         while True:
@@ -107,7 +107,7 @@ _PYTHON_HINT = "in a program that embeds Python, say with multiprocessing.set_ex
 
 
 def _python() -> str:
-    """The Python to run commands with: that of this process, or what an embedding program told multiprocessing."""
+    """The Python for commands: that of this process, or the one that an embedding program set in multiprocessing."""
     from multiprocessing import spawn
 
     executable = spawn.get_executable()
@@ -117,7 +117,7 @@ def _python() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The environment for our commands: they find what this process finds, and are not hooked themselves."""
+    """The environment for our commands: the same import path as this process, without the hook."""
     places = [place for place in sys.path if place and Path(place) != PACKAGE / "session" / "site"]
     if str(PACKAGE.parent) not in places:
         places.append(str(PACKAGE.parent))

@@ -1,7 +1,7 @@
-"""What a prepared model depends on, as a few characters: the content of a model and its weights, our version, the patterns.
+"""Digests of the inputs of a prepared model: the model and its weights, our version, the patterns.
 
-Reading gigabytes of weights at every start would cost as much as loading them, so the digest of a file is remembered under its
-path, size and times, as git remembers its index; a file that changed in the last seconds is read again.
+Hashing gigabytes of weights at every start would cost as much as loading them. So the digest of a file is remembered under its
+path, size and times, as git does in its index. A file that changed in the last seconds is read again.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from onnx_subgraph.errors import ModelError
 
 PACKAGE = Path(__file__).parents[1]
 RACY_SECONDS = 2.0
-"""A file younger than this may change again without its time showing it."""
+"""A file younger than this many seconds may change again with the same time."""
 MOST_REMEMBERED = 4096
-"""Remembered files, before the oldest are forgotten."""
+"""The most remembered files; the oldest are forgotten first."""
 
 
 class Memory:
-    """What is remembered in a folder (None: nothing is), of files above all their digests."""
+    """Remembered data in a folder (None: nothing is stored), mostly digests of files."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def model(self, source: Path | bytes, weights: Path | None = None) -> str:
-        """The digest of a model (a file, or serialized with its data in `weights`) and of the data files that it names.
+        """The digest of a model (a file, or serialized with its data in `weights`) and of its data files.
 
         Raises OSError, and ModelError for what is no model.
         """
@@ -60,7 +60,7 @@ class Memory:
         return locations
 
     def file(self, path: Path) -> str:
-        """The digest of a file, read only where it changed since it was last. Raises OSError."""
+        """The digest of a file; it is read only if it has changed. Raises OSError."""
         state = stamp(path)
         known = self.recall("file", str(path.resolve()))
         if known.get("stamp") == state and isinstance(digest := known.get("digest"), str):
@@ -71,15 +71,15 @@ class Memory:
         return digest
 
     def recall(self, kind: str, name: str) -> dict[str, object]:
-        """What was remembered of something; {} where nothing was."""
+        """The data remembered under a key; {} if there is none."""
         return {} if self._folder is None else _read(self._folder / digest_of([kind, name]))
 
     def remember(self, kind: str, name: str, content: dict[str, object]) -> None:
-        """Remember this of something, where there is a folder and it can be written."""
+        """Remember data under a key, if there is a folder and it can be written."""
         if self._folder is None:
             return
         note = self._folder / digest_of([kind, name])
-        with contextlib.suppress(OSError):  # a memory that can't be written costs time, nothing else
+        with contextlib.suppress(OSError):  # a failed write only costs time later
             note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             temporary = note.with_name(f".{note.name}.{os.getpid()}.{time.monotonic_ns()}")
             temporary.write_text(json.dumps(content), encoding="utf-8")
@@ -104,13 +104,13 @@ def file_digest(path: Path) -> str:
 
 
 def digest_of(parts: Iterable[str]) -> str:
-    """SHA-256 of several texts, that no other texts have."""
+    """SHA-256 of several texts, unique for the sequence."""
     return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
 
 
 @cache
 def versions(patterns: tuple[Path, ...] = ()) -> str:
-    """The digest of what makes a prepared model: our code, the patterns, the libraries."""
+    """A digest of what makes prepared models: our code, the patterns, the libraries."""
     built_in = PACKAGE / "patterns" if (PACKAGE / "patterns").is_dir() else PACKAGE.parent / "patterns"
     parts = [f"{name}={_version(name)}" for name in ("onnxruntime", "onnx", "onnx-ir", "onnx-shape-inference", "openvino")]
     for place in (PACKAGE, built_in, *patterns):
@@ -120,7 +120,7 @@ def versions(patterns: tuple[Path, ...] = ()) -> str:
 
 
 def sources(place: Path) -> list[Path]:
-    """The files of code, patterns and data under a folder, or the file itself."""
+    """The files of code, patterns and data in a folder, or the file itself."""
     if place.is_file():
         return [place]
     return sorted(path for path in place.rglob("*") if path.suffix in {".py", ".json", ".yaml", ".yml"} and path.is_file())
@@ -129,7 +129,7 @@ def sources(place: Path) -> list[Path]:
 def _version(distribution: str) -> str:
     import onnxruntime
 
-    if distribution == "onnxruntime":  # several distributions bring it
+    if distribution == "onnxruntime":  # several distributions contain it
         return str(onnxruntime.__version__)
     try:
         return metadata.version(distribution)
@@ -146,7 +146,7 @@ def _locations(source: Path | bytes) -> list[str]:
     if isinstance(source, bytes):
         try:
             proto = onnx.ModelProto.FromString(source)
-        except Exception as error:  # protobuf's own error; what is wrong with the bytes, onnxruntime says
+        except Exception as error:  # protobuf's own error; onnxruntime reports what is wrong with the bytes
             raise ModelError("it is no ONNX model") from error
     else:
         proto = read(source)

@@ -1,4 +1,4 @@
-"""The engines of a prepared model, or of one that was written with engines, as a session that a program runs."""
+"""Sessions of engines, for a prepared model or one that was written with engines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from onnx_subgraph.engine.session import EngineSession
 
 COMPILED = "compiled"
-"""The folder beside a model in the cache where what its backends compiled is kept."""
+"""The folder beside a cached model with the regions that its backends compiled."""
 
 
 def engines_of(prepared: Prepared, settings: SessionSettings) -> EngineSession | None:
-    """What runs the engines of a prepared model; None where it has none. Raises OnnxSubgraphError where a backend is missing."""
+    """The session of a prepared model's engines; None if it has none. Raises OnnxSubgraphError if a backend is missing."""
     if prepared.path is None or not (prepared.engines or has_engines(prepared.path)):
         return None
     compiled = None if prepared.temporary is not None else prepared.path.parent / COMPILED
@@ -34,7 +34,7 @@ def has_engines(path: Path) -> bool:
 def open_engines(
     path: Path, settings: SessionSettings, weights: Path | None = None, compiled: Path | None = None
 ) -> EngineSession:
-    """A session of engines that never waits for a backend to compile: what is not compiled yet, onnxruntime runs."""
+    """A session of engines that never waits for a backend: onnxruntime runs what is not compiled yet."""
     from onnx_subgraph.engine.engine import EngineSettings
     from onnx_subgraph.engine.session import EngineSession
 

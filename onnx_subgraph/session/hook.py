@@ -1,8 +1,8 @@
-"""The hook: `onnxruntime.InferenceSession` becomes ours, in a program that does not know us.
+"""The hook: replaces `onnxruntime.InferenceSession` by ours in a program that was not written for it.
 
-It is installed by a call of `install`, by `onnx-subgraph run`, or for a whole Python environment by `onnx-subgraph hook
---install`; never by importing this package. Only the public name is replaced, once the program imports onnxruntime; a program
-that does not costs nothing, because only the standard library is imported here.
+It is installed by `install`, by `onnx-subgraph run`, or for a whole Python environment by `onnx-subgraph hook --install`; never
+by importing this package. Only the public name is replaced, after the program has imported onnxruntime. Other programs pay
+nothing, because only the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ STARTUP = (
     "any(os.environ.get('ONNX_SUBGRAPH_' + name) for name in ('SESSION', 'BACKEND', 'STATIC')) and "
     "__import__('onnx_subgraph.session.hook', fromlist=['start']).start()\n"
 )
-"""What Python runs at every start in an environment with the hook: nothing but a look at three environment variables."""
+"""The code that Python runs at every start in an environment with the hook. It only looks at three environment variables."""
 
 
 def install() -> None:
-    """From now on this process's `onnxruntime.InferenceSession` is ours; at once, or as soon as onnxruntime is imported."""
+    """Replace this process's `onnxruntime.InferenceSession` by ours, now or as soon as onnxruntime is imported."""
     module = sys.modules.get(RUNTIME)
     if module is not None:
         _replace(module)
@@ -39,7 +39,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Put onnxruntime's own class back. Sessions that exist stay what they are."""
+    """Restore onnxruntime's own class. Existing sessions do not change."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Watch)]
     module = sys.modules.get(RUNTIME)
     if module is not None and is_installed():
@@ -57,7 +57,7 @@ def is_installed() -> bool:
 
 
 def start() -> None:
-    """Install the hook where the environment asks for it: what runs when Python starts."""
+    """Install the hook if the environment asks for it; runs when Python starts."""
     from onnx_subgraph.session.settings import asked_for
 
     if asked_for():
@@ -65,12 +65,12 @@ def start() -> None:
 
 
 def startup_file() -> Path:
-    """The file by which this Python environment has, or would have, the hook."""
+    """The path of the startup file in this Python environment, whether it exists or not."""
     return Path(sysconfig.get_path("purelib")) / STARTUP_FILE
 
 
 def install_startup() -> Path:
-    """Let every Python of this environment look for the environment variables when it starts. Raises UsageError."""
+    """Make every Python of this environment look at the environment variables when it starts. Raises UsageError."""
     path = startup_file()
     try:
         path.write_text(STARTUP, encoding="utf-8")
@@ -82,7 +82,7 @@ def install_startup() -> Path:
 
 
 def uninstall_startup() -> Path | None:
-    """Undo `install_startup`; the file that is gone, None where there was none. Raises UsageError."""
+    """Undo `install_startup`; the removed file, None if there was none. Raises UsageError."""
     path = startup_file()
     try:
         path.unlink()
@@ -96,7 +96,7 @@ def uninstall_startup() -> Path | None:
 def _replace(module: ModuleType) -> None:
     from onnx_subgraph.session import inference
 
-    # Where our own module was the first to import onnxruntime, its class is yet to come: it calls `catch_up` when it is there.
+    # If our own module was the first to import onnxruntime, our class does not exist yet: that module calls `catch_up` later.
     if hasattr(inference, NAME):
         setattr(module, NAME, inference.InferenceSession)
         _waiting.clear()
@@ -108,13 +108,13 @@ _waiting: list[ModuleType] = []
 
 
 def catch_up() -> None:
-    """Do what had to wait for the class that replaces onnxruntime's; called by the module that defines it."""
+    """Complete the installation once our class exists; called by the module that defines it."""
     for module in tuple(_waiting):
         _replace(module)
 
 
 class _Watch(importlib.abc.MetaPathFinder):
-    """Waits for the import of onnxruntime: lets the other finders find it, and acts when it has been executed."""
+    """Waits for the import of onnxruntime: the other finders find it, and the hook acts after its execution."""
 
     def __init__(self) -> None:
         self._searching = False
@@ -122,7 +122,7 @@ class _Watch(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec that the other finders give for onnxruntime, with our step after its last; None for everything else."""
+        """The spec of onnxruntime from the other finders, with our step after its execution; None for everything else."""
         if fullname != RUNTIME or self._searching:
             return None
         self._searching = True

@@ -1,8 +1,8 @@
-"""`InferenceSession`: onnxruntime's own class, with a model that is fused before it is loaded, and special ones for some lengths.
+"""`InferenceSession`: onnxruntime's own class, which fuses a model before it loads it, and has schedules for some lengths.
 
-It is a subclass, so that everything that works on onnxruntime's sessions works on it. What it adds happens on construction;
-whatever goes wrong then, the unmodified model is loaded instead, with a warning. This module imports onnxruntime at its top,
-because it derives from a class of it; it is itself imported only by those who want a session.
+It is a subclass, so everything that works with onnxruntime's sessions works with it. If anything goes wrong during construction,
+the unmodified model is loaded instead, with a warning. This module imports onnxruntime at its top, because it derives a class
+from it; it is only imported for a session.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ _OTHER_FORMAT = "it is in onnxruntime's own format, not an ONNX model"
 class InferenceSession(PlainSession):  # type: ignore[misc]
     """A session of onnxruntime whose model is fused (and partitioned) first, once: the result is cached on disk.
 
-    Takes what onnxruntime.InferenceSession takes; settings: how to prepare, by default what the environment says. With static
-    settings, or where regions are given to a backend, feeds of sizes that come again are run by a schedule for them.
-    Raises what onnxruntime raises for the unmodified model; SessionError only where the settings are strict.
+    Takes the arguments of onnxruntime.InferenceSession.
+    settings: how to prepare; the default comes from the environment. With static settings, or with a backend, repeated sizes of
+    feeds are run by a schedule for them.
+    Raises what onnxruntime raises for the unmodified model; SessionError only if the settings are strict.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._source = path_or_bytes
         self._given = sess_options, settings, kwargs
         self._strict = settings.strict if settings is not None else is_strict()
-        self._settings: SessionSettings | None = None  # those by which the model was prepared, once it was
+        self._settings: SessionSettings | None = None  # those that prepared the model
         self._schedules: Schedules | None = None
         self._general_model = Prepared(None)
         self.prepared = self._prepare(sess_options, providers, settings)
@@ -84,7 +85,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
     _limits, _reuse = Limits(), False
 
     prepared: Prepared
-    """What became of the model: its file, whether it came from the cache, and why it is the original if it is."""
+    """The prepared model: its file, whether it came from the cache, and why it is the original if it is."""
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Make the session again for other providers, as onnxruntime does; the model is prepared for them."""
@@ -93,7 +94,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         InferenceSession.__init__(self, self._source, options, providers, provider_options, settings=settings, **kwargs)
 
     def _wanted(self, settings: SessionSettings) -> SessionSettings:
-        """The settings as this class takes them."""
+        """The settings in the form that this class takes."""
         return settings
 
     def _prepare(self, options: Any, providers: Any, settings: SessionSettings | None) -> Prepared:
@@ -105,7 +106,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
                 return Prepared(None, reason="its options say so")
             source = self._model()
             if isinstance(source, Path) and not source.is_file():
-                return Prepared(None, reason="there is no such file")  # onnxruntime says it in its own words
+                return Prepared(None, reason="there is no such file")  # onnxruntime reports it in its own words
             if is_other_format(source, options):
                 raise SessionError(_OTHER_FORMAT)
             settings = replace(settings, libraries=(*several(settings.libraries), *registered(options)))
@@ -119,13 +120,13 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return prepared
 
     def _own_options(self, options: Any, providers: Any) -> Any:
-        """The options for the model as it is; with our kernels where it has operators of ours and is not to be left alone."""
+        """The options for the unmodified model; with our kernels if it has our operators, unless the session is disabled."""
         if self._settings is None:
             return options
         return with_kernels_for(self._model(), with_libraries(options, several(self._settings.libraries)), providers)
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
-        """The outputs, as onnxruntime's `run` gives them: by the general model, or by what was prepared for such feeds."""
+        """The outputs, as onnxruntime's `run` gives them: from the general model, or from a schedule for such feeds."""
         signature = None if self._schedules is None else signature_of(input_feed)
         if self._schedules is None or signature is None:
             return super().run(output_names, input_feed, run_options)
@@ -143,20 +144,20 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         before = schedule.fallbacks
         try:
             outputs = schedule.run(output_names, feeds, options)
-        except Exception as error:  # the general model says whether the feeds are wrong or the schedule is
+        except Exception as error:  # the general model tells whether the feeds or the schedule are wrong
             outputs = super().run(output_names, feeds, options)
             self._schedules.refuse(schedule, f"it failed: {error}", tell=True)
             return outputs
-        if schedule.fallbacks > before:  # what onnxruntime runs anyway it runs faster in one piece
+        if schedule.fallbacks > before:  # onnxruntime alone is faster in one piece
             self._schedules.refuse(schedule, schedule.failure, tell=False)
         return outputs
 
     def schedules(self) -> tuple[Story, ...]:
-        """What is known of each signature: its state, hits and misses, and why its schedule was made, is not there or is gone."""
+        """The state of each signature: hits and misses, and why its schedule was made, is missing or was dropped."""
         return () if self._schedules is None else self._schedules.stories()
 
     def warm(self, input_feed: Mapping[str, Any], timeout: float | None = None) -> bool:
-        """Prepare the schedule for feeds like these and wait for it; whether it is there. Raises UsageError for no arrays."""
+        """Prepare the schedule for feeds like these and wait; whether it is ready. Raises UsageError for no arrays."""
         signature = signature_of(input_feed)
         if signature is None:
             raise UsageError("only arrays of numbers have a signature", hint="give numpy arrays")
@@ -167,16 +168,16 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return self._schedules.get(signature) is not None
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is being prepared; whether that was so before `timeout` seconds were over."""
+        """Wait until nothing is being prepared; False after `timeout` seconds."""
         return self._schedules is None or self._schedules.wait(timeout)
 
     def close(self) -> None:
-        """Let go of all schedules; runs are by the general model from now on."""
+        """Drop all schedules; the general model runs everything from now on."""
         if self._schedules is not None:
             self._schedules.close()
 
     def _special(self, options: Any, providers: Any, provider_options: Any) -> None:
-        """Have schedules, where the settings or the engines of the model ask for them."""
+        """Start schedules, if the settings or the engines of the model need them."""
         settings = self._settings
         if settings is None:
             return
@@ -202,21 +203,21 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return self._source if isinstance(self._source, bytes) else Path(os.fspath(self._source))
 
     def _prepared_engines(self, settings: SessionSettings) -> EngineSession | None:
-        """What runs the engines of the prepared model; None where it has none, or they can't be loaded."""
+        """The session of the prepared model's engines; None if it has none, or they can't be loaded."""
         try:
             return engines_of(self.prepared, settings)
-        except Exception as error:  # a backend's own
+        except Exception as error:  # the backend's own exception
             self.prepared = self._give_up(error)
             return None
 
     def _own_engines(self, options: Any, settings: SessionSettings) -> EngineSession | None:
-        """What runs the engines of the model as it is, where it was written with some; None where it has none, or no backend."""
+        """The session of the engines that the unmodified model was written with; None if it has none, or a backend is missing."""
         path = self._model()
         if isinstance(path, bytes) or self.prepared.path is not None:
             return None
         try:
             return open_engines(path, settings, weights_folder(options)) if has_engines(path) else None
-        except Exception as error:  # a backend's own
+        except Exception as error:  # the backend's own exception
             said = error.message if isinstance(error, OnnxSubgraphError) else str(error) or type(error).__name__
             message = f"{path}: the nodes of its engines run in onnxruntime: {said}"
             if self._strict:
@@ -230,9 +231,9 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         assert general.path is not None
         try:
             options = with_kernels_for(general.path, with_libraries(options, general.libraries), providers)
-            # onnxruntime's own fallback prints, and would hide what is wrong with the prepared model.
+            # onnxruntime's own fallback prints, and would hide the error of the prepared model.
             super().__init__(str(general.path), options, providers, provider_options, **{**kwargs, "enable_fallback": 0})
-        except Exception as error:  # onnxruntime's exceptions share no class of their own below Exception
+        except Exception as error:  # onnxruntime's exceptions have no common base class below Exception
             self.prepared = self._give_up(error)
             return False
         if int(kwargs.get("enable_fallback", 1)) == 1:
@@ -240,11 +241,11 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if isinstance(self._source, bytes):
             self._model_path, self._model_bytes = None, self._source
         else:
-            self._model_path = os.fspath(self._source)  # programs look there for the folder of their model
+            self._model_path = os.fspath(self._source)  # programs look here for the folder of their model
         return True
 
     def _give_up(self, error: Exception) -> Prepared:
-        """Raises where that is strict, else warns and has the original used."""
+        """Raises if the settings are strict; else warns and uses the original."""
         which = "a model in memory" if isinstance(self._source, bytes) else os.fspath(self._source)
         said = error.message if isinstance(error, OnnxSubgraphError) else str(error) or type(error).__name__
         hint = error.hint if isinstance(error, OnnxSubgraphError) else None
@@ -258,7 +259,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
 def _made(
     source: Path | bytes, settings: SessionSettings, providers: tuple[str, ...], weights: Path | None
 ) -> tuple[Prepared, Prepared]:
-    """The general model, fused for onnxruntime, and the one with engines of the backend: the same where there is no backend."""
+    """The general model, fused for onnxruntime, and the one with engines; the same if there is no backend."""
 
     plain = replace(settings, backend=None)
     make = partial(prepare, source, weights=weights)
@@ -285,7 +286,7 @@ def _opened(settings: SessionSettings, options: Any, providers: Any, provider_op
 
 
 def _users_frame() -> int:
-    """The stack level, as `warnings.warn` in our caller counts it, of the first frame outside this package."""
+    """The stack level, as for `warnings.warn` in our caller, of the first frame outside this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("onnx_subgraph."):
         frame, level = frame.f_back, level + 1

@@ -1,6 +1,6 @@
-"""What decides how a model is prepared, beside itself and the settings: code, patterns, packages, libraries, the machine.
+"""The inputs of a preparation besides the model and the settings: code, patterns, packages, libraries, the machine.
 
-All of it is in the key of the cache, as content. Files that have not changed are not read again.
+The key of the cache covers all of them, by content. Unchanged files are not read again.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from onnx_subgraph.session.digest import Memory, digest_of, sources, versions
 from onnx_subgraph.session.settings import SessionSettings
 
 GROUPS = "onnx_subgraph."
-"""What the entry point groups begin with by which packages bring patterns, selectors and backends."""
+"""The prefix of our entry point groups: patterns, selectors, backends."""
 MOST_FILES = 1000
-"""Source files of a package that are looked at; of a larger one the version stands for all."""
+"""The most source files of a package that are hashed; for a larger package only its version counts."""
 ISA, KERNELS = "ONNX_SUBGRAPH_ISA", "ONNX_SUBGRAPH_KERNELS"
-"""Environment variables that decide which kernels run, and so what they are measured and verified to be."""
+"""Environment variables that select kernels, and so affect measurements and verification."""
 
 
 def ingredients(settings: SessionSettings, memory: Memory) -> str:
-    """A digest of everything that decides, but for the model and the commands."""
+    """A digest of all these inputs, except the model and the commands."""
     parts = [versions(with_names_resolved(settings.patterns))]
     parts += [part for point in _plugins() for part in _plugin(point, memory)]
     parts += _files((Path(name) for name in names_in(settings.backend or "") if is_file_name(name)), memory)
@@ -52,7 +52,7 @@ def _plugins() -> list[EntryPoint]:
 
 
 def _plugin(point: EntryPoint, memory: Memory) -> Iterator[str]:
-    """What a package registers, its version, and its code, which may change without a version where it is being written."""
+    """A package's registrations, version and code. The code may change without the version during development."""
     yield from (point.group, point.name, point.value, "" if point.dist is None else point.dist.version)
     try:
         spec = importlib.util.find_spec(point.module.partition(".")[0])
@@ -70,7 +70,7 @@ def _files(paths: Iterable[Path], memory: Memory) -> Iterator[str]:
     for path in paths:
         try:
             yield from (path.name, memory.file(path))
-        except (OSError, OnnxSubgraphError):  # whoever uses it says what is wrong with it
+        except (OSError, OnnxSubgraphError):  # the code that uses it reports the error
             yield from (path.name, "")
 
 
@@ -80,7 +80,7 @@ def _binaries(place: Path) -> list[Path]:
 
 
 def machine() -> list[str]:
-    """What a measurement is of: the processor and how many there are."""
+    """The machine of a measurement: the processor and the number of cores."""
     told = [platform.machine(), platform.processor(), str(os.cpu_count())]
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -14,17 +14,17 @@ from onnx_subgraph.kernels.marked import is_marked
 
 CPU = "CPUExecutionProvider"
 _HAVE_IT: WeakSet[Any] = WeakSet()
-"""The options that have the library; onnxruntime takes it once."""
+"""Options that already have the library; onnxruntime takes it once."""
 _NEEDS_IT = (
     b'\x08\x08:Z\n3\n\x01x\x12\x01y"\tLayerNorm*\x11\n\x07epsilon\x15\x00\x00\x80?\xa0\x01\x01:\ronnx_subgraph\x12\x01g'
     b"Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x11\n\r"
     b"onnx_subgraph\x10\x01"
 )
-"""A model that loads only where the library is: one node, `y = onnx_subgraph.LayerNorm <epsilon = 1.0> (x)`."""
+"""A model that loads only with the library: one node, `y = onnx_subgraph.LayerNorm <epsilon = 1.0> (x)`."""
 
 
 def with_kernels(options: Any) -> Any:
-    """Options for a session that has our kernels: those given, or new ones. Raises KernelError where there is no library."""
+    """Session options with our kernels: those given, or new ones. Raises KernelError if there is no library."""
     from onnxruntime import SessionOptions
 
     options = SessionOptions() if options is None else options
@@ -35,9 +35,9 @@ def with_kernels(options: Any) -> Any:
 
 
 def with_kernels_for(model: Path | bytes, options: Any, providers: Sequence[Any] | None) -> Any:
-    """Options for a session of this model: with our kernels where it was written for them and the CPU runs it.
+    """Session options for this model: with our kernels if it was written for them and runs on the CPU.
 
-    providers: as onnxruntime takes them. A kernel of the CPU would be taken before a definition that another provider runs.
+    providers: as onnxruntime takes them. A CPU kernel would take precedence over a definition that another provider runs.
     """
     first = next(iter(providers or ()), CPU)
     if (first if isinstance(first, str) else first[0]) != CPU:
@@ -45,7 +45,7 @@ def with_kernels_for(model: Path | bytes, options: Any, providers: Sequence[Any]
     try:
         return with_kernels(options) if is_marked(model) else options
     except OSError:
-        return options  # onnxruntime says in its own words that it can't be read
+        return options  # onnxruntime reports in its own words that it can't be read
     except KernelError as error:
         message = f"the model runs by its definitions, without our kernels: {error.message}"
         warnings.warn(message, OnnxSubgraphWarning, stacklevel=2)
@@ -53,14 +53,14 @@ def with_kernels_for(model: Path | bytes, options: Any, providers: Sequence[Any]
 
 
 def _has_it(options: Any) -> bool:
-    """Whether a program has loaded the library into its options itself, which onnxruntime does not tell."""
+    """Whether a program has loaded the library into its options itself; onnxruntime does not tell."""
     from onnx_subgraph.verification.sessions import plain_session_class
 
     said = options.enable_profiling, options.optimized_model_filepath, options.log_severity_level
     options.enable_profiling, options.optimized_model_filepath, options.log_severity_level = False, "", 4
     try:
         plain_session_class()(_NEEDS_IT, options, providers=["CPUExecutionProvider"])
-    except Exception:  # onnxruntime's exceptions share no class of their own below Exception
+    except Exception:  # onnxruntime's exceptions have no common base class below Exception
         return False
     finally:
         options.enable_profiling, options.optimized_model_filepath, options.log_severity_level = said

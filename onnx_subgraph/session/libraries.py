@@ -1,7 +1,7 @@
-"""The libraries of custom operators that a session has: those that its program registered, and those that its model needs.
+"""The libraries of custom operators of a session: those that its program registered, and those that its model needs.
 
-onnxruntime does not say which libraries session options have, so each that is registered from Python is noted down, from the time
-that sessions of ours are there.
+onnxruntime does not list the libraries of session options, so we record each registration from Python, from the first of our
+sessions on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _REGISTERED: WeakKeyDictionary[Any, tuple[Path, ...]] = WeakKeyDictionary()
 
 
 def note_down(kind: Any) -> None:
-    """From now on note down what is registered in options of this class, `onnxruntime.SessionOptions`."""
+    """From now on record the libraries registered in options of this class, `onnxruntime.SessionOptions`."""
     register = kind.register_custom_ops_library
 
     @wraps(register)
@@ -33,7 +33,7 @@ def registered(options: Any) -> tuple[Path, ...]:
 
 
 def with_libraries(options: Any, libraries: Sequence[Path]) -> Any:
-    """The options, or new ones, with these libraries, each once. Raises what onnxruntime raises for a file that is none."""
+    """The options, or new ones, with these libraries, each once. Raises what onnxruntime raises for a bad file."""
     from onnxruntime import SessionOptions
 
     have = {path.resolve() for path in registered(options)}

@@ -1,11 +1,11 @@
-"""Weights as onnxruntime's kernels want them, in files that all schedules of a model share.
+"""Weights in the layout of onnxruntime's kernels, in files that all schedules of a model share.
 
-Each session packs the weights of its products anew, into memory of its own. onnxruntime can write what it packed beside the
-weights, and maps it from there: what several sessions map of one file is in memory once. The models of two signatures differ in
-sizes and hardly in weights, so each takes what others before it wrote, and writes what it is the first to need.
+Each session packs the weights of its products into its own memory. onnxruntime can write the packed form to a file and map it:
+several sessions that map one file use the memory once. The models of two signatures differ in sizes and rarely in weights. So
+each model reads the weights that others before it wrote, and writes the new ones.
 
-(onnxruntime, `session.save_external_prepacked_constant_initializers` in onnxruntime_session_options_config_keys.h. It packs
-anyway, and takes what it finds in the file only where that is equal.)
+(onnxruntime, `session.save_external_prepacked_constant_initializers` in onnxruntime_session_options_config_keys.h. It packs in
+any case, and uses the file only if the contents are equal.)
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from onnx_subgraph.verification.sessions import Failure, plain_session_class
 from onnx_subgraph.verification.trial import CPU
 
 LEAST = 1 << 16
-"""Bytes from which a weight is outside its model."""
+"""The size in bytes from which a weight is stored outside its model."""
 ALIGNED = 64
-"""Bytes at whose multiples weights begin."""
+"""The alignment of weights, in bytes."""
 _WRITTEN = "written"
 _PREPACKED = "prepacked_"
 _KEYS = {
@@ -42,14 +42,14 @@ _KEYS = {
 
 
 class UnpackedError(Exception):
-    """A model is better used as it is, and why."""
+    """The reason why the packed model is not used."""
 
 
 def pack(source: Path, target: Path, store: Path) -> int:
-    """Write `source` as onnxruntime runs it, its weights packed, and give the bytes of the files that it shares.
+    """Write `source` as onnxruntime optimises it, with packed weights; the bytes of the files that it shares.
 
-    store: the folder of the weights, in the file system of `target`; it is made where it is missing. Raises UnpackedError where
-    there is nothing to share, or what was written does not compute the same, bit by bit.
+    store: the folder of the weights, in the file system of `target`; it is created if missing. Raises UnpackedError if there is
+    nothing to share, or the written model does not compute the same, bit by bit.
     """
     cases = Reference(source).cases(CPU)
     if isinstance(cases, Failure):
@@ -71,7 +71,7 @@ def pack(source: Path, target: Path, store: Path) -> int:
 
 
 def _session(model: Path, written: Path | None = None) -> Any:
-    """A session. written: where it is to write the model as it runs it, with its weights beside."""
+    """A session. written: the path for the optimised model, with its weights beside it."""
     from onnxruntime import SessionOptions
 
     options = SessionOptions()
@@ -84,7 +84,7 @@ def _session(model: Path, written: Path | None = None) -> Any:
 
 
 def _sharing(folder: Path, store: Path) -> onnx.ModelProto:
-    """The model that was written to `folder`, with all its weights in files of the store: in there already, or put there now."""
+    """The model in `folder`, with all its weights in files of the store; missing files are added."""
     made = onnx.load(folder / PACKED, load_external_data=False)
     store.mkdir(parents=True, exist_ok=True, mode=0o700)
     added, fresh = onnx.GraphProto(), folder / "fresh"
@@ -116,7 +116,7 @@ def _sharing(folder: Path, store: Path) -> onnx.ModelProto:
 
 
 def _publish(made: Path, target: Path) -> None:
-    """Put a file where others find it, whole. One that is there already is the same, or damaged."""
+    """Publish a file under its name, whole. An existing one is equal, or damaged."""
     staging = target.with_name(f".{target.name}.{os.getpid()}")
     shutil.copyfile(made, staging)
     staging.replace(target)
@@ -133,10 +133,9 @@ def _mapped(path: Path) -> Iterator[mmap]:
 
 
 def _pieces(tensor: onnx.TensorProto, data: mmap) -> list[tuple[str, list[bytes]]]:
-    """The data of a tensor, and what onnxruntime packed of it: for which kernel, and the bytes.
+    """The data of a tensor, and its packed forms: for which kernel, and the bytes.
 
-    An entry has a key such as prepacked_0 and the value `kernel+hash|offset;length;checksum`, with several places where there
-    are several pieces.
+    An entry has a key such as prepacked_0 and the value `kernel+hash|offset;length;checksum`; several pieces have several places.
     """
     _, offset, length = wellformed.external_place(tensor)
     pieces = [("", [data[offset : offset + (length or 0)]])]
@@ -149,7 +148,7 @@ def _pieces(tensor: onnx.TensorProto, data: mmap) -> list[tuple[str, list[bytes]
 
 
 def _write(tensor: onnx.TensorProto, pieces: Sequence[tuple[str, Sequence[bytes]]], file: BinaryIO) -> None:
-    """Write the pieces of a tensor to a file whose name is not known yet, and say where they are."""
+    """Write the pieces of a tensor to a file with a provisional name, and return their places."""
     entries = {"location": ""}
     for number, (kernel, parts) in enumerate(pieces):
         places = []

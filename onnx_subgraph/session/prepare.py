@@ -1,7 +1,7 @@
-"""Preparing a model: our own commands, run on it in a process of their own, and their result kept in the cache.
+"""Prepares a model: runs our own commands on it in child processes, and caches the result.
 
-The process of the user's program stays as it was: no heavy library is imported into it, no memory is held, and whatever crashes
-while preparing crashes elsewhere. A verdict against a model is remembered too, so that the next start does not try again.
+The user's process does not change: it imports no heavy library, holds no memory, and survives a crash during preparation. A
+verdict against a model is cached too, so that the next start does not try again.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from onnx_subgraph.session.settings import PREFIX, SessionSettings
 
 CPU = "CPUExecutionProvider"
 LEAST_PACKED = 1 << 17
-"""Bytes of a model from which its weights are packed and shared: a process is started for that."""
+"""The least bytes of a model whose weights are packed and shared, since packing starts a process."""
 FORMAT = "1"
-"""Changes whenever what a cache entry means changes."""
+"""Increase this when the content of a cache entry changes its meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Commands of `onnx-subgraph` to run one after the other on a model, each without its MODEL, its -o and its --json.
+    """Commands of `onnx-subgraph` to run on a model, one after the other, without MODEL, -o and --json.
 
-    packs: write it a second time, with weights that are packed for this machine and shared with other models of the same source.
+    packs: also write a copy with weights packed for this machine and shared with other models of the same source.
     """
 
     commands: tuple[tuple[str, ...], ...]
@@ -46,11 +46,11 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prepared model. path: its file, None where the original is to be used as it is (`reason` says why).
+    """A prepared model. path: its file, None if the original is to be used as it is (`reason` says why).
 
-    packed: the same model with packed weights, for sessions that are not to hold them themselves; None where there is none.
-    from_cache: it was made before. nbytes: of its files, without those that it shares. fusions, engines: how many were made.
-    libraries: of custom operators, that the file needs. temporary: to be removed after loading. key: of all that decided.
+    packed: the same model with packed weights, for sessions that should not hold their own; None if there is none.
+    from_cache: it existed before. nbytes: of its files, without shared ones. fusions, engines: how many were made.
+    libraries: of custom operators, that the file needs. temporary: remove it after loading. key: of all inputs.
     """
 
     path: Path | None
@@ -74,7 +74,7 @@ def fusing(settings: SessionSettings, providers: Sequence[str]) -> Recipe:
 def specializing(
     settings: SessionSettings, providers: Sequence[str], shapes: Mapping[str, tuple[int, ...]], *, packs: bool = False
 ) -> Recipe:
-    """The recipe of a model for these shapes of its inputs alone. packs: its sessions run it as onnxruntime does by default."""
+    """The recipe of a model for only these input shapes. packs: its sessions optimise as onnxruntime does by default."""
     fixed = [part for name, shape in shapes.items() for part in ("--shape", f"{name}={'x'.join(map(str, shape))}")]
     packs = packs and settings.backend is None and not several(settings.libraries) and tuple(providers) == (CPU,)
     return Recipe((("specialize", *fixed, *_options(settings, providers)), *partitioning(settings)), packs)
@@ -99,7 +99,7 @@ def _options(settings: SessionSettings, providers: Sequence[str]) -> tuple[str, 
 
 
 def partitioning(settings: SessionSettings) -> tuple[tuple[str, ...], ...]:
-    """The command that gives regions to backends, where some are chosen. Raises UsageError where there is no such backend."""
+    """The command that gives regions to backends, if some are chosen. Raises UsageError for an unknown backend."""
     if settings.backend is None:
         return ()
     check_backends(settings.backend)  # before the time is spent on fusing
@@ -121,11 +121,11 @@ def prepare(
     stop: threading.Event | None = None,
     aside: bool = False,
 ) -> Prepared:
-    """The model that `recipe` makes of `source`, from the cache where it was made before.
+    """The model that `recipe` makes of `source`, from the cache if it is there.
 
-    source: a model file, or a serialized model, whose external data lies in `weights`. stop: ends it early when it is set.
-    aside: nobody waits for it, so it takes only the time that nobody else wants.
-    Raises SessionError where it can't be made; OnnxSubgraphError and OSError where the model or the cache can't be read.
+    source: a model file, or a serialized model, whose external data is in `weights`. stop: ends the preparation early when set.
+    aside: nobody waits, so run at the lowest priority.
+    Raises SessionError if it can't be made; OnnxSubgraphError and OSError if the model or the cache can't be read.
     """
     cache = NoCache() if settings.cache is None else Cache(Path(settings.cache), settings.cache_bytes)
     content = cache.memory.model(source, weights)
@@ -174,7 +174,7 @@ def _prepared(entry: Entry, key: str, *, temporary: bool) -> Prepared:
 
 
 def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience: Patience) -> dict[str, Any]:
-    """Run the commands on `source`; leaves the model in `folder`, or no model where none of them changed anything."""
+    """Run the commands on `source`; writes the model to `folder`, or none if no command changed anything."""
     model = source
     changed, fusions, engines, libraries, failed = False, 0, 0, list[str](), list[str]()
     for number, command in enumerate(recipe.commands):
@@ -196,14 +196,14 @@ def _follow(recipe: Recipe, source: Path, staging: Path, folder: Path, patience:
         for path in sorted(model.parent.iterdir()):
             path.rename(folder / path.name)
     made = {"fusions": fusions, "engines": engines, "libraries": libraries}
-    if failed and patience.retry:  # another time the backend may run what it did not run now
+    if failed and patience.retry:  # the backend may run it another time
         made["until"] = time.time() + patience.retry
         return made | {"reason": failed[0]}
     return made | {"reason": "" if changed else "nothing in it can be fused"}
 
 
 def _pack(folder: Path, store: Path, patience: Patience) -> str:
-    """Pack the weights of the model in `folder`; why they are not packed, "" where they are."""
+    """Pack the weights of the model in `folder`; the reason if they are not packed, else ""."""
     if sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) < LEAST_PACKED:
         return "its weights are too small to be worth it"
     try:
@@ -216,13 +216,13 @@ def _pack(folder: Path, store: Path, patience: Patience) -> str:
 
 
 def _staged(source: Path | bytes, locations: Sequence[str], staging: Path, weights: Path | None) -> Path:
-    """A file of the model with its data beside it: the file itself, or one that is written now, with links to its data."""
+    """A file of the model with its data beside it: the file itself, or a new one with links to its data."""
     if isinstance(source, Path) and weights is None:
         return source.absolute()
     path = staging / "given" / MODEL
     path.parent.mkdir()
     path.write_bytes(source if isinstance(source, bytes) else source.read_bytes())
-    for location in locations:  # `Memory.model` has seen that they stay in their folder
+    for location in locations:  # `Memory.model` has checked that they are inside their folder
         data = path.parent / location
         data.parent.mkdir(parents=True, exist_ok=True)
         data.symlink_to(((weights or Path.cwd()) / location).absolute())

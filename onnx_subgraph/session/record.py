@@ -1,4 +1,4 @@
-"""What a session knows of the signatures that it met, and how much it spends on them."""
+"""The records of a session's signatures, and its limits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from onnx_subgraph.session.schedule import Feeds, Schedule, Signature
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is spent on speed: at most so many schedules, of so many bytes together, and none before `after` runs.
+    """The limits of schedules: their number, their bytes together, and the runs of a signature before it gets one (`after`).
 
-    nbytes counts what each schedule is taken to need, its weights and its buffers. When as many were prepared, one more is only
-    where it pays. every: the number of signatures at which a backend that can do so compiles its regions for all sizes.
+    nbytes counts the weights and buffers of each schedule. When `schedules` were prepared, one more is prepared only if it pays.
+    every: the number of signatures at which a backend that can do so compiles its regions for all sizes.
     """
 
     schedules: int = 8
@@ -23,11 +23,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a session knows of one signature.
+    """The public state of one signature.
 
-    state: "ready", "waiting", "preparing", "seen" (not often enough), "evicted" or "refused". reason: why; of a ready one, why it
-    was made. hits: runs by a schedule; misses: runs by the general model. nbytes: of its schedule. seconds: of preparing it.
-    ratio: of its time to that of the general model, on the feeds that asked for it; 0 where it was not timed.
+    state: "ready", "waiting", "preparing", "seen" (not often enough), "evicted" or "refused".
+    reason: of the state; for a ready one, why it was made. hits: runs by a schedule; misses: runs by the general model.
+    nbytes: of its schedule. seconds: of preparing it.
+    ratio: of its time to that of the general model, on the feeds that requested it; 0 if it was not timed.
     """
 
     signature: Signature
@@ -42,9 +43,9 @@ class Story:
 
 @dataclass(slots=True)
 class Record:
-    """What is kept of a signature, and grows into its story.
+    """The internal state of a signature.
 
-    rent: seconds of its runs without a schedule of its own. again: when a failure is forgotten. feeds: those that asked for it.
+    rent: seconds of its runs without its own schedule. again: when a failure expires. feeds: those that requested the schedule.
     urgent: whether somebody waits for it.
     """
 
@@ -62,10 +63,10 @@ class Record:
     schedule: Schedule | None = None
 
     def is_open(self, now: float) -> bool:
-        """Whether its schedule may be asked for: there is none, none is on its way, and what stood against it is over."""
+        """Whether its schedule may be requested: there is none, none is in preparation, and no failure blocks it."""
         return self.state in ("seen", "evicted") or (self.state == "refused" and now >= self.again)
 
     def story(self, signature: Signature) -> Story:
-        """What may be told of it."""
+        """Its public state."""
         nbytes = 0 if self.schedule is None else self.schedule.nbytes
         return Story(signature, self.state, self.reason, self.hits, self.misses, nbytes, self.seconds, self.ratio)

@@ -1,7 +1,7 @@
-"""A schedule: what runs one signature, the shapes and dtypes of the feeds, or all of them. Most are specialised models.
+"""A schedule: runs one signature (the shapes and dtypes of the feeds), or all of them. Most are specialised models.
 
-A run is a run of its session, whose outputs belong to the caller. Where buffers are reused, inputs and outputs have been
-allocated and bound once, and a run only copies in and replays.
+A run is a run of its session, whose outputs belong to the caller. With reused buffers, inputs and outputs are allocated and bound
+once, and a run only copies the feeds in and replays.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _DTYPES = {
     "tensor(uint8)": np.uint8,
     "tensor(bool)": np.bool_,
 }
-"""The types of onnxruntime that a numpy array can be bound for."""
+"""onnxruntime's types that a numpy array can be bound to."""
 
 
 def signature_of(feeds: Mapping[str, Any]) -> Signature | None:
-    """The signature of feeds; None where one of them is no array (an OrtValue, a list, a sequence) or holds no numbers."""
+    """The signature of feeds; None if one is not an array (an OrtValue, a list, a sequence) or not numeric."""
     try:
         parts = [(name, feed.dtype.char, feed.shape) for name, feed in feeds.items()]
     except AttributeError:
@@ -54,7 +54,7 @@ def signature_of(feeds: Mapping[str, Any]) -> Signature | None:
 
 
 def pattern_of(signature: Signature) -> Signature:
-    """What the signatures of all sizes have in common: inputs, dtypes, ranks."""
+    """The common part of the signatures of all sizes: inputs, dtypes, ranks."""
     return tuple((name, char, (0,) * len(shape)) for name, char, shape in signature)
 
 
@@ -67,7 +67,7 @@ def spelled(signature: Signature) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Arrays that stay where they are, bound to a session by name."""
+    """Arrays at fixed addresses, bound to a session by name."""
 
     binding: Any
     inputs: dict[str, Array]
@@ -75,7 +75,7 @@ class Buffers:
 
     @classmethod
     def bound(cls, session: Any, signature: Signature) -> Buffers | None:
-        """Buffers for a session; None where it has an output whose shape or type is not known before it runs."""
+        """Buffers for a session; None if an output's shape or type is not known before a run."""
         outputs = {}
         for argument in session.get_outputs():
             dtype = _DTYPES.get(argument.type)
@@ -100,8 +100,8 @@ class Buffers:
 class Schedule:
     """One schedule, ready to run.
 
-    model: its file, None where there never was one. nbytes: what it is taken to need, its weights and its buffers. buffers: only
-    where they are reused.
+    model: its file, None if there never was one. nbytes: an estimate of its weights and buffers. buffers: only if they are
+    reused.
     """
 
     signature: Signature
@@ -113,26 +113,26 @@ class Schedule:
     _owner: weakref.ref[threading.Thread] | None = None
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array], run_options: Any = None) -> Any:
-        """The outputs, as onnxruntime's `run` gives them; from the bound buffers where these are reused.
+        """The outputs, as onnxruntime's `run` gives them; from the bound buffers if these are reused.
 
-        The buffers are for the first thread that comes: another one would overwrite what that one is still reading.
+        The buffers belong to the first thread that runs: another one would overwrite what it is still reading.
         """
         if self.buffers is not None and self._is_owner():
             return self._replay(self.buffers, output_names, feeds, run_options)
         return self.session.run(output_names, feeds, run_options)
 
     def answer(self, feeds: Feeds) -> Any:
-        """All outputs, in arrays of the caller's."""
+        """All outputs, in arrays that belong to the caller."""
         return self.session.run(None, feeds)
 
     @property
     def fallbacks(self) -> int:
-        """How many runs of its engines went by onnxruntime instead of their backend."""
+        """How many runs of its engines fell back to onnxruntime."""
         return int(getattr(self.session, "fallbacks", 0))
 
     @property
     def failure(self) -> str:
-        """Why a backend of its engines was given up; "" where none was."""
+        """Why a backend of its engines was given up; "" if none was."""
         return str(getattr(self.session, "failure", ""))
 
     def _is_owner(self) -> bool:

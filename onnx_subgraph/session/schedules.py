@@ -1,8 +1,8 @@
-"""The schedules of one session: which signatures have one, which wait for one, and which had to go.
+"""The schedules of one session: which signatures have one, wait for one, or had theirs evicted.
 
-Over the bound in number or in bytes, the least recently used one goes. One thread prepares, in the background, the signature that
-was asked for last, and times it beside the general model before it is used. It holds no reference to the session, and ends with
-it.
+Above the limit in number or bytes, the least recently used one is evicted. One background thread prepares the most recently
+requested signature, and times it against the general model before it is used. The thread holds no reference to the session, and
+ends with it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from onnx_subgraph.session.record import Limits, Record, Story
 from onnx_subgraph.session.schedule import EVERY, Feeds, Schedule, Signature, pattern_of, signature_of, spelled
 
 MOST_REMEMBERED = 1024
-"""Signatures without a schedule whose story is kept."""
+"""The most signatures without a schedule whose state is kept."""
 RETRY, LONGEST = 300.0, 3600.0
-"""Seconds after which a schedule that failed is asked for again, twice as long after each failure; and the longest wait."""
+"""Seconds after which a failed schedule may be requested again, doubled after each failure; and the longest wait."""
 
 
 class Maker(Protocol):
@@ -30,12 +30,12 @@ class Maker(Protocol):
 
     @property
     def every(self) -> int | None:
-        """The number of signatures at which it is to make one for all sizes; None where it can't."""
+        """The number of signatures at which to make one schedule for all sizes; None if that is impossible."""
 
     def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
-        """The schedule of a signature, or of EVERY for all sizes of such feeds; ends early when the event is set.
+        """The schedule of a signature, or of EVERY for all sizes of such feeds; stops early when the event is set.
 
-        urgent: somebody waits for it. Raises any exception where it can't be made.
+        urgent: somebody waits for it. Raises any exception if it can't be made.
         """
         ...
 
@@ -43,7 +43,7 @@ class Maker(Protocol):
 class Schedules:
     """The schedules of one session. Every method may be called by any thread.
 
-    make: called in the background, by one thread at a time. trials: of schedules beside the general model.
+    make: called in the background, by one thread at a time. trials: of schedules against the general model.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class Schedules:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._stopped = self._stopping = False  # stopping: it is to be told
+        self._stopped = self._stopping = False  # stopping: tell the thread
 
     def find(self, signature: Signature) -> Schedule | None:
-        """What runs a signature: its own schedule, or the one for all sizes; counted as a hit. None for the general model."""
+        """The schedule for a signature: its own, or the one for all sizes; counted as a hit. None for the general model."""
         with self._changed:
             found = self._ready.get(signature)
             if found is None and EVERY in self._ready and pattern_of(signature) == self._pattern:
@@ -77,7 +77,7 @@ class Schedules:
             return found
 
     def ran(self, signature: Signature, feeds: Feeds, seconds: float, by: Schedule | None) -> None:
-        """A signature was run, in so many seconds, by its own schedule, by that for all sizes, or by the general model (None)."""
+        """Record a run of so many seconds: by the schedule of the signature or of all sizes, or by the general model (None)."""
         if by is not None and by.signature == signature:
             return
         with self._changed:
@@ -96,7 +96,7 @@ class Schedules:
                 self._start()
 
     def want(self, signature: Signature, feeds: Feeds) -> None:
-        """Ask for the schedule of a signature, whether it was seen or not."""
+        """Request the schedule of a signature, seen or not."""
         with self._changed:
             record = self._record(signature)
             if record.schedule is None:
@@ -104,17 +104,17 @@ class Schedules:
                 self._want(signature, record, feeds)
 
     def get(self, signature: Signature) -> Schedule | None:
-        """The schedule of a signature; nothing is counted, and nothing asked for."""
+        """The schedule of a signature; counts nothing, requests nothing."""
         with self._changed:
             return self._ready.get(signature)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is being prepared; whether that was so before `timeout` seconds were over."""
+        """Wait until nothing is being prepared; False after `timeout` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._closed.is_set() or not self._is_busy(), timeout)
 
     def refuse(self, schedule: Schedule, reason: str, *, tell: bool) -> None:
-        """Let go of a schedule that failed, for a while; a run that is using it ends undisturbed. tell: warn of it."""
+        """Drop a schedule that failed, for a while; a run in progress ends normally. tell: warn about it."""
         if tell:
             _warn(f"no schedule for {spelled(schedule.signature)}: {reason}")
         with self._changed:
@@ -123,13 +123,13 @@ class Schedules:
                 self._failed(self._record(schedule.signature), reason)
 
     def stories(self) -> tuple[Story, ...]:
-        """What is known of each signature: those without a schedule first, then the others, the most recently used last."""
+        """The state of each signature: first those without a schedule, then the others, the most recently used last."""
         with self._changed:
             order = (*(signature for signature in self._records if signature not in self._ready), *self._ready)
             return tuple(self._records[signature].story(signature) for signature in order)
 
     def close(self) -> None:
-        """Prepare no more, and let go of all schedules."""
+        """Stop preparing, and drop all schedules."""
         self._closed.set()
         with self._changed:
             self._wanted.clear()
@@ -155,7 +155,7 @@ class Schedules:
 
     @property
     def _serves_every(self) -> bool:
-        """Whether all sizes have a schedule, or will have."""
+        """Whether there is a schedule for all sizes, or will be."""
         record = self._records.get(EVERY)
         return record is not None and record.state in ("ready", "waiting", "preparing")
 
@@ -171,15 +171,15 @@ class Schedules:
         runs = f"{record.misses} run{'' if record.misses == 1 else 's'} by the general model"
         record.reason = runs if record.state == "seen" else f"{runs}, {record.state} before: {record.reason}"
         record.state = "waiting"
-        record.feeds = {name: array.copy() for name, array in feeds.items()}  # the caller's are written to while they wait
+        record.feeds = {name: array.copy() for name, array in feeds.items()}  # the caller may overwrite its arrays meanwhile
         self._wanted.append(signature)
-        while len(self._wanted) > self.limits.schedules:  # by the time of its turn, what waits longest is not wanted any more
+        while len(self._wanted) > self.limits.schedules:  # the oldest request will not be wanted any more when its turn comes
             passed = self._records[self._wanted.pop(0)]
             passed.state, passed.reason, passed.feeds = "seen", "others were wanted after it", None
         self._start()
 
     def _start(self) -> None:
-        """See to it that a thread does what is to be done."""
+        """Make sure that a thread works on the requests."""
         if self._thread is None and not self._closed.is_set():
             self._thread = threading.Thread(target=self._work, name="onnx-subgraph schedules", daemon=True)
             self._thread.start()
@@ -224,7 +224,7 @@ class Schedules:
                     self._start()
 
     def _worked(self) -> bool:
-        """Do what is to be done next; whether there may be more."""
+        """Work on the next request; whether there may be more."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed.is_set() or bool(self._wanted) or self._stopping)
             if self._closed.is_set():
@@ -260,7 +260,7 @@ class Schedules:
                 schedule = self._make(signature, feeds, self._closed, urgent=record.urgent)
                 record.seconds = time.perf_counter() - begun
                 slow = "" if self._closed.is_set() else self._trials.tried(schedule, feeds, record)
-        except Exception as error:  # whatever it is, the general model goes on
+        except Exception as error:  # whatever it is, the general model still runs
             record.seconds, failure = time.perf_counter() - begun, str(error) or type(error).__name__
         try:
             if failure and not self._closed.is_set():
@@ -273,7 +273,7 @@ class Schedules:
                 self._changed.notify_all()
 
     def _settle(self, signature: Signature, record: Record, schedule: Schedule | None, failure: str, slow: str) -> None:
-        """Keep a schedule, or what stands against it. Within the lock."""
+        """Store a schedule, or why there is none. Within the lock."""
         record.urgent = False
         if signature != EVERY:
             self._account.prepared(record.seconds, record.ratio or None)

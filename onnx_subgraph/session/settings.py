@@ -1,6 +1,6 @@
-"""What a session is to do with its model before it loads it: the settings, and the environment variables that give them.
+"""The settings of a session, and the environment variables that set them.
 
-Only the standard library is imported here, because every program that runs under the hook reads them.
+Only the standard library is imported here, because every program under the hook reads them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 class SessionSettings:
     """How a session prepares its model.
 
-    enabled: False loads models as they are. skip, patterns, target, numerics: as the options of `onnx-subgraph fuse`; no target
-    stands for standard where there is a backend, which rarely knows the operators of onnxruntime, and else for onnxruntime.
-    backend: of `onnx-subgraph partition`, several with a `;` between them, None for fusing alone. isolated: they prepare and run
-    in processes of their own, which they may crash. measure: as the option of `onnx-subgraph partition`.
+    enabled: False loads models as they are.
+    skip, patterns, target, numerics: as the options of `onnx-subgraph fuse`; the default target is standard with a backend, since
+    few backends know onnxruntime's operators, else onnxruntime.
+    backend: of `onnx-subgraph partition`, several separated by `;`, None to only fuse.
+    isolated: backends prepare and run in separate processes, which may crash.
+    measure: as the option of `onnx-subgraph partition`.
     static: prepare a model for each signature that comes again, as `StaticSession` does.
     constant_initializers, keep_subnormals: as the options of `onnx-subgraph fuse`; with the first the session has fewer inputs.
-    simplify: False is `--no-simplify`. libraries: of custom operators, loaded where the model is prepared, and into the session.
-    deadline: seconds that a run of the backend may take, None for ever. check: the share of its runs that is held against
-    onnxruntime's. verify: compare the fused model with the original first.
-    strict: a failure raises, and does not fall back to the unmodified model with a warning.
-    cache: the folder of prepared models, None for none. cache_bytes: its bound. timeout: seconds that preparing may take.
-    retry: seconds for which it is remembered that preparing failed, 0 to try each time.
+    simplify: False is `--no-simplify`. libraries: of custom operators, loaded for the preparation and into the session.
+    deadline: seconds that a run of the backend may take, None for no limit.
+    check: the share of its runs that is compared with onnxruntime's. verify: compare the fused model with the original first.
+    strict: raise an error instead of warning and loading the unmodified model.
+    cache: the folder of prepared models, None for none. cache_bytes: its size limit. timeout: seconds that preparing may take.
+    retry: seconds for which a failed preparation is not tried again, 0 to try each time.
     """
 
     enabled: bool = True
@@ -62,7 +64,7 @@ class SessionSettings:
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] = os.environ) -> SessionSettings:
-        """The settings that `ONNX_SUBGRAPH_…` variables give, defaults for the rest. Raises UsageError that names a bad one."""
+        """The settings from `ONNX_SUBGRAPH_…` variables, with defaults. Raises UsageError that names a bad variable."""
         given = {name: environment[PREFIX + name].strip() for name in VARIABLES if PREFIX + name in environment}
         cache = given.get("CACHE", "")
         default = cls(cache=None)
@@ -114,13 +116,13 @@ VARIABLES: Mapping[str, str] = {
     "RETRY": "how many seconds it is remembered that preparing a model failed, 3600 by default; 0 tries each time",
     "TIMEOUT": "how many seconds preparing a model may take, 600 by default",
 }
-"""Environment variable without its prefix → what it says."""
+"""Environment variable without its prefix → its meaning."""
 
 
 def asked_for(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the environment asks that onnxruntime's own sessions be prepared too.
+    """Whether the environment asks to prepare onnxruntime's own sessions too.
 
-    SESSION=1 does, and BACKEND and STATIC=1 do without a SESSION=0.
+    SESSION=1 does; BACKEND and STATIC=1 do, unless SESSION=0.
     """
     session, backend, static = (
         environment.get(f"{PREFIX}{name}", "").strip().lower() for name in ("SESSION", "BACKEND", "STATIC")
@@ -129,7 +131,7 @@ def asked_for(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def is_strict(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the environment asks that failures raise; it can be asked where the other variables are wrong."""
+    """Whether the environment asks that failures raise; it can be read even if other variables are wrong."""
     return environment.get(f"{PREFIX}STRICT", "").strip().lower() not in _NO
 
 
@@ -164,7 +166,7 @@ def _share(given: Mapping[str, str], name: str, default: float) -> float:
 
 
 def _number(given: Mapping[str, str], name: str, default: Any, most: float, problem: str, example: str) -> Any:
-    """The number that a variable gives, the default where there is none. Raises UsageError below 0 and above `most`."""
+    """The number in a variable, or the default. Raises UsageError below 0 and above `most`."""
     text = given.get(name, "")
     if not text:
         return default

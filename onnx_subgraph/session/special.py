@@ -1,6 +1,6 @@
-"""What makes the schedules of a session: specialised models, or the engines of a backend compiled for the sizes at hand.
+"""Makes the schedules of a session: specialised models, or engines compiled for given sizes.
 
-A maker knows the arguments of its session and not the session, which may end before it.
+A maker holds the arguments of its session, not the session, which may end first.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from onnx_subgraph.session.schedule import EVERY, Buffers, Feeds, Schedule, Sign
 from onnx_subgraph.session.settings import SessionSettings
 
 WORKERS = threading.BoundedSemaphore(1)
-"""Preparations in the background that run at a time, over all sessions of the process."""
+"""The most preparations in the background at a time, over all sessions of the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Specialised:
-    """Models that are fixed to a signature, by `onnx-subgraph specialize`.
+    """Models specialised to a signature, by `onnx-subgraph specialize`.
 
-    source, weights: the model, and the folder of its external data where that is not its own. open: a session of a prepared
+    source, weights: the model, and the folder of its external data if that is elsewhere. open: makes a session of a prepared
     model. reuse: bind inputs and outputs once. packs: its sessions may share packed weights.
     """
 
@@ -66,7 +66,7 @@ class Specialised:
 class Compiled:
     """The engines of a model, compiled for a signature or for all sizes.
 
-    every: the number of signatures at which they are compiled for all sizes, where their backends can do that.
+    every: the number of signatures at which they are compiled for all sizes, if their backends can do that.
     """
 
     engines: EngineSession
@@ -74,13 +74,13 @@ class Compiled:
 
     @property
     def every(self) -> int | None:
-        """At the first signature where nothing is compiled for sizes at all."""
+        """The first signature, if compilation does not depend on sizes at all."""
         if not any(engine.backend.specializes for engine in self.engines.engines):
             return 1
         return self.least if self.engines.dynamic else None
 
     def __call__(self, signature: Signature, feeds: Feeds, stop: threading.Event, *, urgent: bool) -> Schedule:
-        """The schedule. Raises SessionError where a backend does not run these feeds."""
+        """The schedule. Raises SessionError if a backend does not run these feeds."""
         _check(signature)
         try:
             self.engines.warm(feeds, every=signature == EVERY)
@@ -91,7 +91,7 @@ class Compiled:
 
 @contextmanager
 def _turn(stop: threading.Event) -> Iterator[None]:
-    """One of those who may prepare in the background. Raises SessionError when `stop` is set before its turn."""
+    """Waits for a turn to prepare in the background. Raises SessionError if `stop` is set first."""
     while not WORKERS.acquire(timeout=LOOK_SECONDS):
         if stop.is_set():
             raise SessionError("it was not waited for")

@@ -1,7 +1,7 @@
-"""`StaticSession`: a session that makes itself a faster one for each signature of shapes and dtypes that it is run with.
+"""`StaticSession`: a session that makes a faster model for each signature of shapes and dtypes that it meets.
 
-The general model answers at once; a model specialised to the signature is prepared in the background, by the same command, with
-the same checks and the same cache as ahead of time (`onnx-subgraph specialize`), and answers from then on.
+The general model answers at once. A model specialised to the signature is prepared in the background, with the same command,
+checks and cache as ahead of time (`onnx-subgraph specialize`), and answers from then on.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from onnx_subgraph.session.settings import SessionSettings
 class StaticSession(InferenceSession):
     """An `InferenceSession` with static schedules, whatever its settings say.
 
-    limits: the bound in number and bytes. reuse_buffers: inputs and outputs of a schedule are allocated and bound once; the
-    arrays that `run` returns are then overwritten by the next run of the same signature, by the thread that ran it first; other
-    threads get arrays of their own. Without it all belong to the caller.
-    Everything else as in InferenceSession. Several threads may run it. Where the model is not prepared, it has no schedules.
+    limits: of number and bytes.
+    reuse_buffers: inputs and outputs of a schedule are allocated and bound once. The next run of the same signature then
+    overwrites the arrays that `run` returned to the thread that ran it first; other threads get their own arrays. Without it all
+    arrays belong to the caller. Everything else is as in InferenceSession. Several threads may run it. If the model is not
+    prepared, it has no schedules.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class StaticSession(InferenceSession):
         super().__init__(path_or_bytes, sess_options, providers, provider_options, settings=settings, **kwargs)
 
     def buffers(self, input_feed: Mapping[str, Any]) -> Mapping[str, Array]:
-        """The input arrays of the schedule for feeds like these, to be filled in place and given to `run`, which copies nothing.
+        """The input arrays of the schedule for feeds like these: filled in place, `run` takes them without a copy.
 
-        Raises UsageError where there are none.
+        Raises UsageError if there are none.
         """
         schedule = self._schedule(input_feed)
         if schedule.buffers is None:
@@ -56,7 +57,7 @@ class StaticSession(InferenceSession):
         return schedule.buffers.inputs
 
     def save(self, input_feed: Mapping[str, Any], path: StrPath) -> None:
-        """Write the model of the schedule for feeds like these: an ordinary model that runs without us. Raises UsageError."""
+        """Write the model of the schedule for feeds like these, an ordinary model that runs without us. Raises UsageError."""
         schedule = self._schedule(input_feed)
         if schedule.model is None or not schedule.model.exists():
             raise UsageError("the file of this schedule is gone", hint="use a cache, or `onnx-subgraph specialize`")
