@@ -14,6 +14,7 @@ from onnx_subgraph.authoring.cases import changed, cut_out
 from onnx_subgraph.authoring.choosing import Chosen, occurrences
 from onnx_subgraph.authoring.examples import examples
 from onnx_subgraph.authoring.grounds import grounds
+from onnx_subgraph.authoring.optional import Family, family
 from onnx_subgraph.clock import Clock, Progress
 from onnx_subgraph.errors import UsageError
 from onnx_subgraph.language.dump import yaml_text
@@ -22,7 +23,7 @@ from onnx_subgraph.language.pattern import Pattern
 from onnx_subgraph.language.reading import parse_pattern
 from onnx_subgraph.matching.find import find
 from onnx_subgraph.mining.atom import Layout
-from onnx_subgraph.mining.formula import Formula, Slot, number_text, slots
+from onnx_subgraph.mining.formula import Formula, number_text, slots
 from onnx_subgraph.mining.mine import Occurrence, generalised
 from onnx_subgraph.model.files import load
 from onnx_subgraph.model.shapes import infer_shapes
@@ -59,18 +60,20 @@ def new_pattern(
     """
     clock = Clock(progress)
     with clock.stage("mine"):
-        places = occurrences(models, chosen, library, progress)
+        places, others = occurrences(models, chosen, library, progress)
     if all(isinstance(atom.form, Layout) and atom.form.before == atom.form.after for atom in places[0].atoms):
         raise UsageError("these nodes change nothing, and there is nothing to look for", hint="fuse leaves them out by itself")
-    formula = generalised(places)
     best: Authored | None = None
-    for example in examples(formula, places[0].atoms, _numbers(formula, places[0]), _constants(formula, places[0])):
-        with clock.stage("prove"):
-            authored = _authored(models, places, formula, identity, file, example)
-        if best is None or len(authored.proof.failures) < len(best.proof.failures):
-            best = authored
-        if authored.holds:
-            break
+    for tried in dict.fromkeys((family(places, others), Family(places))):
+        formula = generalised(tried.places, tried.optional)
+        first = tried.places[0]
+        for example in examples(formula, first.atoms, _numbers(formula, first), _constants(formula, first)):
+            with clock.stage("prove"):
+                authored = _authored(models, tried.places, formula, identity, file, example)
+            if best is None or len(authored.proof.failures) < len(best.proof.failures):
+                best = authored
+            if authored.holds:
+                return authored
     if best is None:
         raise UsageError(
             "no example can be written: the shapes of what it reads are not known",
@@ -90,7 +93,7 @@ def _authored(
     known = grounds(places, formula)
     content = _content(places, formula, identity, example)
     pattern = parse_pattern(yaml_text(content), str(file))
-    content |= _cases(places[0], pattern)
+    content |= _cases(places, pattern)
     text = "".join(f"# {line}\n" for line in known) + yaml_text(content)
     pattern = parse_pattern(text, str(file))
     return Authored(pattern, str(formula), text, known, prove(pattern), len(places), {m: _count(m, pattern) for m in models})
@@ -104,29 +107,35 @@ def _content(places: Sequence[Occurrence], formula: Formula, identity: str, exam
         "match": f"{formula}\n",
     }
     if formula.numbers:
-        content["where"] = [_stands_for_a_number(name, slot) for name, slot in formula.numbers.items()]
+        content["where"] = [_stands_for_a_number(formula, name) for name in formula.numbers]
     if len(formula.results) > 1:
         content["results"] = list(formula.results)
     return content | {"example": dict(example)}
 
 
-def _stands_for_a_number(name: str, slot: Slot) -> str:
+def _stands_for_a_number(formula: Formula, name: str) -> str:
     """The sentence about a named number: that of a sum or product is whatever is left over of it."""
-    return f"{name}.value != 0" if slot[1] < 0 else f"{name}.is_scalar and {name}.is_constant"
+    said = f"{name}.value != 0" if formula.numbers[name][1] < 0 else f"{name}.is_scalar and {name}.is_constant"
+    return f"{name} is None or {said}" if name in formula.optional else said
 
 
-def _cases(place: Occurrence, pattern: Pattern) -> dict[str, object]:
-    """A place as a model that must fuse, and one with another number as a model that must not."""
-    model = cut_out(place)
-    if model is None or not _matches(model, pattern):
+def _cases(places: Sequence[Occurrence], pattern: Pattern) -> dict[str, object]:
+    """A place of each form as a model that must fuse, and the first with another number as a model that must not."""
+    forms: dict[tuple[int, ...], Occurrence] = {}
+    for place in places:
+        forms.setdefault(tuple(len(atom.operands) if atom.nodes else 0 for atom in place.atoms), place)
+    cut = [(place, model) for place in forms.values() if (model := cut_out(place)) is not None and _matches(model, pattern)]
+    if not cut:
         return {}
     found: dict[str, object] = {}
-    for number, other in changed(model):
+    for number, other in changed(cut[0][1]):
         if not _matches(other, pattern):
             why = f"{number_text(number)} is a part of the formula, and {number_text(1.5 * number)} is another number"
             found["keeps"] = [{"why": why, "model": _text(other)}]
             break
-    return found | {"fuses": [{"why": f"as in {place.model.name} at {place.name}", "model": _text(model)}]}
+    return found | {
+        "fuses": [{"why": f"as in {place.model.name} at {place.name}", "model": _text(model)} for place, model in cut]
+    }
 
 
 def _text(model: onnx.ModelProto) -> str:

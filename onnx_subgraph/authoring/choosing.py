@@ -38,14 +38,24 @@ class Chosen:
     module: str = ""
 
 
-def occurrences(models: Sequence[Path], chosen: Chosen, library: Library, progress: Progress | None) -> tuple[Occurrence, ...]:
-    """The places that were chosen, all of one unit. Raises UsageError where there are none."""
+Group = tuple[Occurrence, ...]
+"""Places of one unit, their atoms aligned."""
+
+
+def occurrences(
+    models: Sequence[Path], chosen: Chosen, library: Library, progress: Progress | None
+) -> tuple[Group, tuple[Group, ...]]:
+    """The places that were chosen, all of one unit; and the groups of others beside them, which may be of the same formula.
+
+    Raises UsageError where there are none.
+    """
     if chosen.mined:
         units = mine(models, library, progress).units
         if chosen.mined > len(units):
             few = f"there are {len(units)} units" if units else "nothing was mined"
             raise UsageError(f"{few}, and no rank {chosen.mined}", hint="onnx-subgraph mine lists them")
-        return units[chosen.mined - 1].occurrences
+        unit = units[chosen.mined - 1]
+        return unit.occurrences, tuple(other.occurrences for other in units if other is not unit)
     (path,) = models[:1]
     model = load(path)
     infer_shapes(model)
@@ -59,8 +69,12 @@ def occurrences(models: Sequence[Path], chosen: Chosen, library: Library, progre
     found = [_occurrence(path, view, nodes) for nodes in groups]
     kinds = Kinds()
     clusters = [kinds.of(0, one.atoms, range(len(one.atoms))) for one in found]
-    same = [(one, c) for one, c in zip(found, clusters, strict=True) if c.kind == clusters[0].kind]
-    return tuple(Occurrence(path, tuple(one.atoms[i] for i in c.aligned), one.place) for one, c in same)
+    of_kind: dict[int, list[Occurrence]] = {}
+    for one, cluster in zip(found, clusters, strict=True):
+        aligned = tuple(one.atoms[i] for i in cluster.aligned)
+        of_kind.setdefault(cluster.kind, []).append(Occurrence(path, aligned, one.place))
+    first, *others = map(tuple, of_kind.values())
+    return first, tuple(others)
 
 
 def _occurrence(path: Path, view: View, nodes: Sequence[ir.Node]) -> Occurrence:

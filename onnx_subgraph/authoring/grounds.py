@@ -36,6 +36,7 @@ def grounds(places: Sequence[Occurrence], formula: Formula) -> tuple[str, ...]:
     for name, value in formula.values.items():
         if value in constant:
             said.append(f"{name} may be any value: it is a constant of shape {shape_words(sizes(value) or ())} there.")
+    said += [f"{name} may be absent: not all of the {count} have it." for name in formula.optional]
     if formula.axes:
         said.append(
             f"{', '.join(formula.axes)} and the other axes of rearrange have any size; those of one letter are the same axis."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -34,7 +34,7 @@ class Formula:
     """A formula. values: name → the value that it reads from outside, a constant of several elements among them.
 
     numbers: name → the slot that it stands for. results: name → what others read. axes: name → its size, of those that no shape
-    of a value gives.
+    of a value gives. optional: the names that may be absent.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -42,6 +42,7 @@ class Formula:
     numbers: dict[str, Slot] = field(default_factory=dict)
     results: dict[str, ir.Value] = field(default_factory=dict)
     axes: dict[str, Size] = field(default_factory=dict)
+    optional: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -52,9 +53,14 @@ class Formula:
         return "; ".join(self.lines)
 
 
-def formula_of(atoms: Sequence[Atom], leaving: Sequence[ir.Value], names: Mapping[Slot, str] | None = None) -> Formula:
+def formula_of(
+    atoms: Sequence[Atom],
+    leaving: Sequence[ir.Value],
+    names: Mapping[Slot, str] | None = None,
+    optional: Collection[Slot] = (),
+) -> Formula:
     """The formula of atoms in topological order. leaving: the values that others read. names: of the numbers that have one."""
-    return _Writer(atoms, leaving, names or {}).run()
+    return _Writer(atoms, leaving, names or {}, optional).run()
 
 
 def slots(number: int, atom: Atom) -> list[tuple[Slot, float]]:
@@ -65,8 +71,11 @@ def slots(number: int, atom: Atom) -> list[tuple[Slot, float]]:
 
 
 class _Writer:
-    def __init__(self, atoms: Sequence[Atom], leaving: Sequence[ir.Value], names: Mapping[Slot, str]) -> None:
+    def __init__(
+        self, atoms: Sequence[Atom], leaving: Sequence[ir.Value], names: Mapping[Slot, str], optional: Collection[Slot]
+    ) -> None:
         self.atoms = atoms
+        self.optional = optional
         self.names = names
         self.leaving = list(dict.fromkeys(leaving))
         self.made = {value: (i, n) for i, atom in enumerate(atoms) for n, value in enumerate(atom.results)}
@@ -139,7 +148,19 @@ class _Writer:
             name = stems[used] if used < len(stems) else f"{stems[0]}{used + 1}"
             self.formula.values[name] = operand.value
             self.text[operand.value] = name, _ATOM
-        return self.text[operand.value]
+        text, binds = self.text[operand.value]
+        if (number, index) in self.optional:
+            self.formula.optional.append(text)
+            return f"{text}?", _ATOM
+        return text, binds
+
+    def number(self, number: int, value: float) -> str:
+        """The number of a sum or product, as it is written."""
+        name = self.names.get((number, -1))
+        if (number, -1) in self.optional and name is not None:
+            self.formula.optional.append(name)
+            return f"{name}?"
+        return name if name is not None else number_text(value)
 
     def rank(self, pair: tuple[tuple[str, int], Operand]) -> tuple[float, bool, bool]:
         """Where an item stands in a chain: what is computed inside first, constants last."""
@@ -156,8 +177,7 @@ class _Writer:
         over: list[str] = []
         under: list[str] = []
         if form.constant is not None:
-            name = self.names.get((number, -1))
-            over.append(name if name is not None else number_text(form.constant))
+            over.append(self.number(number, form.constant))
         for (text, binds), operand in sorted(zip(operands, atom.operands, strict=True), key=self.rank):
             (over if operand.port > 0 else under).append(_powered(text, binds, abs(operand.port)))
         if not under and len(over) == 1:
@@ -171,16 +191,14 @@ class _Writer:
         pairs = sorted(zip(operands, atom.operands, strict=True), key=self.rank)
         text, constant = "", form.constant
         if constant is not None and pairs[0][1].port < 0:  # 1 - x
-            text, constant = self.names.get((number, -1), number_text(constant)), None
+            text, constant = self.number(number, constant), None
         for (said, binds), operand in pairs:
             sign = "-" if operand.port < 0 else "+"
             said = f"({said})" if binds == _SUM and (sign == "-" or said.startswith("-")) else said
             text = (f"0 - {said}" if sign == "-" else said) if not text else f"{text} {sign} {said}"
         if constant is not None:
-            name = self.names.get((number, -1))
-            negative = name is None and constant < 0
-            said = name if name is not None else number_text(abs(constant))
-            text = f"{text} {'-' if negative else '+'} {said}"
+            negative = (number, -1) not in self.names and constant < 0
+            text = f"{text} {'-' if negative else '+'} {self.number(number, abs(constant))}"
         return text, _SUM
 
     def call(self, call: Call, operands: list[tuple[str, int]]) -> tuple[str, int]:

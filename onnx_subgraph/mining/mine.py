@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from onnx_subgraph.language.library import Library
 from onnx_subgraph.mining.atom import Atom, Layout
 from onnx_subgraph.mining.cluster import Cluster
 from onnx_subgraph.mining.cover import views
-from onnx_subgraph.mining.formula import Formula, formula_of
+from onnx_subgraph.mining.formula import Formula, Slot, formula_of
 from onnx_subgraph.mining.merging import merged
 from onnx_subgraph.mining.numbers import named
 from onnx_subgraph.mining.place import Place
@@ -42,9 +42,8 @@ class Occurrence:
     @property
     def leaving(self) -> tuple[ir.Value, ...]:
         """The results of its atoms that others read, in the order of the graph."""
-        inside = set(self.nodes)
-        results = [v for atom in self.in_order for v in atom.results]
-        return tuple(v for v in results if self.place.leaves(v, inside))
+        inside, results = set(self.nodes), {v for atom in self.atoms for v in atom.results}
+        return tuple(v for node in self.nodes for v in node.outputs if v in results and self.place.leaves(v, inside))
 
     @property
     def in_order(self) -> tuple[Atom, ...]:
@@ -169,14 +168,25 @@ def _part(some: int, whole: int) -> float:
     return some / whole if whole else 0.0
 
 
-def generalised(found: Sequence[Occurrence]) -> Formula:
-    """The formula of occurrences of one unit: numbers that differ have names, and what others read anywhere is a result."""
+def generalised(found: Sequence[Occurrence], optional: Collection[Slot] = ()) -> Formula:
+    """The formula of occurrences of one unit: numbers that differ have names, and what others read anywhere is a result.
+
+    optional: items of sums and products, by the order of the first occurrence, that some occurrences lack. An atom without nodes
+    is one that its occurrence lacks; what it has as a result stands for it.
+    """
     first = found[0]
     order = [first.atoms.index(atom) for atom in first.in_order]
-    names = named([one.atoms for one in found], order)
-    places = {(i, n) for one in found for i, a in enumerate(one.atoms) for n, v in enumerate(a.results) if v in one.leaving}
+    names = named([one.atoms for one in found], order, optional)
+    places = {place for one in found for place in _leaving(one)}
     leaving = [v for i in order for n, v in enumerate(first.atoms[i].results) if (i, n) in places]
-    return formula_of(first.in_order, leaving, names)
+    return formula_of(first.in_order, leaving, names, optional)
+
+
+def _leaving(one: Occurrence) -> Iterator[tuple[int, int]]:
+    """The atoms, and numbers of their results, that others read. A value that stands for a lacking atom is that atom's."""
+    atoms = sorted(enumerate(one.atoms), key=lambda pair: not pair[1].nodes)
+    made = {value: (i, n) for i, atom in atoms for n, value in enumerate(atom.results)}
+    return (made[value] for value in one.leaving)
 
 
 def _is_unit(cluster: Cluster, places: Sequence[Place]) -> bool:

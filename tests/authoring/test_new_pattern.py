@@ -127,3 +127,48 @@ def test_what_can_not_be_chosen(tmp_path: Path, chosen: Chosen, message: str) ->
     layer: Layer = spelled
     with pytest.raises(UsageError, match=message):
         authored(saved(tmp_path / "m.onnx", network(layer, layer)), chosen)
+
+
+CURVE = "s{n} = Sin ({x}) q{n} = Mul (s{n}, s{n}) "
+WHOLE = CURVE + "g{n} = Mul (q{n}, v) e{n} = Exp (g{n}) h{n} = Add (e{n}, m) {z} = Tanh (h{n})"
+NO_FACTOR = CURVE + "e{n} = Exp (q{n}) h{n} = Add (e{n}, m) {z} = Tanh (h{n})"
+NEITHER = CURVE + "e{n} = Exp (q{n}) {z} = Tanh (e{n})"
+
+
+def curves(*texts: str) -> str:
+    """Layers of these texts, in which `{x}` is what a layer reads, `{z}` its result and `{n}` its number."""
+
+    def layer(text: str) -> Layer:
+        return lambda n, x: text.format(x=x, z=f"z{n}", n=n)
+
+    return network(*map(layer, texts)).replace("64] x)", "64] x, float[64] v, float[batch, 64] m)")
+
+
+@pytest.mark.parametrize("order", [(WHOLE, WHOLE, NO_FACTOR, NO_FACTOR, NEITHER, NEITHER), (NEITHER, NEITHER, WHOLE, WHOLE)])
+def test_items_that_some_places_lack_are_optional(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """Whichever of the units is chosen, the pattern is of all of them."""
+    made = authored(saved(tmp_path / "m.onnx", curves(*order)))
+    assert made.formula == "y = Tanh(Exp(Sin(x) ** 2 * z?) + u?)"
+    assert made.holds and made.places == len(order) and "z may be absent" in " ".join(made.grounds)
+    for text in (WHOLE, NO_FACTOR, NEITHER):
+        assert times(made, curves(text)) == 1
+    assert len(made.pattern.fuses) == len(set(order))
+
+
+ENDING = "s{n} = Sin ({x}) k{n} = Mul (s{n}, three) q{n} = Exp (k{n}) {z} = Add (q{n}, v)"
+BARE = "s{n} = Sin ({x}) {z} = Exp (s{n})"
+
+
+@pytest.mark.parametrize("order", [(ENDING, BARE, ENDING), (BARE, ENDING)])
+def test_a_number_and_the_last_addend_can_be_optional(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """What is left of a sum is then the result: it is one of the layer, and not a second one."""
+    path = saved(tmp_path / "m.onnx", curves(*order).replace("float two", "float three = {3}, float two"))
+    model = onnx.load(path)
+    for node in model.graph.node:
+        layer = node.output[0][1:]
+        node.name = f"/layers.{layer}/curve/{node.op_type}" if layer.isdecimal() and node.op_type != "MatMul" else node.name
+    onnx.save(model, path)
+    made = authored(path, Chosen(module="layers.*.curve"))
+    assert made.formula == "y = Exp(a? * Sin(x)) + z?" and made.pattern.results == ("y",)
+    assert made.holds and made.places == len(order)
+    assert times(made, curves(BARE)) == 1
