@@ -44,6 +44,8 @@ def family(chosen: Sequence[Occurrence], others: Sequence[Sequence[Occurrence]])
     wanted = _cluster(kinds, chosen[0].in_order).kind
     best, lacking = chosen, dict[int, _Reduced]()
     for kind, group in groups.items():
+        if not 0 <= len(group[0].atoms) - len(chosen[0].atoms) <= MOST_ITEMS:
+            continue  # each item that is left out takes at most its sum or product with it
         found = _lacking(kinds, group[0].in_order, frozenset(groups) - {kind})
         if (wanted == kind or wanted in found) and len(found) > len(lacking):
             best, lacking = group, found
