@@ -58,4 +58,4 @@ def _checked(found: Coverage | None) -> str:
     if not alone:
         return ""
     number = count(fusions, "fusion") if alone == fusions else f"{alone} of {count(fusions, 'fusion')}"
-    return f", {number} checked alone, of equal ones two"
+    return f", {number} checked alone (two of each that are equal)"

@@ -116,7 +116,7 @@ def recurrent(made: Sequence[Recurrent], kept: Sequence[Recurrent]) -> str:
 def conditions(bench: Bench) -> str:
     """The sizes and threads of the measurement."""
     options = bench.options
-    threads = count(options.threads, "thread") if options.threads else "as many threads as a session takes"
+    threads = count(options.threads, "thread") if options.threads else "onnxruntime's default threads"
     at = ", ".join(f"{name} {size}" for name, size in bench.sizes.items())
     by = ", processor time" if options.by_processor else ""
     return f"at {at or ('the sizes given' if options.inputs else 'its fixed shapes')}, {threads}{by}"

@@ -77,7 +77,7 @@ SOUND = replace(
 )
 
 
-CHECKED = "11 of 12 fusions checked alone, of equal ones two"
+CHECKED = "11 of 12 fusions checked alone (two of each that are equal)"
 
 
 def test_a_report_leads_with_what_was_gained_and_proved_and_says_where_the_rest_is() -> None:
