@@ -36,6 +36,7 @@ class Options:
     rtol, atol: override the measured bound. verify: False writes without verification (the verdict is then "not-run").
     strict: write nothing if a rewrite had to be undone.
     sites: check every rewrite alone on all feeds, also those that are alike, and report each.
+    sites_only: check every rewrite alone on drawn values, and do not run the model. Makes no change that can't be checked so.
     compare_ort: find onnxruntime's own fusions.
     excerpts: record the nodes that each rewrite removed and added, for drawings in a report.
     thorough: look for near misses also where the operators alone rule out a match, as `explain` does.
@@ -51,6 +52,7 @@ class Options:
     verify: bool = True
     strict: bool = False
     sites: bool = False
+    sites_only: bool = False
     compare_ort: bool = False
     fix_overflows: bool = False
     rtol: float | None = None

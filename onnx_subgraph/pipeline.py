@@ -86,6 +86,7 @@ def _fuse(
     check_numerics(options.numerics, options.target)
     if options.bench and not options.providers:
         raise UsageError("there is nothing to time on an assumed provider", hint="--provider names one that is here")
+    options = _without_runs(options) if options.sites_only else options
     clock = Clock(progress)
     reference = Reference(
         model,
@@ -198,6 +199,22 @@ def _fuse(
         with clock.stage("bench"):
             result = replace(result, bench=_timed(model, output, options))
     return replace(result, output=output)
+
+
+def _without_runs(options: Options) -> Options:
+    """The options without changes that only a run of the model can verify. Raises UsageError where such a change is asked for."""
+    asked = {
+        "--no-verify": not options.verify,
+        "--bench": options.bench,
+        "--compare-ort": options.compare_ort,
+        "--inputs": options.inputs is not None,
+        "--target native": options.target == "native",
+        "--assume-provider": not options.providers,
+        f"--opset {options.opset}": options.opset not in ("auto", "keep"),
+    }
+    if given := next((name for name, is_given in asked.items() if is_given), None):
+        raise UsageError(f"--sites-only does not run the model, and {given} asks for that", hint="leave one of the two out")
+    return replace(options, opset="keep", simplify=False, keep_subnormals=True)
 
 
 def _find_shapes(original: ir.Model, reference: Reference, clock: Clock) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_subgraph.clock import Clock
@@ -13,14 +15,17 @@ from onnx_subgraph.rewriting.opsets import Attempt
 from onnx_subgraph.rewriting.rewrite import Rewrite
 from onnx_subgraph.rewriting.rounds import Fused, Rewriter
 from onnx_subgraph.verification.blame import Settled, settle
+from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.planting import planted
 from onnx_subgraph.verification.reference import Reference
-from onnx_subgraph.verification.site import SiteCheck, check_sites
+from onnx_subgraph.verification.site import CASES, SiteCheck, check_sites
+from onnx_subgraph.verification.sizes import assignments
 from onnx_subgraph.verification.verdict import Verdict
 
 if TYPE_CHECKING:
     from onnx_subgraph.kernels import Description
 
+UNCHANGED = Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte")
 UNVERIFIED = "--provider verifies it on one that is here as well, --no-verify writes it unverified"
 """The hint if every provider is assumed."""
 
@@ -45,7 +50,9 @@ def settled_attempt(
     if not options.providers:
         return Settled(first, Verdict("not-run", reason=f"it can't be run on {' or '.join(options.assumed)} here; {UNVERIFIED}"))
     if not first.is_changed and first.opset == opset:
-        return Settled(first, Verdict("equivalent", reason="nothing fused: the file is the original, byte for byte"))
+        return Settled(first, UNCHANGED)
+    if options.sites_only:
+        return _by_sites(attempt, rewriter, model, options, clock, opset)
 
     def verdict(fused: Fused) -> Verdict:
         with clock.stage("verify"):
@@ -72,6 +79,24 @@ def settled_attempt(
             break
         settled = settle(less(attempt.base), partial(less, attempt.base), verdict, check, plant)
     return settled
+
+
+def _by_sites(
+    attempt: Attempt, rewriter: Rewriter, model: Path, options: Options, clock: Clock, opset: int | None
+) -> Settled[Fused]:
+    """The attempt without the rewrites that a check on drawn values does not prove. The model is not run."""
+    sizes = islice(assignments(list(attempt.base.graph.inputs), options.shapes), CASES)
+    cases = [Case(found, options.seed, {}) for found in sizes]
+
+    def check(fused: Fused, thorough: bool) -> list[SiteCheck]:
+        with clock.stage("sites"):
+            held = partial(check_sites, attempt.base, model, fused.cuttings, thorough=options.sites, drawn=True)
+            return [check for provider in options.providers for check in held(provider, cases)]
+
+    not_run = Verdict("not-run", reason="the model was not run", blind=True)
+    settled = settle(attempt.fused, partial(rewriter, attempt.base), lambda fused: not_run, check, lambda fused, rewrite: None)
+    unchanged = not settled.fused.is_changed and settled.fused.opset == opset
+    return replace(settled, verdict=UNCHANGED) if unchanged else settled
 
 
 def _doing_less(rewriter: Rewriter, fused: Fused) -> Iterator[Rewriter]:

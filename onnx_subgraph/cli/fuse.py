@@ -82,6 +82,12 @@ from onnx_subgraph.errors import UsageError
 @click.option("--no-verify", is_flag=True, help="Write the model without comparing it with the original.")
 @click.option("--strict", is_flag=True, help="Write nothing where a fusion was wrong, instead of undoing it; exit code 1.")
 @click.option("--sites", is_flag=True, help="Check each fusion alone against float64, on its values in the model, and show all.")
+@click.option(
+    "--sites-only",
+    is_flag=True,
+    help="Check each fusion alone on drawn values, and do not run the model: for one that is larger than memory. Leaves out "
+    "other changes, which only a run can verify.",
+)
 @fix_overflows_option
 @click.option(
     "--compare-ort",
@@ -131,6 +137,7 @@ def fuse(
     strict: bool,
     fix_overflows: bool,
     sites: bool,
+    sites_only: bool,
     compare_ort: bool,
     bench: bool,
     tune: bool,
@@ -172,6 +179,8 @@ def fuse(
     wanted.check((*models.paths, *outputs, *filter(None, pages)))
     if no_verify and (strict or sites):
         raise UsageError("--no-verify leaves nothing for --strict and --sites to look at", hint="leave out --no-verify")
+    if sites_only and tune:
+        raise UsageError("--sites-only does not run the model, and --tune does nothing else", hint="leave one of the two out")
     if bench and (dry_run or jobs > 1 or executor):
         raise UsageError(
             "--bench times what is written, on a machine that does nothing else: it goes with neither --dry-run nor -j",
@@ -208,6 +217,7 @@ def fuse(
         strict=strict,
         fix_overflows=fix_overflows,
         sites=sites,
+        sites_only=sites_only,
         compare_ort=compare_ort,
         bench=bench,
         accuracy=accuracy,

@@ -41,8 +41,8 @@ def verdict_text(verdict: Verdict, *, brief: bool = False) -> Text:
 def _brief(verdict: Verdict) -> str:
     providers = dict.fromkeys(run.provider for run in verdict.runs if run.provider)
     said = f" on {', '.join(providers)}" if providers else ""
-    said += f": {count(len(verdict.runs), 'comparison')} with the original"
-    said += _checked(verdict.coverage)
+    compared = [count(len(verdict.runs), "comparison") + " with the original"] if verdict.runs else []
+    said += ": " + ", ".join([*compared, *_checked(verdict.coverage)])
     said += f"; {verdict.reason}" if verdict.reason else ""
     worst = verdict.worst
     if worst is not None and worst.bound:
@@ -50,12 +50,12 @@ def _brief(verdict: Verdict) -> str:
     return "\n".join([said, *exceptions(verdict), *map(placed, verdict.placements)])
 
 
-def _checked(found: Coverage | None) -> str:
+def _checked(found: Coverage | None) -> list[str]:
     """How many fusions were checked alone; of those that are alike two are (`verification.likeness`)."""
     if found is None:
-        return ""
+        return []
     alone, fusions = found.float64 + found.unfused, found.float64 + found.unfused + found.outputs
     if not alone:
-        return ""
+        return []
     number = count(fusions, "fusion") if alone == fusions else f"{alone} of {count(fusions, 'fusion')}"
-    return f", {number} checked alone (two of each that are equal)"
+    return [f"{number} checked alone (two of each that are equal)"]

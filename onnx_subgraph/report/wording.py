@@ -165,7 +165,7 @@ def exceptions(verdict: Verdict) -> list[str]:
     if found is not None:
         if found.body:
             lines.append(f"{count(found.body, 'fusion')} ran by definition, not by a kernel")
-        if found.alone:
+        if found.alone and verdict.runs:
             lines.append(f"no run of the model reached {count(found.alone, 'fusion')}")
     elif verdict.strength == "body":
         lines.append(STRENGTH["body"])

@@ -48,7 +48,7 @@ def _not_proved(rewrites: Sequence[Rewrite], sites: Sequence[SiteCheck]) -> list
 
 
 def _is_reached(rewrite: Rewrite, verdict: Verdict) -> bool:
-    return not rewrite.place.scope or rewrite.node in verdict.reached.reached
+    return bool(verdict.runs) and (not rewrite.place.scope or rewrite.node in verdict.reached.reached)
 
 
 def _coverage(rewrites: Sequence[Rewrite], sites: Mapping[Place, SiteCheck], verdict: Verdict) -> Coverage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import external_data_helper
 
-from onnx_subgraph.model.files import serialized
+from onnx_subgraph.model.files import serialized, size_on_disk
 from onnx_subgraph.model.inside import ModelFile
 from onnx_subgraph.verification.judge import Array
 from onnx_subgraph.verification.sessions import Failure, Session, open_session
@@ -93,6 +94,25 @@ def _with_shared_weights(path: Path) -> tuple[bytes, dict[str, Array]]:
 def _with_inferred_shapes(model: ir.Model) -> bytes:
     content: bytes = ir.serde.serialize_model(model).SerializeToString()
     return content
+
+
+def physical_memory() -> int | None:
+    """The bytes of memory of this machine; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def too_large(path: Path) -> str:
+    """Why a model can't be run on this machine, with a next step: it is larger than the memory; "" if it is not."""
+    memory, size = physical_memory(), size_on_disk(path)
+    if memory is None or size <= memory:
+        return ""
+    return (
+        f"it has {size / 1e9:.3g} GB, and this machine {memory / 1e9:.3g} GB of memory; "
+        "`fuse --sites-only` checks each fusion and does not run the model"
+    )
 
 
 @contextmanager

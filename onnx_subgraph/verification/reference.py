@@ -31,7 +31,7 @@ from onnx_subgraph.verification.fed import Fed
 from onnx_subgraph.verification.feeds import read_feeds, unfeedable
 from onnx_subgraph.verification.interface import interface_problems
 from onnx_subgraph.verification.judge import Finding
-from onnx_subgraph.verification.memory import open_file
+from onnx_subgraph.verification.memory import open_file, too_large
 from onnx_subgraph.verification.nearness import exactly, nearness
 from onnx_subgraph.verification.observed import reached
 from onnx_subgraph.verification.sessions import (
@@ -209,6 +209,8 @@ class Reference:
         return tuple(found.values())
 
     def _drawn(self, provider: str) -> list[Case] | Failure:
+        if reason := too_large(self.path):
+            return Failure(reason)
         model = self._inferred
         if self._inputs is None and (reason := unfeedable(model)):
             return Failure(f"{reason}; give them with --inputs")

@@ -90,19 +90,21 @@ def check_sites(
     cases: Sequence[Case] | Failure,
     *,
     thorough: bool = False,
+    drawn: bool = False,
     earlier: Sequence[Cutting] = (),
 ) -> tuple[SiteCheck, ...]:
     """Check every rewrite of `model` against float64, in the order of the rewrites. model: the model before the rewrites.
 
     source: the file that the model was read from. cases: the feeds to run it on. thorough: check every rewrite, even equal ones,
-    on all cases. earlier: the rewrites before these, which are not checked.
+    on all cases. drawn: use drawn values everywhere, so that the model is not run; the feeds of the cases are then not needed.
+    earlier: the rewrites before these, which are not checked.
     """
     if isinstance(cases, Failure):
         return tuple(SiteCheck(c.rewrite, provider, unknown=cases.message) for c in cuttings)
     stands_for = _representatives(cuttings, thorough)
     chosen = list(dict.fromkeys(stands_for))
     remade = Remade((*earlier, *cuttings), capturable(model), provider)
-    sites = _Sites(model, source, provider, cases if thorough else cases[:CASES], thorough, remade)
+    sites = _Sites(model, source, provider, cases if thorough else cases[:CASES], thorough, remade, drawn)
     checks = dict(zip(chosen, sites.checked(chosen), strict=True))
     return tuple(_as_like(cutting, checks[other]) for cutting, other in zip(cuttings, stands_for, strict=True))
 
@@ -128,7 +130,7 @@ def _as_like(cutting: Cutting, check: SiteCheck) -> SiteCheck:
 class _Sites:
     """A model before its rewrites, and the cases on which its values are captured.
 
-    remade: the values that rewrites added.
+    remade: the values that rewrites added. drawn: whether no values are captured.
     """
 
     model: ir.Model
@@ -137,6 +139,7 @@ class _Sites:
     cases: Sequence[Case]
     thorough: bool
     remade: Remade
+    drawn: bool
 
     def checked(self, cuttings: Sequence[Cutting]) -> list[SiteCheck]:
         """The checks of these cuttings, in order."""
@@ -203,6 +206,8 @@ class _Sites:
 
     def _out_of_reach(self, cutting: Cutting) -> str:
         """Why the operands of a site can't be captured; "" where they can."""
+        if self.drawn:
+            return "the model was not run"
         if cutting.rewrite.place.scope:
             return f"it is inside {cutting.rewrite.place.scope}, whose values can't be captured"
         missing = self.remade.missing(cutting)

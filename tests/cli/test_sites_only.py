@@ -1,0 +1,100 @@
+"""`fuse --sites-only`: each fusion is checked alone and the model is not run, as for one that is larger than memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnx_subgraph.verification.memory import physical_memory
+from tests.cli.conftest import ROOT, Run
+from tests.verification.planted import NORM, layers, patterns
+
+SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+WIDTH = 1 << 14
+WEIGHT = 4 * WIDTH * WIDTH
+"""The bytes of one weight, float32[WIDTH, WIDTH]."""
+
+
+def large(folder: Path, memory: int) -> tuple[Path, int]:
+    """A model of products with weights and SiLU, larger than `memory`, its data a file with a hole; and the number of layers."""
+    count = memory // WEIGHT + 2
+    (folder / "weights").touch()
+    nodes, weights, value = [], [], "x"
+    for n in range(count):
+        weight = TensorProto(name=f"w{n}", data_type=TensorProto.FLOAT, dims=[WIDTH, WIDTH])
+        place = {"location": "weights", "offset": str(n * WEIGHT), "length": str(WEIGHT)}
+        weight.data_location = TensorProto.EXTERNAL
+        weight.external_data.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in place.items())
+        weights.append(weight)
+        nodes.append(helper.make_node("MatMul", [value, f"w{n}"], [f"h{n}"], name=f"product{n}"))
+        nodes.append(helper.make_node("Sigmoid", [f"h{n}"], [f"s{n}"], name=f"sigmoid{n}"))
+        nodes.append(helper.make_node("Mul", [f"h{n}", f"s{n}"], [f"y{n}"], name=f"silu{n}"))
+        value = f"y{n}"
+    with (folder / "weights").open("r+b") as file:
+        file.truncate(count * WEIGHT)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", WIDTH]) for name in ("x", value)]
+    graph = helper.make_graph(nodes, "large", values[:1], values[1:], weights)
+    path = folder / "large.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString())
+    return path, count
+
+
+def test_a_model_larger_than_memory_is_verified_and_written(run: Run, tmp_path: Path) -> None:
+    """Its weights are neither read nor copied: the output uses the data of the input."""
+    memory = physical_memory()
+    if memory is None:
+        pytest.skip("the system does not tell how much memory it has")
+    try:
+        path, count = large(tmp_path, memory)
+    except OSError:
+        pytest.skip("no file with a hole can be made here")
+    refused = run("fuse", path)
+    assert refused.code == 2 and "GB of memory" in refused.out and "--sites-only" in refused.out
+    assert not (tmp_path / "large.fused.onnx").exists()
+    result = run("fuse", path, "--sites-only", "--json")
+    jsonschema.validate(result.json, SCHEMA)
+    assert result.code == 0 and result.json["verification"]["verdict"] == "equivalent"
+    fused = onnx.load(tmp_path / "large.fused.onnx", load_external_data=False)
+    assert [node.op_type for node in fused.graph.node].count("QuickGelu") == count
+    assert {entry.value for tensor in fused.graph.initializer for entry in tensor.external_data if entry.key == "location"} == {
+        "weights"
+    }
+
+
+def test_a_wrong_fusion_is_undone_and_no_session_of_the_model_is_opened(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(*arguments: object, **options: object) -> None:
+        raise AssertionError("the model was run")
+
+    for module in ("cases", "capture", "trial"):
+        for name in ("open_file", "open_model", "open_session"):
+            monkeypatch.setattr(f"onnx_subgraph.verification.{module}.{name}", opened, raising=False)
+    model = layers(tmp_path / "m.onnx", [1e-5] * 7 + [1e-2] + [1e-5] * 4)
+    result = run("fuse", model, "--patterns", patterns(tmp_path, NORM), "--only", "forgetful-norm,gelu", "--sites-only")
+    assert result.code == 0 and "forgetful-norm at g7 is undone" in result.err
+    assert "23 fusions" in result.out and "the model was not run" in result.out
+    operators = [node.op_type for node in onnx.load(tmp_path / "m.fused.onnx").graph.node]
+    assert (operators.count("LayerNormalization"), operators.count("Gelu")) == (11, 12)
+
+
+def test_nothing_else_is_changed(run: Run, tmp_path: Path) -> None:
+    """A raised opset and simplified shapes are not checked alone, and so they are left as they are."""
+    path = ROOT / "sample_models" / "bert_torchscript.onnx"
+    assert run("fuse", path, "-o", tmp_path / "m.onnx", "--sites-only").code == 0
+    before, after = onnx.load(path), onnx.load(tmp_path / "m.onnx")
+    opsets = [{one.domain: one.version for one in model.opset_import}[""] for model in (before, after)]
+    shapes = [sum(node.op_type == "Shape" for node in model.graph.node) for model in (before, after)]
+    assert opsets[0] == opsets[1] and shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("option", ["--no-verify", "--bench", "--compare-ort", "--target=native", "--opset=20", "--tune"])
+def test_options_that_need_a_run_are_refused(run: Run, tmp_path: Path, option: str) -> None:
+    result = run("fuse", ROOT / "sample_models" / "bert_torchscript.onnx", "-o", tmp_path / "m.onnx", "--sites-only", option)
+    assert result.code == 2 and "--sites-only does not run the model" in result.err and "hint: " in result.err
+    assert list(tmp_path.iterdir()) == []
