@@ -10,30 +10,27 @@ numbers arrive, and for a large convolution. Of equal rewrites (`likeness`) only
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_subgraph.errors import UsageError
 from onnx_subgraph.rewriting.cutting import Cutting
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite
 from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.capture import capturable, capture
 from onnx_subgraph.verification.case import Case
 from onnx_subgraph.verification.cropping import bytes_read, crops
-from onnx_subgraph.verification.feeds import draw_feeds
-from onnx_subgraph.verification.guessing import smaller, with_shapes
+from onnx_subgraph.verification.drawn import on_drawn, read_apart
+from onnx_subgraph.verification.guessing import smaller
 from onnx_subgraph.verification.holding import Held, Holding
 from onnx_subgraph.verification.likeness import likeness
 from onnx_subgraph.verification.remade import Captured, Remade
 from onnx_subgraph.verification.sessions import Failure
-from onnx_subgraph.verification.sizes import Sizes, assignments
 
 FIRST_BATCH = 4
 """The number of sites in the first batch of captures; it shows how many bytes a site takes."""
@@ -47,10 +44,6 @@ HUGE = 1 << 22
 """If the values of a convolution take more bytes, it is checked on smaller drawn ones."""
 TINY = 2.0**-12
 """If no captured number is larger, drawn values are used: there a GELU, and any false imitation of it, is just x / 2."""
-SCALES = (1.0, 30.0, 1000.0)
-"""Factors for drawn values, tried until the result is not zero: otherwise a unit that is never active gives only zeros."""
-TRIALS = 24
-"""The number of sets of sizes that are tried for drawn values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +186,11 @@ class _Sites:
         """
         if flowing.accuracy is not None and not flowing.accuracy.holds:
             return self._check(cutting, flowing)
-        if apart := _read_apart(cutting):
+        if apart := read_apart(cutting):
             return SiteCheck(cutting.rewrite, self.provider, unknown=flowing.unknown or f"only the fused operator reads {apart}")
         holding = Holding(cutting, self.provider)
         found = [
-            held for case in self.cases if (held := _on_some(holding, reading or cutting.before, case, cutting.equal)) is not None
+            held for case in self.cases if (held := on_drawn(holding, reading or cutting.before, case, cutting.equal)) is not None
         ]
         if not found:
             why = flowing.unknown or "the values that flow there are zero, NaN or infinite"
@@ -242,58 +235,6 @@ def _small(cutting: Cutting, captured: Sequence[Captured]) -> ir.Model | None:
 
 def _held(holding: Holding, values: Captured) -> Held:
     return Held(unknown=f"onnxruntime says: {values.message}") if isinstance(values, Failure) else holding.on(values)
-
-
-def _on_some(holding: Holding, reading: ir.Model, case: Case, equal: Mapping[str, str]) -> Held | None:
-    """The result on the first drawn values that show something; None where there are none.
-
-    Some sizes are refused only by the replacement, such as batches that would broadcast. They count only if it runs on no others.
-    """
-    tried: list[Sizes] = []
-    refused: Held | None = None
-    model = with_shapes(reading)
-    for sizes in islice(_sizes(model, case.sizes), TRIALS):
-        if sizes in tried:
-            continue
-        tried.append(sizes)
-        try:
-            values = draw_feeds(model, sizes, case.seed or 0)
-        except UsageError:
-            return None
-        for scale in SCALES:
-            held = holding.on(_all_read({name: _scaled(value, scale) for name, value in values.items()}, equal))
-            refused = refused if held.runs else refused or held
-            if held.shows and held.runs:
-                return held
-            if held.accuracy is None or not held.runs:
-                break
-    return refused
-
-
-def _all_read(values: Mapping[str, Any], equal: Mapping[str, str]) -> dict[str, Any]:
-    """The values, with equal arrays for values that are always equal."""
-    return {**values, **{name: values[other] for name, other in equal.items() if other in values}}
-
-
-def _scaled(value: Any, scale: float) -> Any:
-    return value * np.asarray(scale, value.dtype) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value
-
-
-def _read_apart(cutting: Cutting) -> str:
-    """A value that only the replacement reads, or "".
-
-    It is another form of a value that the replaced nodes read, such as its source. A drawn value would not agree with that.
-    """
-    known = {value.name for value in cutting.before.graph.inputs}
-    known |= {name for name, other in cutting.equal.items() if other in known}
-    return next((str(value.name) for value in cutting.after.graph.inputs if value.name not in known), "")
-
-
-def _sizes(model: ir.Model, sizes: Mapping[str, int]) -> Iterator[Sizes]:
-    """Sizes for the dimensions of the inputs of `model`, those of the case first."""
-    for found in assignments(list(model.graph.inputs), {}):
-        yield found | dict(sizes)
-    yield from assignments(list(model.graph.inputs), {})
 
 
 def worst(checks: Sequence[SiteCheck]) -> Iterator[SiteCheck]:

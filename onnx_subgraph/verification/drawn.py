@@ -1,0 +1,75 @@
+"""Draw values for a site that is checked without values from the model, until some show an error there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_subgraph.errors import UsageError
+from onnx_subgraph.rewriting.cutting import Cutting
+from onnx_subgraph.verification.case import Case
+from onnx_subgraph.verification.feeds import draw_feeds
+from onnx_subgraph.verification.guessing import with_shapes
+from onnx_subgraph.verification.holding import Held, Holding
+from onnx_subgraph.verification.sizes import Sizes, assignments
+
+SCALES = (1.0, 30.0, 1000.0)
+"""Factors for drawn values, tried until the result is not zero: otherwise a unit that is never active gives only zeros."""
+TRIALS = 24
+"""The number of sets of sizes that are tried for drawn values."""
+
+
+def on_drawn(holding: Holding, reading: ir.Model, case: Case, equal: Mapping[str, str]) -> Held | None:
+    """The result on the first drawn values that show something; None where there are none.
+
+    Some sizes are refused only by the replacement, such as batches that would broadcast. They count only if it runs on no others.
+    """
+    tried: list[Sizes] = []
+    refused: Held | None = None
+    model = with_shapes(reading)
+    for sizes in islice(_sizes(model, case.sizes), TRIALS):
+        if sizes in tried:
+            continue
+        tried.append(sizes)
+        try:
+            values = draw_feeds(model, sizes, case.seed or 0)
+        except UsageError:
+            return None
+        for scale in SCALES:
+            held = holding.on(_all_read({name: _scaled(value, scale) for name, value in values.items()}, equal))
+            refused = refused if held.runs else refused or held
+            if held.shows and held.runs:
+                return held
+            if held.accuracy is None or not held.runs:
+                break
+    return refused
+
+
+def _all_read(values: Mapping[str, Any], equal: Mapping[str, str]) -> dict[str, Any]:
+    """The values, with equal arrays for values that are always equal."""
+    return {**values, **{name: values[other] for name, other in equal.items() if other in values}}
+
+
+def _scaled(value: Any, scale: float) -> Any:
+    return value * np.asarray(scale, value.dtype) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value
+
+
+def read_apart(cutting: Cutting) -> str:
+    """A value that only the replacement reads, or "".
+
+    It is another form of a value that the replaced nodes read, such as its source. A drawn value would not agree with that.
+    """
+    known = {value.name for value in cutting.before.graph.inputs}
+    known |= {name for name, other in cutting.equal.items() if other in known}
+    return next((str(value.name) for value in cutting.after.graph.inputs if value.name not in known), "")
+
+
+def _sizes(model: ir.Model, sizes: Mapping[str, int]) -> Iterator[Sizes]:
+    """Sizes for the dimensions of the inputs of `model`, those of the case first."""
+    for found in assignments(list(model.graph.inputs), {}):
+        yield found | dict(sizes)
+    yield from assignments(list(model.graph.inputs), {})
