@@ -115,7 +115,9 @@ def _check_named_operators(sentence: Expression) -> None:
             if not isinstance(literal.value, str):
                 continue
             domain, _, name = literal.value.rpartition(".")
-            known = operators.operator_names(domain) if domain in operators.domains() else ()
+            if operators.history(name, domain):
+                continue
+            known = operators.operator_names(domain)
             if known and name not in known:
                 near = spelling.nearest(name, known)
                 hint = f'write `"{domain}.{near}"`' if domain and near else f'write `"{near}"`' if near else None

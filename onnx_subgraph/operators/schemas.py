@@ -93,22 +93,22 @@ def schema_of_anything(name: str, domain: str, attributes: Iterable[str]) -> Sch
 def history(name: str, domain: str = "") -> tuple[Schema, ...]:
     """Every schema that the operator has had, latest first; () for an unknown operator."""
     domain = _canonical(domain)
-    versions = _versions().get((domain, name), ())
-    standard = (_standard(name, domain, version) for version in sorted(versions, reverse=True))
+    standard = (_standard(name, domain, version) for version in _versions_of(name, domain))
     found = tuple(s for s in standard if s is not None)
     return found or _contributed().get((domain, name), ())
 
 
 def is_standard(name: str, domain: str = "") -> bool:
     """Whether the operator is, or was, part of the ONNX standard."""
-    return (_canonical(domain), name) in _versions()
+    return bool(_versions_of(name, _canonical(domain)))
 
 
 @cache
 def operator_names(domain: str = "") -> tuple[str, ...]:
     """The names of all operators of `domain` at any opset, sorted."""
     domain = _canonical(domain)
-    return tuple(sorted({n for d, n in (*_versions(), *_contributed()) if d == domain}))
+    standard = _versions() if domain == "" or domain.startswith("ai.onnx") else ()  # ONNX keeps these domains for itself
+    return tuple(sorted({n for d, n in (*standard, *_contributed()) if d == domain}))
 
 
 @cache
@@ -141,6 +141,24 @@ def _versions() -> Mapping[tuple[str, str], tuple[int, ...]]:
         if not one.deprecated and _released(one.domain, one.since_version):
             found.setdefault((one.domain, one.name), []).append(one.since_version)
     return {key: tuple(versions) for key, versions in found.items()}
+
+
+@lru_cache(maxsize=1024)
+def _versions_of(name: str, domain: str) -> tuple[int, ...]:
+    """The versions of one operator, latest first. Most commands ask for a few operators, and onnx takes long to list all."""
+    import onnx
+
+    found: list[int] = []
+    below = latest_opset() if domain == "" else _NO_MAXIMUM
+    while below > 0:
+        try:
+            one = onnx.defs.get_schema(name, below, domain)
+        except onnx.defs.SchemaError:
+            break
+        if not one.deprecated:
+            found.append(one.since_version)
+        below = one.since_version - 1
+    return tuple(found)
 
 
 def _released(domain: str, version: int) -> bool:

@@ -94,3 +94,16 @@ def test_the_table_says_where_it_comes_from() -> None:
     assert table["onnxruntime"].count(".") == 2
     assert set(table["operators"]) == {"", "com.microsoft"}
     assert operators.domains()[0] == ""
+
+
+def test_the_versions_and_names_of_operators_are_those_that_onnx_lists() -> None:
+    listed: dict[tuple[str, str], list[int]] = {}
+    for one in onnx.defs.get_all_schemas_with_history():
+        versions = listed.setdefault((one.domain, one.name), [])
+        if not one.deprecated and (one.domain or one.since_version <= operators.latest_opset()):
+            versions.append(one.since_version)
+    for (domain, name), versions in listed.items():
+        assert operators.is_standard(name, domain) == bool(versions)
+        if versions:
+            assert [schema.since_version for schema in operators.history(name, domain)] == sorted(versions, reverse=True)
+            assert name in operators.operator_names(domain)
