@@ -188,7 +188,6 @@ LONG = {
     "model/wellformed.py": (320, "one function for each thing that can be wrong with a file"),
     "proving/instance.py": (435, "one method for each kind of term"),
     "report/drawing.py": (310, "a drawing is many small measures"),
-    "report/html.py": (330, "the page's parts"),
     "report/text.py": (400, "the report's sections"),
     "rewriting/apply.py": (450, "the one door through which a graph is changed"),
     "rewriting/emit.py": (420, "one method for each kind of term"),

@@ -202,7 +202,7 @@ class Matcher:
         named = self._identified(term, node, identity, value, state)
         if named is None:
             return
-        state = named.visit((*passed, node))
+        state = named.visit((*passed, node), term.span)
         self.recorder.visit((node,), term.span)
         outcome = self._static(term, node, identity, inputs, state)
         if isinstance(outcome, attributes.Mismatch):
@@ -247,7 +247,7 @@ class Matcher:
         counted = False
         for grouped, inner in self._groupings(identity, operands, counts(term.arguments)):
             counted = True
-            within = state.visit(inner)
+            within = state.visit(inner, term.span)
             for order in orders(identity, grouped):
                 if operator in BROADCASTING and not domain and self._raises_rank(term.arguments, order):
                     ranks = [n.rank for v in order if type(v) is ir.Value and (n := self.view.scalar(v)) is not None]
@@ -359,7 +359,7 @@ class Matcher:
                 self.with_another_constant(term, value, factoring, constant, state)
                 continue
             self.recorder.visit(factoring.nodes, term.span)
-            yield from assigned(self, items, factoring.items, after.visit(factoring.nodes), product)
+            yield from assigned(self, items, factoring.items, after.visit(factoring.nodes, term.span), product)
 
     def _constant(
         self, term: Product | Sum, value: ir.Value, factoring: Factoring, constant: float, state: State
@@ -396,7 +396,7 @@ class Matcher:
                 continue
             source, bound, nodes = outcome
             self.recorder.visit(nodes, term.span)
-            inner = State({**state.bindings, **bound}, state.nodes, state.rank, state.chosen).visit(nodes)
+            inner = State({**state.bindings, **bound}, state.nodes, state.rank, state.chosen).visit(nodes, term.span)
             yield from self.match(term.source, source, inner)
 
 

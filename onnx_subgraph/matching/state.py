@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import onnx_ir as ir
+
+from onnx_subgraph.errors import Span
 
 NODE = 100
 """The rank that each matched node adds to a state."""
@@ -28,9 +31,9 @@ class State:
         """The state with `name` bound to `value`."""
         return State({**self.bindings, name: value}, self.nodes, self.rank, self.chosen)
 
-    def visit(self, nodes: tuple[ir.Node, ...]) -> State:
-        """The state with `nodes` matched."""
-        return State(self.bindings, (nodes, self.nodes), self.rank + NODE * len(nodes), self.chosen) if nodes else self
+    def visit(self, nodes: tuple[ir.Node, ...], span: Span | None = None) -> State:
+        """The state with `nodes` matched, by the part of the pattern at `span`."""
+        return State(self.bindings, (nodes, span, self.nodes), self.rank + NODE * len(nodes), self.chosen) if nodes else self
 
     def whole(self) -> State:
         """The state with the highest rank: every node matched, only a condition may fail."""
@@ -46,12 +49,14 @@ class State:
 
     def matched(self) -> set[ir.Node]:
         """All nodes matched so far."""
-        found: set[ir.Node] = set()
+        return {node for nodes, _ in self.visited() for node in nodes}
+
+    def visited(self) -> Iterator[tuple[tuple[ir.Node, ...], Span | None]]:
+        """The matched nodes with the part of the pattern that each matched, the last first."""
         link = self.nodes
         while link is not None:
-            nodes, link = link
-            found.update(nodes)
-        return found
+            nodes, span, link = link
+            yield nodes, span
 
 
 EMPTY = State({}, None, 0, {})

@@ -22,7 +22,7 @@ from onnx_subgraph.language.shared import source_of
 from onnx_subgraph.model.files import size_on_disk
 from onnx_subgraph.report import blame, grouping, listing, own
 from onnx_subgraph.report.alike import alike
-from onnx_subgraph.report.drawing import Drawing, draw, type_of
+from onnx_subgraph.report.looks import Look, highlights, look_of, some_names
 from onnx_subgraph.report.notices import notices
 from onnx_subgraph.report.reasons import reasons
 from onnx_subgraph.report.wording import (
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from onnx_subgraph.language.library import Library
     from onnx_subgraph.language.pattern import Pattern
     from onnx_subgraph.report.entry import Entry
-    from onnx_subgraph.rewriting.excerpt import Excerpt
-    from onnx_subgraph.rewriting.rewrite import Rewrite
     from onnx_subgraph.verification.blame import Undone
     from onnx_subgraph.verification.own import OwnWork
 
@@ -55,12 +53,8 @@ NEEDS = {"jinja2": "Jinja2", "fast_sugiyama": "fast-sugiyama"}
 
 MOST_DRAWN = 6
 """Drawings of one fusion, of what its sites look like most often; sites that look otherwise are listed only."""
-MOST_LISTED = 500
-"""Sites of one fusion that are listed; `--json` has all."""
 WIDE, VERY_WIDE = 540, 1200
 """Pixels from which a drawing takes the whole width of the page, and from which it is scrolled and no longer shrunk to that."""
-MOST_NAMES = 12
-"""Names in one cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,38 +70,6 @@ class Row:
     def change(self) -> str:
         """`+3`, `−12`, or `0`."""
         return f"{self.after - self.before:+d}".replace("-", "−") if self.after != self.before else "0"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One site in words. type: of its result, "" where unknown."""
-
-    node: str
-    removed: int
-    added: int
-    replaces: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Sites that look the same, drawn once. before, after: None where they are too large, too many, or were not noted down."""
-
-    places: tuple[Place, ...]
-    hidden: int
-    before: Drawing | None
-    after: Drawing | None
-    instead: str = ""
-
-    @property
-    def width(self) -> float:
-        """Of the wider drawing, in pixels."""
-        return max((drawing.width for drawing in (self.before, self.after) if drawing is not None), default=0.0)
-
-    @property
-    def count(self) -> int:
-        """How many sites look so."""
-        return len(self.places) + self.hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +135,7 @@ def page(entry: Entry, library: Library, *, hidden: int = 0) -> str:
         hidden=hidden,
         skipped=grouping.skipped(skip for skip in result.skipped if skip.bug is None),
         versions={name: _version(name) for name in ("onnx-subgraph", "onnxruntime", "onnx")},
-        names=_names,
+        names=some_names,
         unnamed=UNNAMED,
         wide=WIDE,
         very_wide=VERY_WIDE,
@@ -198,7 +160,7 @@ def rendered(template: str, **said: object) -> str:
         lstrip_blocks=True,
     )
     environment.globals.update(count=count, outcome=outcome, bytes_text=bytes_text, short=listing.short, assumed_words=ASSUMED)
-    style = (PAGE / "style.css").read_text(encoding="utf-8")
+    style = f"{(PAGE / 'style.css').read_text(encoding='utf-8')}\n{highlights()}\n"
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     # A hash allows this one style and no other; nothing else is allowed at all.
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -256,7 +218,7 @@ def _size(path: Path | None) -> int | None:
 
 def _section(fusion: grouping.Fusion, library: Library) -> Section:
     pattern = next((pattern for pattern in library.patterns if pattern.id == fusion.pattern), None)
-    looks = [_look(group.sites, drawn=number < MOST_DRAWN) for number, group in enumerate(alike(fusion.sites))]
+    looks = [look_of(group.sites, drawn=number < MOST_DRAWN) for number, group in enumerate(alike(fusion.sites))]
     return Section(
         fusion=fusion,
         summary=pattern.summary if pattern is not None else "",
@@ -269,7 +231,7 @@ def _section(fusion: grouping.Fusion, library: Library) -> Section:
 
 def _undone(undone: Sequence[Undone]) -> list[tuple[Undone, str, Look | None]]:
     """What was taken back, why, and how it looked; of those that look the same only the first is drawn."""
-    looks = {group.first.place: _look(group.sites) for group in alike(one.rewrite for one in undone)[:MOST_DRAWN]}
+    looks = {group.first.place: look_of(group.sites) for group in alike(one.rewrite for one in undone)[:MOST_DRAWN]}
     return [(one, blame.reason(one), looks.get(one.rewrite.place)) for one in undone]
 
 
@@ -284,41 +246,8 @@ def _formula(pattern: Pattern) -> str:
         source, used = source_of(Path(pattern.file), pattern.id), used_formulas(Path(pattern.file), pattern.id)
     except (OSError, PatternError):  # deleted or changed since it was loaded
         return ""
-    written = listing.formula(source, without=("id", "summary", "example", "keeps", "fuses"))
+    written = listing.formula(source, without=("id", "summary", "formerly", "example", "keeps", "fuses"))
     return "\n".join([written, *map(listing.shared, used)])
-
-
-def _look(sites: Sequence[Rewrite], *, drawn: bool = True) -> Look:
-    first = sites[0]
-    places = tuple(map(_place, sites[:MOST_LISTED]))
-    hidden = len(sites) - len(places)
-    if not drawn or first.before is None or first.after is None:
-        return Look(places, hidden, None, None)
-    if not first.before.steps:
-        return Look(places, hidden, None, None, _in_numbers(first.before))
-    return Look(places, hidden, draw(first.before), draw(first.after) if first.after.steps else None)
-
-
-def _in_numbers(excerpt: Excerpt) -> str:
-    most = sorted(excerpt.operators.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{number} {name}" for name, number in most[:MOST_NAMES])
-    more = f" and {count(len(most) - MOST_NAMES, 'operator')} more" if len(most) > MOST_NAMES else ""
-    return f"{excerpt.size} nodes, too many to draw: {shown}{more}."
-
-
-def _place(site: Rewrite) -> Place:
-    after = site.after
-    result = next((after.edges[index] for index in after.results), None) if after is not None else None
-    own = site.node.rpartition("/")[0] + "/"
-    replaces = [name.removeprefix(own) if own != "/" else name for name in site.replaces]
-    node = site.node or next(filter(None, site.replaces), UNNAMED)
-    gives = type_of(result) if result is not None else ""
-    return Place(node, len(site.replaces), site.added, _names(replaces), gives)
-
-
-def _names(names: Sequence[str], limit: int = MOST_NAMES) -> str:
-    shown = ", ".join(dict.fromkeys(name or UNNAMED for name in names[:limit]))
-    return f"{shown}, and {len(names) - limit} more" if len(names) > limit else shown
 
 
 def _version(package: str) -> str:

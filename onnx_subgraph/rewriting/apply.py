@@ -28,6 +28,7 @@ from onnx_subgraph.rewriting.equal_values import equal_values
 from onnx_subgraph.rewriting.excerpt import Excerpt, excerpt, operator_name
 from onnx_subgraph.rewriting.fragment import SMALL_BYTES
 from onnx_subgraph.rewriting.function import ir_version
+from onnx_subgraph.rewriting.lines import matched_lines
 from onnx_subgraph.rewriting.liveness import Redirect
 from onnx_subgraph.rewriting.loadability import Loadability
 from onnx_subgraph.rewriting.outline import Outline, shared_path
@@ -151,7 +152,8 @@ def _recorded(planned: Plan, site: Site, renewed: dict[ir.Value, ir.Value], exce
     """Commit the plan and return its rewrite. Excerpts and cuttings need the graph both before and after the commit."""
     old = tuple(planned.replaced)
     names = [str(value.name) for value in old]
-    drawn = _excerpt(_by_position(planned.removed, site.outline), site) if excerpts else None
+    gone = _by_position(planned.removed, site.outline)
+    drawn, lines = (_excerpt(gone, site), matched_lines(planned.match, gone)) if excerpts else (None, ())
     equal = _equal(planned, site) if record is not None else {}
     ways = _connecting_nodes(planned, site) if record is not None else ([], [])
     removed = _by_position((*ways[0], *planned.removed), site.outline)
@@ -159,7 +161,7 @@ def _recorded(planned: Plan, site: Site, renewed: dict[ir.Value, ir.Value], exce
     alike = {str(value.name): str(other.name) for value, other in equal.items()}
     rewrite, nodes = _commit(planned, site.outline, renewed)
     if excerpts:
-        rewrite = dataclasses.replace(rewrite, before=drawn, after=_excerpt(nodes, site))
+        rewrite = dataclasses.replace(rewrite, before=drawn, after=_excerpt(nodes, site), lines=lines)
     if record is not None and before is not None:
         new = [renewed[value] for value in old]
         after = _cut([*ways[1], *nodes], new, planned, site, equal)

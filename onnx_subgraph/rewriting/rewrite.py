@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnx_subgraph.rewriting.excerpt import Excerpt
+from onnx_subgraph.rewriting.lines import MatchedLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Rewrite:
     replaces: the names of the nodes removed, in topological order. added: how many nodes were added.
     assumes: what the pattern assumes (`finite`), for the report. body: whether the operator is a model-local function.
     attributes: those of the main node that are one number or one string, by name.
-    before, after: excerpts of the nodes removed and added; None where not requested. root: the name of the last matched node.
+    before, after: excerpts of the nodes removed and added; None where not requested. lines: the lines of the formula that
+    matched, with the steps of `before` that compute them; empty where not requested. root: the name of the last matched node.
     place: the key of the rewrite, the same in every run.
     lowering: the file of the lowering that it is from, "" where the replacement is the pattern's or the operator's own.
     """
@@ -45,6 +47,7 @@ class Rewrite:
     attributes: tuple[tuple[str, int | float | str], ...] = ()
     before: Excerpt | None = None
     after: Excerpt | None = None
+    lines: tuple[MatchedLine, ...] = ()
     root: str = ""
     place: Place = Place("", "", ())
     lowering: str = ""

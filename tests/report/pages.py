@@ -13,6 +13,7 @@ from onnx_subgraph.report import html
 from onnx_subgraph.report.entry import Entry
 from onnx_subgraph.result import FuseResult
 from onnx_subgraph.rewriting.excerpt import Edge, Excerpt, Step
+from onnx_subgraph.rewriting.lines import MatchedLine
 from onnx_subgraph.rewriting.rewrite import Rewrite, Skip
 from onnx_subgraph.verification.accuracy import Accuracy
 from onnx_subgraph.verification.blame import Undone
@@ -69,6 +70,7 @@ def hostile(library: Library) -> str:
     excerpt = Excerpt((step,), edges, (2,), {HOSTILE: 1})
     span = Span(HOSTILE, 1, 1, 5, HOSTILE)
     rewrite = Rewrite(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 1, frozenset({HOSTILE}), before=excerpt, after=excerpt, root=HOSTILE)
+    rewrite = replace(rewrite, lines=(MatchedLine(HOSTILE, (0,)),))
     bad = Accuracy(1.0, float("nan"), float("inf"), HOSTILE)
     run = Run(HOSTILE, True, {HOSTILE: 1}, 0, HOSTILE, 1.0, 0.0, (0,), HOSTILE)
     placement = Placement(HOSTILE, (PlacedNode(HOSTILE, HOSTILE, HOSTILE), PlacedNode(HOSTILE, HOSTILE, "CPU")))

@@ -125,3 +125,36 @@ def test_paper_is_white_even_for_who_reads_in_the_dark(page: Browser) -> None:
 
 def test_it_prints(page: Browser) -> None:
     assert page.printed().startswith(b"%PDF")
+
+
+def drawn(page: Browser, line: int) -> list[str]:
+    """The operators of the first drawing with lines whose boxes are marked now, and that of which lines they are."""
+    return page.ask(f"""[...document.querySelector("figure:has(.lines)").querySelectorAll(".side:first-child .graph .step")]
+        .filter(group => (getComputedStyle(group.querySelector("rect")).strokeWidth == "3px")
+            != group.classList.contains("of-{line}")).map(group => group.textContent)""")
+
+
+@pytest.mark.parametrize("page", ["real"], indirect=True)
+def test_a_line_with_the_focus_marks_its_nodes_and_no_others(page: Browser) -> None:
+    """Without a script: `drawn` has the boxes that are marked wrongly."""
+    page.command("Emulation.setFocusEmulationEnabled", enabled=True)
+    count = page.ask("document.querySelectorAll('figure:has(.lines)')[0].querySelectorAll('.lines tbody tr').length")
+    assert count > 1
+    for line in range(1, count + 1):
+        page.ask(f"document.querySelector('figure:has(.lines) .at-{line}').focus()")
+        assert drawn(page, line) == []
+
+
+@pytest.mark.parametrize("page", ["real"], indirect=True)
+def test_a_node_under_the_pointer_marks_its_line(page: Browser) -> None:
+    page.ask("document.querySelector('figure:has(.lines) .of-1').scrollIntoView({block: 'center', behavior: 'instant'})")
+    box = page.ask(
+        "(r => [r.x + r.width / 2, r.y + r.height / 2])"
+        "(document.querySelector('figure:has(.lines) .of-1').getBoundingClientRect())"
+    )
+    page.command("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    shadows = page.ask(
+        "[...document.querySelector('figure:has(.lines)').querySelectorAll('.lines tbody tr')]"
+        ".map(row => getComputedStyle(row).boxShadow != 'none')"
+    )
+    assert shadows[0] and not any(shadows[1:])

@@ -18,7 +18,7 @@ from onnx_subgraph.errors import Span, UsageError
 from onnx_subgraph.expectation.check import Check
 from onnx_subgraph.language.library import Library
 from onnx_subgraph.matching.match import NearMiss
-from onnx_subgraph.report import html
+from onnx_subgraph.report import html, looks
 from onnx_subgraph.report.entry import Entry
 from onnx_subgraph.rewriting.excerpt import Excerpt
 from onnx_subgraph.rewriting.rewrite import Place, Rewrite, Skip
@@ -145,6 +145,17 @@ def test_the_page_says_what_a_person_needs(library: Library, bert: Entry) -> Non
         assert fact in " ".join(text.split())
 
 
+def test_each_drawing_says_which_nodes_compute_which_line(library: Library, bert: Entry) -> None:
+    """As a table, so that nobody needs to point at anything; each box of a node has the numbers of its lines."""
+    source = html.page(bert, library)
+    gelu = source[source.index("<h3 id=", source.index(">gelu <") - 40) :]
+    table = gelu[gelu.index('<table class="lines">') : gelu.index("</table>", gelu.index('<table class="lines">'))]
+    assert "<code>exact_gelu(x): 0.5 * x * (1 + Erf(x / sqrt(2)))</code>" in table
+    assert [name in table for name in ("Div", "Erf", "Add", "Mul")] == [True] * 4
+    drawing = gelu[gelu.index("<svg") : gelu.index("</svg>")]
+    assert drawing.count('class="step of-1"') == drawing.count('class="step') == 5
+
+
 def test_operators_are_counted_before_and_after(library: Library, bert: Entry) -> None:
     rows = {
         row.name: (row.before, row.after, row.change)
@@ -182,7 +193,7 @@ def test_a_hundred_sites_are_a_small_page(library: Library) -> None:
 def test_of_very_many_sites_the_first_are_listed(library: Library) -> None:
     source = html.page(entry(*(gelu(i) for i in range(5000))), library)
     assert len(source) < 2_000_000
-    assert f"And {5000 - html.MOST_LISTED} sites more" in Page(source).text
+    assert f"And {5000 - looks.MOST_LISTED} sites more" in Page(source).text
 
 
 def test_a_huge_site_is_told_in_numbers(library: Library) -> None:
