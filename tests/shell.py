@@ -1,4 +1,4 @@
-"""Commands of pages as a shell runs them, but `onnx-subgraph` in this process, where the libraries are loaded and patterns are read."""
+"""Commands of pages as a shell runs them, but `onnx-subgraph` in this process, where the libraries are loaded already."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SYNTAX = frozenset("|<>;&*?$`~#()[]{}")
 
 
 def typed(command: str, folder: Path, environment: dict[str, str], capfd: pytest.CaptureFixture[str]) -> str:
-    """What a command prints to standard output in `folder`, and the commands after `&&`. Raises AssertionError where one fails."""
+    """What a command, or several with `&&`, prints to standard output in `folder`. Raises AssertionError where one fails."""
     return "".join(_printed(part, folder, environment, capfd) for part in command.split(" && "))
 
 
