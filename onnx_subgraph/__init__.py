@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from onnx_subgraph.late import late_imports
+
 if TYPE_CHECKING:
     from onnx_subgraph.backends.backend import Backend
     from onnx_subgraph.engine.engine import EngineSettings
@@ -126,7 +128,8 @@ def __getattr__(name: str) -> object:
     """The public name, imported from its module at first use (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    with late_imports():
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -42,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("operators", "kernels"),
     ("deadline", "custom_ops"),
     ("paths",),
-    ("errors", "clock", "collection", "temporary", "protobuf"),
+    ("errors", "clock", "collection", "late", "temporary", "protobuf"),
 )
 """From top to bottom. A room imports from the rooms below it and from itself; rooms side by side do not know each other."""
 

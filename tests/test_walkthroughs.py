@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from onnx_subgraph.kernels.compilers import compilers
+from tests.shell import typed
 from tests.test_readme import visit
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -32,19 +32,16 @@ def steps(page: str) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.skipif(os.name != "posix", reason="the commands are for a POSIX shell")
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_print_what_the_page_shows(page: str, tmp_path: Path) -> None:
+def test_the_commands_print_what_the_page_shows(page: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     if next(compilers(), None) is None and "--compile" in (DOCS / page).read_text(encoding="utf-8"):
         pytest.skip("there is no C compiler here")
     environment = visit(tmp_path)
     assert len(steps(page)) > 3
     for command, shown in steps(page):
-        done = subprocess.run(
-            command, shell=True, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300, check=False
-        )
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        printed = typed(command, tmp_path, environment, capfd)
         for line in shown:
             wanted = re.compile("^" + ".*".join(map(re.escape, line.split("…"))) + "$", re.MULTILINE)
-            assert wanted.search(done.stdout), f"$ {command} does not print {line!r}:\n{done.stdout}"
+            assert wanted.search(printed), f"$ {command} does not print {line!r}:\n{printed}"
 
 
 def test_the_tutorial_is_short() -> None:

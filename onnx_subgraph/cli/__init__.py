@@ -21,10 +21,10 @@ from click.core import ParameterSource
 
 from onnx_subgraph import __version__
 from onnx_subgraph.cli.interrupt import interrupts, was_interrupted
-from onnx_subgraph.cli.late import late_imports
 from onnx_subgraph.cli.streams import naming
 from onnx_subgraph.collection import seldom
 from onnx_subgraph.errors import OnnxSubgraphError
+from onnx_subgraph.late import late_imports
 
 COMMANDS = (
     *("fuse", "list-patterns", "explain", "verify", "bench", "specialize", "test-patterns"),

@@ -9,10 +9,13 @@ from __future__ import annotations
 import gc
 from contextlib import suppress
 
-import onnx_subgraph.pipeline  # noqa: F401 - imported for its own imports
 from onnx_subgraph.errors import PatternError
-from onnx_subgraph.language.library import load_patterns
-from onnx_subgraph.matching.normalise import normalise
+from onnx_subgraph.late import late_imports
+
+with late_imports():
+    import onnx_subgraph.pipeline  # noqa: F401 - imported for its own imports
+    from onnx_subgraph.language.library import load_patterns
+    from onnx_subgraph.matching.normalise import normalise
 
 with suppress(PatternError):  # each process reads them again, and reports the error
     for pattern in load_patterns().patterns:

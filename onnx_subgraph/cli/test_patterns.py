@@ -56,7 +56,7 @@ def test_patterns(
         if not patterns or as_json:
             raise UsageError("--watch has nothing to watch" if not patterns else "--watch prints reports", hint=_WATCHING)
         return _watched(names, patterns, libraries, time_limit)
-    library = load_patterns(patterns)
+    library = load_patterns(patterns, checked=True)
     names = current_ids(names, library)
     return _proved([p for p in library.patterns if not names or p.id in names], library, libraries, time_limit, as_json=as_json)
 
@@ -72,7 +72,7 @@ def _watched(names: tuple[str, ...], patterns: tuple[Path, ...], libraries: tupl
 
     for changed in changes(patterns):
         try:
-            library = load_patterns(patterns)
+            library = load_patterns(patterns, checked=True)
             named = current_ids(names, library)
             mine = [p for p in library.patterns if Path(p.file).resolve() in changed and (not named or p.id in named)]
             if mine:

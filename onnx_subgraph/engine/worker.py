@@ -12,15 +12,18 @@ import sys
 import time
 from typing import Any, BinaryIO
 
-import onnx
-import onnx_ir as ir
-
-from onnx_subgraph import custom_ops
-from onnx_subgraph.backends.backend import Backend
-from onnx_subgraph.backends.registry import find_backend
-from onnx_subgraph.backends.subgraph import Subgraph
-from onnx_subgraph.engine.wire import Message, receive, send
 from onnx_subgraph.errors import OnnxSubgraphError
+from onnx_subgraph.late import late_imports
+
+with late_imports():
+    import onnx
+    import onnx_ir as ir
+
+    from onnx_subgraph import custom_ops
+    from onnx_subgraph.backends.backend import Backend
+    from onnx_subgraph.backends.registry import find_backend
+    from onnx_subgraph.backends.subgraph import Subgraph
+    from onnx_subgraph.engine.wire import Message, receive, send
 
 
 def main(name: str, *libraries: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from onnx_subgraph.errors import PatternError, Span
@@ -93,6 +94,20 @@ def _code(data: Data, what: str, hint: str) -> Code:
     return Code(data, tuple(data.text.split("\n")))
 
 
+def inside(node: ast.AST) -> Iterable[ast.AST]:
+    """The nodes directly inside `node`; none inside a name or a number, whose context says nothing."""
+    return () if isinstance(node, _ENDS) else ast.iter_child_nodes(node)
+
+
+def walk_tree(tree: ast.AST) -> Iterator[ast.AST]:
+    """`tree` and every node inside it, without contexts."""
+    waiting = [tree]
+    while waiting:
+        yield (node := waiting.pop())
+        waiting.extend(inside(node))
+
+
+_ENDS = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 _FLATTER = "name parts of it, a line each: `t = …`"
 
 
@@ -119,7 +134,7 @@ def _too_deep(tree: ast.AST, text: str) -> ast.expr | None:
     parts = tree.body if isinstance(tree, ast.Module) else [tree.body] if isinstance(tree, ast.Expression) else []
     level: list[ast.AST] = [part for part in parts if sum(lengths[part.lineno - 1 : part.end_lineno]) + _STATEMENT >= MAX_NESTING]
     for _ in range(MAX_NESTING - 1):
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        level = [child for node in level for child in inside(node)]
         if not level:
             return None
     return next((node for node in level if isinstance(node, ast.expr)), None)

@@ -85,15 +85,18 @@ class Library:
         return tuple(p for p in chosen if p.is_for(target) or p.id in named or not is_built_in(p.file))
 
 
-def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True) -> Library:
-    """Load and check the patterns of the built-in packs, then those of `paths` (files, groups or packs).
+def load_patterns(paths: StrPath | Iterable[StrPath] = (), *, built_in: bool = True, checked: bool = False) -> Library:
+    """Load the patterns of the built-in packs, then those of `paths` (files, groups or packs), and check the latter.
+
+    checked: whether to check the built-in ones as well. They are part of the program, and take longer to check than to read;
+    `onnx-subgraph test-patterns` checks them.
 
     Files with the same contents as in the last call are not parsed again, and give the same objects.
     Raises PatternError, with the place, at the first mistake in a file.
     """
     packs, files = _collect(paths, built_in)
     folder = None if all(file.is_absolute() for file in files) else Path.cwd()
-    patterns, operators = _parsed(_contents(files), formula_contents(files), folder, packs)
+    patterns, operators = _parsed(_contents(files), formula_contents(files), folder, packs, checked)
     return Library(patterns, packs, operators)
 
 
@@ -104,25 +107,37 @@ def _parsed(
     beside: Contents,
     folder: Path | None,
     packs: tuple[Pack, ...],
+    checked: bool,
 ) -> tuple[tuple[Pattern, ...], Mapping[str, CanonicalOperator]]:
-    """The patterns and canonical operators in `files`, checked.
+    """The patterns and canonical operators in `files`, those of the user checked.
 
     beside, folder: the formula files beside the pattern files, and the base folder of relative paths (None where there is none).
     They are only part of the cache key; both are read from disk. packs: the packs of the files.
+    checked: whether to check the built-in ones, too; a lowering of the user is checked with every formula of its operator.
     """
     from onnx_subgraph.language.check import check, check_operator
 
     formulas, operators, lowerings = _by_kind(_unique(files))
+    everything = checked or not all(is_built_in(str(path)) for path, _ in lowerings)
+
+    def wanted(file: str | Path) -> bool:
+        return everything or not is_built_in(str(file))
+
     known = {operator.name: operator for operator in (operator_of(fields, path) for path, fields in operators)}
     for path, fields in reversed(lowerings):  # reversed, so that the first file's lowerings come first
         operator = lowered_by(fields, path, known)
         known[operator.name] = operator
     domains = frozenset(pack.domain for pack in packs if pack.domain)
-    patterns = tuple(_in_pack(pattern_of(fields, path, order, known), packs) for order, (path, fields) in enumerate(formulas))
+    patterns = tuple(
+        _in_pack(pattern_of(fields, path, order, known, checked=wanted(path)), packs)
+        for order, (path, fields) in enumerate(formulas)
+    )
     for operator in known.values():
-        check_operator(operator, domains)
+        if wanted(operator.file):
+            check_operator(operator, domains)
     for pattern in patterns:
-        check(pattern, domains)
+        if wanted(pattern.file):
+            check(pattern, domains)
     return patterns, known
 
 

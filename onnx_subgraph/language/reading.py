@@ -51,8 +51,13 @@ def parse_pattern(text: str, file: str = "patterns/group/pattern.yaml", operator
     return pattern_of(read_text(text, file), Path(file), 0, operators)
 
 
-def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = MappingProxyType({})) -> Pattern:
-    """The pattern that `fields` describe. operators: those that it may raise to. Raises PatternError, with the place."""
+def pattern_of(
+    fields: Fields, path: Path, order: int, operators: Operators = MappingProxyType({}), *, checked: bool = True
+) -> Pattern:
+    """The pattern that `fields` describe. Raises PatternError, with the place.
+
+    operators: those that it may raise to. checked: whether to check how its names are defined and used.
+    """
     check_keys(fields, KEYS, "a pattern")
     if fields.get("grow") is not None:
         return _region_pattern(fields, path, order)
@@ -86,7 +91,8 @@ def pattern_of(fields: Fields, path: Path, order: int, operators: Operators = Ma
         order=order,
         formerly=read_formerly(fields, identity),
     )
-    names.check_names(pattern, fields)
+    if checked:
+        names.check_names(pattern, fields)
     return pattern
 
 

@@ -16,7 +16,7 @@ from onnx_subgraph.language import spelling
 from onnx_subgraph.language.comparison import NotConstant, UnknownFact, UnknownSize
 from onnx_subgraph.language.evaluation import Names, definition, evaluate
 from onnx_subgraph.language.expression import Expression
-from onnx_subgraph.language.grammar import Code, parse_block, parse_expression
+from onnx_subgraph.language.grammar import Code, inside, parse_block, parse_expression, walk_tree
 from onnx_subgraph.language.source import Data
 from onnx_subgraph.language.vocabulary import ARITHMETIC, FACTS, FUNCTIONS, MAX_INTEGER, is_word
 
@@ -90,7 +90,7 @@ def asks_presence(expression: Expression) -> bool:
 def free_names(expression: Expression | ast.expr) -> tuple[str, ...]:
     """The names in `expression` that are not words of the vocabulary, without repetition, in the order written."""
     tree = expression.tree if isinstance(expression, Expression) else expression
-    names = (n for n in ast.walk(tree) if isinstance(n, ast.Name) and not is_word(n.id))
+    names = (n for n in walk_tree(tree) if isinstance(n, ast.Name) and not is_word(n.id))
     return tuple(dict.fromkeys(n.id for n in sorted(names, key=lambda n: (n.lineno, n.col_offset))))
 
 
@@ -141,7 +141,7 @@ def _check(node: ast.expr, code: Code, check_fact: CheckFact) -> None:
         raise PatternError(problem[0], span=code.span(node), hint=problem[1])
     if isinstance(node, ast.Attribute):
         check_fact(node, code)
-    for child in ast.iter_child_nodes(node):
+    for child in inside(node):
         if isinstance(child, ast.expr) and not (isinstance(node, ast.Call) and child is node.func):
             _check(child, code, check_fact)
 

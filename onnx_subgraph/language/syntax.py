@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterable
+from functools import cached_property
 
 from onnx_subgraph.errors import PatternError, Span
 from onnx_subgraph.language import spelling
 from onnx_subgraph.language.formula import Formula, Formulas, written_out
-from onnx_subgraph.language.grammar import Code, parse_block
+from onnx_subgraph.language.grammar import Code, parse_block, walk_tree
 from onnx_subgraph.language.optional import USAGE, Place, check_optional
 from onnx_subgraph.language.recipe import recipe_mistake
 from onnx_subgraph.language.source import Data, Scalar
@@ -55,7 +56,7 @@ def read_block(data: Data, what: str, captures: frozenset[str] = frozenset(), fo
     Raises PatternError, with the place.
     """
     code, statements = parse_block(data, what, marks=True)
-    reader = _Reader(code, captures, formulas, _names(statements))
+    reader = _Reader(code, captures, formulas, statements)
     for statement in statements:
         reader.line(statement)
     if not reader.lines:
@@ -67,7 +68,7 @@ def read_block(data: Data, what: str, captures: frozenset[str] = frozenset(), fo
 def read_formula(data: Data, name: str, formulas: Formulas) -> tuple[tuple[Assignment, ...], tuple[Term, ...]]:
     """The lines of a formula, and its results from the last line. Raises PatternError, with the place."""
     code, statements = parse_block(data, name, marks=True)
-    reader = _Reader(code, frozenset(), formulas, _names(statements))
+    reader = _Reader(code, frozenset(), formulas, statements)
     for statement in statements[:-1]:
         reader.line(statement)
     last = statements[-1] if statements else None
@@ -99,16 +100,21 @@ def parse_assignments(text: str) -> Block:
 class _Reader:
     """Reads one block.
 
-    lines: those read so far, including expanded lines of formulas. taken: names of the block, which expanded lines must avoid.
+    lines: those read so far, including expanded lines of formulas.
     """
 
-    def __init__(self, code: Code, captures: frozenset[str], formulas: Formulas, taken: set[str]) -> None:
+    def __init__(self, code: Code, captures: frozenset[str], formulas: Formulas, statements: Iterable[ast.stmt]) -> None:
         self.code = code
         self.captures = captures
         self.formulas = formulas
-        self.taken = taken
+        self.statements = statements
         self.lines: list[Assignment] = []
         self.marked: set[Place] = set()
+
+    @cached_property
+    def taken(self) -> set[str]:
+        """The names of the block, which expanded lines must avoid."""
+        return _names(self.statements)
 
     def error(self, node: ast.expr | ast.stmt | ast.keyword, message: str, hint: str | None = None) -> PatternError:
         return PatternError(message, span=self.code.span(node), hint=hint)
@@ -469,7 +475,7 @@ def _targets(target: ast.expr) -> list[ast.Name]:
 
 def _names(statements: Iterable[ast.stmt]) -> set[str]:
     """Every name in a block."""
-    return {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)}
+    return {n.id for s in statements for n in walk_tree(s) if isinstance(n, ast.Name)}
 
 
 def _counted(number: int, what: str = "result") -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from onnx_subgraph.errors import UsageError
+from onnx_subgraph.late import late_imports
 
 RUNTIME = "onnxruntime"
 NAME = "InferenceSession"
@@ -94,7 +95,8 @@ def uninstall_startup() -> Path | None:
 
 
 def _replace(module: ModuleType) -> None:
-    from onnx_subgraph.session import inference
+    with late_imports():
+        from onnx_subgraph.session import inference
 
     # If our own module was the first to import onnxruntime, our class does not exist yet: that module calls `catch_up` later.
     if hasattr(inference, NAME):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,27 @@ def test_headers_say_what_patterns_say() -> None:
 def test_the_built_in_patterns_load() -> None:
     assert built_in_packs()
     assert [p.id for p in load_patterns().patterns] == [h.id for h in headers()]
+
+
+def test_the_built_in_patterns_are_right() -> None:
+    """They are not checked at each start, but here."""
+    assert [p.id for p in load_patterns(checked=True).patterns] == [p.id for p in load_patterns().patterns]
+
+
+def test_what_is_built_in_is_checked_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in a built-in pattern is shown with its place, as one in a pattern of the user always is."""
+    folder = tmp_path / "patterns"
+    shutil.copytree(built_in_packs()[0], folder)
+    file = folder / "activation" / "hard_swish.yaml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("where: x.dtype", "where: nobody.dtype"), encoding="utf-8")
+    monkeypatch.setattr("onnx_subgraph.language.library.built_in_folder", lambda: folder)
+    load_patterns()
+    with pytest.raises(PatternError, match="`nobody` is not bound") as caught:
+        load_patterns(checked=True)
+    assert caught.value.span is not None and caught.value.span.file == str(file)
+    with pytest.raises(PatternError, match="`nobody` is not bound"):
+        load_patterns(shutil.copy(file, tmp_path), built_in=False)
 
 
 def test_headers_are_read_without_the_heavy_libraries() -> None:

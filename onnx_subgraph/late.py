@@ -1,4 +1,4 @@
-"""Libraries that the command line imports on first use of an attribute, not at the import statement.
+"""Libraries that are imported on first use of an attribute, not at the import statement.
 
 onnx-ir and onnx-shape-inference import sympy, whose import takes longer than fusing a small model. Only arithmetic on symbolic
 dimensions needs it (`model/symbolic.py`).

@@ -1,15 +1,16 @@
-"""What a command imports late: nothing for a small model, all of it where it is needed, with the same results."""
+"""What commands and programs import late: nothing for a small model, all of it where it is needed, with the same results."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from onnx_subgraph.cli import late
+from onnx_subgraph import late
 from tests.cli.conftest import GELU, ROOT, save
 
 FLATTENED = """
@@ -39,6 +40,47 @@ def imported(*arguments: object) -> tuple[int, bool]:
 @pytest.mark.parametrize("command", ["fuse", "explain"])
 def test_a_model_of_plain_dimensions_needs_no_sympy(tmp_path: Path, command: str) -> None:
     assert imported(command, save(GELU, tmp_path / "gelu.onnx")) == (0, False)
+
+
+PROGRAMS = {
+    "the function": """
+from onnx_subgraph import Options, fuse, load_patterns
+fuse(path, path.with_name("out.onnx"), load_patterns(), Options())
+""",
+    "the session": """
+from onnx_subgraph import InferenceSession
+assert InferenceSession(path).prepared.fusions
+""",
+    "the hook": """
+import onnxruntime
+from onnx_subgraph.session import hook
+hook.install()
+assert onnxruntime.InferenceSession(path).prepared.fusions
+""",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_nor_does_a_program(tmp_path: Path, program: str) -> None:
+    path = save(GELU, tmp_path / "gelu.onnx")
+    code = (
+        f"import sys\nfrom pathlib import Path\npath = Path(sys.argv[1])\n{PROGRAMS[program]}\nprint('sympy.core' in sys.modules)"
+    )
+    environment = {**os.environ, "ONNX_SUBGRAPH_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300
+    )
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_a_program_may_import_it_itself() -> None:
+    """Also its parts, and names of it, after us and before it was used."""
+    code = (
+        "from onnx_subgraph import fuse\nimport sympy.abc\nfrom sympy import symbols\nfrom sympy.core import Add\n"
+        "print(sympy.expand((symbols('x') + 1) ** 2) == sympy.abc.x ** 2 + 2 * sympy.abc.x + 1, sympy.Add is Add)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.stdout == "True True\n", done.stderr
 
 
 def test_a_model_whose_dimensions_are_computed_has_it(tmp_path: Path) -> None:
