@@ -186,10 +186,10 @@ def headline(entry: Entry) -> Headline:
         case _ if not result.rewrites:
             return Headline("warn" if undone else "nothing", "Nothing fused", f"The model is as it was.{undone} {written}")
         case _:
-            mood = "warn" if undone else "good"
-            return Headline(
-                mood, "Equivalent", f"After {fused} every output is within its bound of the original.{undone} {written}"
-            )
+            held = f"After {fused} every output is within its bound of the original."
+            if not result.verdict.runs:
+                held = f"Each of {fused} is right by itself; the model was not run."
+            return Headline("warn" if undone else "good", "Equivalent", f"{held}{undone} {written}")
 
 
 def histogram(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Row, ...]:

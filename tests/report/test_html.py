@@ -310,6 +310,12 @@ def test_a_missed_expectation_is_bad_news(library: Library) -> None:
         assert fact in text
 
 
+def test_a_model_that_was_not_run_is_not_said_to_have_outputs_within_bounds(library: Library) -> None:
+    verdict = Verdict("equivalent", reason="each fusion is right by itself; the model was not run")
+    text = Page(html.page(entry(gelu(0), gelu(1), verdict=verdict), library)).text
+    assert "Each of 2 fusions is right by itself; the model was not run." in text and "within its bound" not in text
+
+
 def test_a_model_in_which_nothing_fused(library: Library) -> None:
     text = Page(html.page(entry(verdict=Verdict("equivalent", reason="nothing fused")), library)).text
     assert "Nothing fused" in text and "No pattern was replaced." in text
