@@ -72,12 +72,9 @@ def _vector(attribute: ir.Attr, name: str) -> ir.TensorProtocol:
 
 
 def constant(rule: Rule, context: ShapeInferenceContext, node: ir.Node) -> None:
-    """Constant: puts its tensor on the value, so that later rules read it at once.
-
-    The library's rule serves functions, where the tensor may differ by call.
-    """
+    """Constant: puts its tensor on the value, so that later rules read it at once."""
     attribute = node.attributes.get("value")
-    if context.resolved_attrs or attribute is None or attribute.is_ref() or len(node.attributes) > 1:
+    if attribute is None or attribute.is_ref() or len(node.attributes) > 1:
         rule(context, node)
         return
     output = node.outputs[0]

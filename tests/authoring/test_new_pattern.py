@@ -172,3 +172,11 @@ def test_a_number_and_the_last_addend_can_be_optional(tmp_path: Path, order: tup
     assert made.formula == "y = Exp(a? * Sin(x)) + z?" and made.pattern.results == ("y",)
     assert made.holds and made.places == len(order)
     assert times(made, curves(BARE)) == 1
+
+
+def test_a_value_that_is_read_twice_is_not_optional_in_one_place(tmp_path: Path) -> None:
+    """A name is absent everywhere or nowhere: `q * v? + v` is no formula."""
+    both = CURVE + "g{n} = Mul (q{n}, v) h{n} = Add (g{n}, v) {z} = Tanh (h{n})"
+    once = CURVE + "h{n} = Add (q{n}, v) {z} = Tanh (h{n})"
+    made = authored(saved(tmp_path / "m.onnx", curves(both, both, once, once)))
+    assert made.holds and made.places == 2 and "?" not in made.formula

@@ -59,6 +59,8 @@ def test_a_model_larger_than_memory_is_verified_and_written(run: Run, tmp_path: 
     result = run("fuse", path, "--sites-only", "--json")
     jsonschema.validate(result.json, SCHEMA)
     assert result.code == 0 and result.json["verification"]["verdict"] == "equivalent"
+    coverage = result.json["verification"]["coverage"]
+    assert (coverage["kernel"], coverage["body"], coverage["alone"], coverage["drawn"]) == (0, 0, count, count)
     fused = onnx.load(tmp_path / "large.fused.onnx", load_external_data=False)
     assert [node.op_type for node in fused.graph.node].count("QuickGelu") == count
     assert {entry.value for tensor in fused.graph.initializer for entry in tensor.external_data if entry.key == "location"} == {

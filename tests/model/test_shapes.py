@@ -393,3 +393,17 @@ def test_what_a_rule_stumbles_over_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         registry.register("", "Relu", 14)(rule)
     (gap,) = gaps(model)
     assert (gap.node, gap.reason) == ("a", "its rule fails: ValueError: seven")
+
+
+def test_a_constant_of_a_function_has_the_tensor_of_each_call() -> None:
+    """Calls of one function with other tensors give other shapes, whichever comes first."""
+    text = """<ir_version: 10, opset_import: ["" : 21, "own" : 1]>
+    net (float[16] x) => (float[a, b] y, float[c, d] z) {
+      y = own.shaped <shape: tensor = int64[2] {2, 8}> (x)
+      z = own.shaped <shape: tensor = int64[2] {4, 4}> (x)
+    }
+    <domain: "own", opset_import: ["" : 21]>
+    shaped <shape> (x) => (y) { s = Constant <value: tensor = @shape> ()  y = Reshape (x, s) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    infer_shapes(model)
+    assert [list(value.shape) for value in model.graph.outputs if value.shape is not None] == [[2, 8], [4, 4]]
