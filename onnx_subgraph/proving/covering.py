@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations, cycle
 
 from onnx_subgraph.language import term as syntax
@@ -28,7 +29,7 @@ Choice = Mapping[int, int]
 
 def spellings(pattern: Pattern) -> Iterator[Spelling]:
     """Spellings of the pattern's formula: plain ones first, those for further pairs of alternatives last."""
-    models = Covering(pattern)
+    models = covering(pattern)
     yield from spellings_of_each(models)
     yield from spellings_of_pairs(models)
 
@@ -60,8 +61,19 @@ def spellings_of_pairs(models: Covering, since: int = 0) -> Iterator[Spelling]:
 
 
 def base_spellings(pattern: Pattern) -> Iterator[Spelling]:
-    """Plain spellings in which each alternative occurs. Mutants are made from them."""
-    return map(Spelling, Covering(pattern).each)
+    """Plain spellings in which each alternative occurs, that of all first ones first. Mutants are made from them."""
+    yield Spelling(_first(pattern))
+    yield from map(Spelling, covering(pattern).each[1:])
+
+
+@lru_cache(maxsize=4)
+def covering(pattern: Pattern) -> Covering:
+    """The choices for a pattern, kept for some: they take seconds where a formula has many alternatives."""
+    return Covering(pattern)
+
+
+def _first(pattern: Pattern) -> Choice:
+    return dict.fromkeys(points(pattern), 0)
 
 
 @dataclass(slots=True)
@@ -83,7 +95,7 @@ class Covering:
     _sketched: dict[frozenset[Alternative], frozenset[Alternative]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.first = dict.fromkeys(points(self.pattern), 0)
+        self.first = _first(self.pattern)
         self._lines = lines_of(self.pattern.match)
         self._results = Builder(self.pattern, Spelling()).results_wanted()
         outer, alike = _outer(self.pattern), _alike(self.pattern)

@@ -28,7 +28,7 @@ from onnx_subgraph.model.constants import Constants
 from onnx_subgraph.model.shapes import copied, infer_shapes
 from onnx_subgraph.proving.comparison import PROVIDER, Exact, NotRunError, difference
 from onnx_subgraph.proving.coverage import Coverage
-from onnx_subgraph.proving.covering import Covering, spellings_of_each, spellings_of_pairs
+from onnx_subgraph.proving.covering import covering, spellings_of_each, spellings_of_pairs
 from onnx_subgraph.proving.given import given
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.missing import why_not_found
@@ -113,7 +113,7 @@ class _Proof:
 
     def instances(self) -> None:
         """Try every instance of the formula, and the mutants of the plain ones."""
-        models = Covering(self.pattern)
+        models = covering(self.pattern)
         since = max([self.spelling(spelling) for spelling in spellings_of_each(models)], default=0)
         for spelling in spellings_of_pairs(models, since) if self.pairs else ():
             self.spelling(spelling)

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from onnx_subgraph.language.pattern import Pattern
-from onnx_subgraph.proving.covering import Covering, base_spellings, spellings
+from onnx_subgraph.proving.covering import base_spellings, covering, spellings
 from onnx_subgraph.proving.instance import Instance, build
 from onnx_subgraph.proving.mutants import mutants
 from onnx_subgraph.proving.sketch import alternatives_of
@@ -132,7 +132,7 @@ def test_every_pair_of_alternatives_that_can_occur_together_does() -> None:
     def pairs(spellings_: Iterable[Spelling]) -> set[frozenset[tuple[int, int]]]:
         return {frozenset(pair) for s in spellings_ for pair in combinations(build(pattern, s).used, 2)}
 
-    few = Covering(pattern).choices(together=2)
+    few = covering(pattern).choices(together=2)
     assert pairs(map(Spelling, few)) == pairs(agreeing)
     assert len(few) * 3 < len(agreeing)
 
