@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -89,7 +90,7 @@ def explored(miss: RawMiss, explorers: dict[tuple[int, int], Explorer]) -> Failu
 
 def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Value]) -> None:
     """Match larger and larger parts of the pattern around an anchor. The first part that does not match is the reason."""
-    rank, matched = 0, set[ir.Node]()
+    rank, matched, visited = 0, set[ir.Node](), ()
     record = explorer.furthest
     for level, reached in climbed(values, anchor.path, explorer.look.consumers):
         before = record.take()
@@ -98,14 +99,15 @@ def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Valu
         failure = record.take()
         record.put_back(before)
         if found is not None:
-            rank, matched, values = found.rank, found.matched(), list(reached)
+            rank, matched, visited, values = found.rank, found.matched(), tuple(found.visited()), list(reached)
             continue
         if not reached and level is not None:
             failure = _unread(rank, level, values, explorer.look)
         if failure is not None and failure.kind is Kind.RANK:
             failure = explorer.raised_rank(matched) or failure
         if failure is not None:
-            record.again(failure.at(max(failure.rank, rank + SLIGHTLY)), 0)
+            deepest = failure.visited if failure.rank >= rank + SLIGHTLY else visited
+            record.again(replace(failure, rank=max(failure.rank, rank + SLIGHTLY), visited=deepest))
         return
 
 

@@ -48,7 +48,7 @@ class Explorer(Matcher):
         if key in self._hopeless:
             known = self._hopeless[key]
             if known is not None:
-                self.furthest.again(known, state.rank)
+                self.furthest.again(known, state)
             return
         before = self.furthest.take()
         hopeless = True
@@ -58,9 +58,9 @@ class Explorer(Matcher):
         failure = self.furthest.take()
         self.furthest.put_back(before)
         if hopeless and self._names(term).isdisjoint(state.bindings):
-            self._hopeless[key] = failure and failure.at(failure.rank - state.rank)
+            self._hopeless[key] = failure and failure.since(state)
         if failure is not None:
-            self.furthest.again(failure, 0)
+            self.furthest.again(failure)
 
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """All factorings with the right number of items, whatever the items are."""
