@@ -15,7 +15,7 @@ from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.matcher import GivenUpError, Matcher
 from onnx_subgraph.matching.normal import NormalPattern, Product, Sum
 from onnx_subgraph.matching.reasons import not_read
-from onnx_subgraph.matching.state import EMPTY
+from onnx_subgraph.matching.state import EMPTY, Visited
 from onnx_subgraph.matching.structure import Structure
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.matching.whole import first_match, roots_of
@@ -90,7 +90,8 @@ def explored(miss: RawMiss, explorers: dict[tuple[int, int], Explorer]) -> Failu
 
 def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Value]) -> None:
     """Match larger and larger parts of the pattern around an anchor. The first part that does not match is the reason."""
-    rank, matched, visited = 0, set[ir.Node](), ()
+    rank, matched = 0, set[ir.Node]()
+    visited: Visited = ()
     record = explorer.furthest
     for level, reached in climbed(values, anchor.path, explorer.look.consumers):
         before = record.take()

@@ -77,7 +77,7 @@ class Explorer(Matcher):
         if term.scalar is not None:
             return
         items, said = _items(term), (f"the constant {constant:.6g}", f"{factoring.constant:.6g}", "")
-        for reached in assigned(self, items, factoring.items, state.visit(factoring.nodes), isinstance(term, Product)):
+        for reached in assigned(self, items, factoring.items, state.visit(factoring.nodes, term.span), isinstance(term, Product)):
             numbers = (constant, factoring.constant)
             self.recorder.fail(Kind.NUMBER, reached, term.span, value, said=said, numbers=numbers)
             break
@@ -94,7 +94,7 @@ class Explorer(Matcher):
         factorings = self.factorings(value, limit, product=is_product)
         for factoring in factorings:
             for item, rest in _without_one(factoring):
-                for reached in assigned(self, items, rest, state.visit(factoring.nodes), is_product):
+                for reached in assigned(self, items, rest, state.visit(factoring.nodes, term.span), is_product):
                     self._no_constant(reached, term, item, constant)
                     break
         if known:

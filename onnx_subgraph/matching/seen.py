@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from onnx_subgraph.facts import element_type
 from onnx_subgraph.matching.match import SeenLine, SeenNode
 from onnx_subgraph.matching.origin import label
 from onnx_subgraph.matching.state import Visited
@@ -30,9 +31,8 @@ def _seen(node: ir.Node) -> SeenNode:
 
 
 def _type(value: ir.Value) -> str:
-    dtype = "" if value.dtype is None else str(value.dtype).lower()
     shape = "" if value.shape is None else f"[{', '.join(map(_dimension, value.shape))}]"
-    return f"{dtype} {shape}".strip()
+    return f"{element_type(value) or ''} {shape}".strip()
 
 
 def _dimension(size: int | ir.SymbolicDimProtocol) -> str:

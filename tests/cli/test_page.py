@@ -59,3 +59,17 @@ def test_two_models_of_one_name_can_have_no_two_pages_in_one_folder(tmp_path: Pa
     models = (Path("a/m.onnx"), Path("b/m.onnx"))
     with pytest.raises(UsageError, match=r"m\.html would be written twice"):
         plan_pages(models, tmp_path, [Path("a/n"), Path("b/n")])
+
+
+def test_explain_writes_a_page_and_says_the_same(run: Run, tmp_path: Path) -> None:
+    model = Path(__file__).parent / "data/rounded_gelu.onnx"
+    with_page, without = run("explain", model, "gelu", "--report", tmp_path / "a.html"), run("explain", model, "gelu")
+    assert (with_page.code, with_page.out) == (0, without.out)
+    words = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "<mark>x / sqrt(2)</mark>" in words and "0.704225" in words
+
+
+def test_explain_refuses_a_page_in_the_place_of_the_model(run: Run, gelu: Path) -> None:
+    before = gelu.read_bytes()
+    assert run("explain", gelu, "--report", gelu).code == 2
+    assert gelu.read_bytes() == before
