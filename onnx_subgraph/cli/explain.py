@@ -172,7 +172,10 @@ def _show(result: FuseResult, library: Library, pattern: str | None, node: str |
         why = absence(result, library.get(pattern), library) if node is None else ""
     hidden = len(result.near_misses) - len(told.near_misses)
     if page is not None:
-        write(page, explained.page(told, pattern=pattern or "", hidden=hidden, absence=why))
+        # Who writes a pattern wants to see the nearest places even where it only began to match.
+        nothing = pattern is not None and not (told.rewrites or told.skipped or told.near_misses)
+        seen, unseen = (result, 0) if nothing else (told, hidden)
+        write(page, explained.page(seen, pattern=pattern or "", hidden=unseen, absence=why))
     if not quiet:
         show(text.explanation(told, hidden=hidden, pattern=pattern or "", absence=why))
 

@@ -42,7 +42,7 @@ class Nearest:
 def page(result: FuseResult, *, pattern: str = "", hidden: int = 0, absence: str = "") -> str:
     """The page on one model. Raises UsageError where the extra is not installed.
 
-    pattern: the only one in question. hidden: how many near misses `result` omits. absence: the sentence if there is nothing.
+    pattern: the only one in question. hidden: how many near misses `result` omits. absence: why it is not in the model.
     """
     from onnx_subgraph.report.html import rendered
 
@@ -57,7 +57,7 @@ def page(result: FuseResult, *, pattern: str = "", hidden: int = 0, absence: str
         more=len(near) - MOST_SHOWN,
         places=count(sum(len(group.nodes) for group in near), "place"),
         hidden=hidden,
-        absence=absence or "No pattern got past its first operator here: there is nothing to explain.",
+        absence=absence,
         names=some_names,
     )
 
