@@ -28,6 +28,7 @@ from onnx_subgraph.cli.options import (
     time_limit_option,
     verbose_option,
 )
+from onnx_subgraph.cli.page import page_option, plan_pages
 from onnx_subgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="How many models to look at at a time.")
 @executor_option
 @time_limit_option
+@page_option("the places where a pattern came nearest, the lines that matched there, and the line that fails")
 @verbose_option
 @json_option
 def explain(
@@ -61,6 +63,7 @@ def explain(
     jobs: int,
     executor: str | None,
     time_limit: float,
+    report: Path | None,
     as_json: bool,
 ) -> int:
     """Say what matched in MODEL, what nearly did, why it did not, and what would have to change.
@@ -70,6 +73,7 @@ def explain(
     --json, of all.
     """
     check_executor(executor, jobs)
+    pages = plan_pages(models.paths, report, (), models.below, several=models.several)
 
     from onnx_subgraph.cli.batch import run
     from onnx_subgraph.cli.interrupt import break_off
@@ -100,15 +104,15 @@ def explain(
     signal.signal(signal.SIGTERM, break_off)
     found: list[Object] = []
     with progress() as say, closing(run(tasks, library, jobs, say, cluster=executor or "")) as results:
-        for task, outcome in zip(tasks, results, strict=True):
+        for task, page, outcome in zip(tasks, pages, results, strict=True):
             if isinstance(outcome, Failure):
                 warn(f"Error: {outcome.of(task.model)}")
                 found.append(json.failure(task.model, outcome.message))
                 continue
             result = unfused(about(outcome, pattern=pattern, node=node))
             found.append(json.explanation(result))
-            if not as_json:
-                _show(result, library, pattern, node)
+            if page is not None or not as_json:
+                _show(result, library, pattern, node, page, quiet=as_json)
     failed = any("error" in one for one in found)
     if models.several and as_json:
         show_json({"models": found})
@@ -154,9 +158,11 @@ class Explanation:
         return replace(result, model=self.model)
 
 
-def _show(result: FuseResult, library: Library, pattern: str | None, node: str | None) -> None:
+def _show(result: FuseResult, library: Library, pattern: str | None, node: str | None, page: Path | None, *, quiet: bool) -> None:
+    """Print what is of interest unless `quiet`, and write it to `page`."""
+    from onnx_subgraph.cli.page import write
     from onnx_subgraph.cli.terminal import show
-    from onnx_subgraph.report import text
+    from onnx_subgraph.report import explained, text
     from onnx_subgraph.report.relevance import absence, answering, asked
 
     if pattern is None:
@@ -165,7 +171,13 @@ def _show(result: FuseResult, library: Library, pattern: str | None, node: str |
         told = asked(result, library.get(pattern)) if node is None else result
         why = absence(result, library.get(pattern), library) if node is None else ""
     hidden = len(result.near_misses) - len(told.near_misses)
-    show(text.explanation(told, hidden=hidden, pattern=pattern or "", absence=why))
+    if page is not None:
+        # Who writes a pattern wants to see the nearest places even where it only began to match.
+        nothing = pattern is not None and not (told.rewrites or told.skipped or told.near_misses)
+        seen, unseen = (result, 0) if nothing else (told, hidden)
+        write(page, explained.page(seen, pattern=pattern or "", hidden=unseen, absence=why))
+    if not quiet:
+        show(text.explanation(told, hidden=hidden, pattern=pattern or "", absence=why))
 
 
 def _check_node(name: str, result: FuseResult) -> None:

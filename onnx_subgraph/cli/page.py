@@ -22,13 +22,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def report_option(command: Command) -> Command:
-    """`--report`: an HTML page."""
-    return click.option(
-        "--report",
-        type=click.Path(path_type=Path),
-        metavar="FILE.html",
-        help="Write an HTML page with a drawing of every fusion, before and after. For several models, a folder.",
-    )(command)
+    """`--report`: an HTML page of what was fused."""
+    return page_option("a drawing of every fusion, before and after")(command)
+
+
+def page_option(what: str) -> Callable[[Command], Command]:
+    """`--report`: an HTML page with `what`."""
+    words = f"Write an HTML page with {what}. For several models, a folder."
+    return click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help=words)
 
 
 def plan_pages(
@@ -61,12 +62,16 @@ def write_page(page: Path, entry: Entry, library: Library, *, hidden: int) -> No
 
     hidden: how many near misses the entry omits.
     """
-    from onnx_subgraph.model.atomic import written_whole
     from onnx_subgraph.report import html
 
-    if entry.result is None:
-        return
-    words = html.page(entry, library, hidden=hidden)
+    if entry.result is not None:
+        write(page, html.page(entry, library, hidden=hidden))
+
+
+def write(page: Path, words: str) -> None:
+    """Writes a page, whole or not at all."""
+    from onnx_subgraph.model.atomic import written_whole
+
     page.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(page) as (file,):
         file.write(words.encode())

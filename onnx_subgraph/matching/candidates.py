@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -14,7 +15,7 @@ from onnx_subgraph.matching.lookthrough import LookThrough
 from onnx_subgraph.matching.matcher import GivenUpError, Matcher
 from onnx_subgraph.matching.normal import NormalPattern, Product, Sum
 from onnx_subgraph.matching.reasons import not_read
-from onnx_subgraph.matching.state import EMPTY
+from onnx_subgraph.matching.state import EMPTY, Visited
 from onnx_subgraph.matching.structure import Structure
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.matching.whole import first_match, roots_of
@@ -90,6 +91,7 @@ def explored(miss: RawMiss, explorers: dict[tuple[int, int], Explorer]) -> Failu
 def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Value]) -> None:
     """Match larger and larger parts of the pattern around an anchor. The first part that does not match is the reason."""
     rank, matched = 0, set[ir.Node]()
+    visited: Visited = ()
     record = explorer.furthest
     for level, reached in climbed(values, anchor.path, explorer.look.consumers):
         before = record.take()
@@ -98,14 +100,15 @@ def _climb_and_fail(explorer: Explorer, anchor: Anchor, values: Sequence[ir.Valu
         failure = record.take()
         record.put_back(before)
         if found is not None:
-            rank, matched, values = found.rank, found.matched(), list(reached)
+            rank, matched, visited, values = found.rank, found.matched(), tuple(found.visited()), list(reached)
             continue
         if not reached and level is not None:
             failure = _unread(rank, level, values, explorer.look)
         if failure is not None and failure.kind is Kind.RANK:
             failure = explorer.raised_rank(matched) or failure
         if failure is not None:
-            record.again(failure.at(max(failure.rank, rank + SLIGHTLY)), 0)
+            deepest = failure.visited if failure.rank >= rank + SLIGHTLY else visited
+            record.again(replace(failure, rank=max(failure.rank, rank + SLIGHTLY), visited=deepest))
         return
 
 

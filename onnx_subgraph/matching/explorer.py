@@ -48,7 +48,7 @@ class Explorer(Matcher):
         if key in self._hopeless:
             known = self._hopeless[key]
             if known is not None:
-                self.furthest.again(known, state.rank)
+                self.furthest.again(known, state)
             return
         before = self.furthest.take()
         hopeless = True
@@ -58,9 +58,9 @@ class Explorer(Matcher):
         failure = self.furthest.take()
         self.furthest.put_back(before)
         if hopeless and self._names(term).isdisjoint(state.bindings):
-            self._hopeless[key] = failure and failure.at(failure.rank - state.rank)
+            self._hopeless[key] = failure and failure.since(state)
         if failure is not None:
-            self.furthest.again(failure, 0)
+            self.furthest.again(failure)
 
     def seen_as(self, term: Product | Sum, value: ir.Value, constant: float, state: State) -> Iterable[Factoring]:
         """All factorings with the right number of items, whatever the items are."""
@@ -77,7 +77,7 @@ class Explorer(Matcher):
         if term.scalar is not None:
             return
         items, said = _items(term), (f"the constant {constant:.6g}", f"{factoring.constant:.6g}", "")
-        for reached in assigned(self, items, factoring.items, state.visit(factoring.nodes), isinstance(term, Product)):
+        for reached in assigned(self, items, factoring.items, state.visit(factoring.nodes, term.span), isinstance(term, Product)):
             numbers = (constant, factoring.constant)
             self.recorder.fail(Kind.NUMBER, reached, term.span, value, said=said, numbers=numbers)
             break
@@ -94,7 +94,7 @@ class Explorer(Matcher):
         factorings = self.factorings(value, limit, product=is_product)
         for factoring in factorings:
             for item, rest in _without_one(factoring):
-                for reached in assigned(self, items, rest, state.visit(factoring.nodes), is_product):
+                for reached in assigned(self, items, rest, state.visit(factoring.nodes, term.span), is_product):
                     self._no_constant(reached, term, item, constant)
                     break
         if known:

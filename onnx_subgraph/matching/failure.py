@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
 from onnx_subgraph.matching.normal import Normal
-from onnx_subgraph.matching.state import NODE, State
+from onnx_subgraph.matching.state import EMPTY, NODE, State, Visited
 from onnx_subgraph.matching.view import Virtual
 
 SLIGHTLY = NODE // 4
@@ -51,7 +51,8 @@ class Failure:
     """Where a candidate failed, before it is put into words.
 
     term: the expected term of the pattern, if any. said: texts otherwise. numbers: the expected number and the found one; None
-    for the number of `value`. nodes: all matched nodes, if only a condition failed.
+    for the number of `value`. nodes: all matched nodes, if only a condition failed. visited: the nodes that had matched until
+    then, with the part of the pattern that each matched, the last first.
     """
 
     kind: Kind
@@ -62,6 +63,7 @@ class Failure:
     said: Said | None = None
     numbers: tuple[float, float | None] | None = None
     nodes: Collection[ir.Node] = ()
+    visited: Visited = ()
 
     @property
     def matched(self) -> int:
@@ -71,6 +73,11 @@ class Failure:
     def at(self, rank: int) -> Failure:
         """The same failure with another rank."""
         return replace(self, rank=rank)
+
+    def since(self, state: State) -> Failure:
+        """The same failure without what `state`, from which the match went on, had matched before."""
+        before = sum(1 for _ in state.visited())
+        return replace(self, rank=self.rank - state.rank, visited=self.visited[: len(self.visited) - before])
 
 
 class Recorder:
@@ -93,8 +100,8 @@ class Recorder:
     ) -> None:
         """Report that `value` does not match, at this state of the match."""
         if state.rank > self.furthest:
-            said = said() if callable(said) else said
-            self.keep(Failure(kind, state.rank, span, value, term, said, numbers, nodes() if nodes is not None else ()))
+            said, visited = said() if callable(said) else said, tuple(state.visited())
+            self.keep(Failure(kind, state.rank, span, value, term, said, numbers, nodes() if nodes is not None else (), visited))
 
     def keep(self, failure: Failure) -> None:
         """Keep a failure that got further than any before."""
@@ -140,7 +147,8 @@ class Furthest(Recorder):
         """Keep exactly this failure, or none."""
         self.failure, self.furthest = failure, -math.inf if failure is None else failure.rank
 
-    def again(self, failure: Failure, above: int) -> None:
-        """Keep an earlier failure again, with `above` added to its rank."""
-        if failure.rank + above > self.furthest:
-            self.keep(failure.at(failure.rank + above))
+    def again(self, failure: Failure, state: State = EMPTY) -> None:
+        """Keep an earlier failure again, after what `state` has matched."""
+        if failure.rank + state.rank > self.furthest:
+            visited = (*failure.visited, *state.visited())
+            self.keep(replace(failure, rank=failure.rank + state.rank, visited=visited))

@@ -20,12 +20,14 @@ from onnx_subgraph.matching.body.found import bodies_of
 from onnx_subgraph.matching.candidates import RawMiss, anchored, candidates, explored, once
 from onnx_subgraph.matching.chain import MOST_FACTORINGS
 from onnx_subgraph.matching.explorer import Explorer
+from onnx_subgraph.matching.failure import Failure
 from onnx_subgraph.matching.grown import grown
 from onnx_subgraph.matching.match import GivenUp, Match, NearMiss
 from onnx_subgraph.matching.matcher import MOST_STEPS, GivenUpError, Matcher
 from onnx_subgraph.matching.normal import NormalPattern
 from onnx_subgraph.matching.normalise import normalise
 from onnx_subgraph.matching.reasons import is_of_interest, near_miss
+from onnx_subgraph.matching.seen import seen_lines
 from onnx_subgraph.matching.view import View
 from onnx_subgraph.matching.whole import first_match
 from onnx_subgraph.model.constants import Constants
@@ -77,8 +79,14 @@ class Found:
         with uncollected():
             found = ((miss, failure) for miss in self._misses if (failure := explored(miss, explorers)) is not None)
             telling = ((m, f) for m, f in once(found) if is_of_interest(m.normal.pattern, m.view, m.node, f))
-            told = (near_miss(m.normal.pattern, m.view, m.node, failure) for m, failure in telling)
+            told = (_told(miss, failure) for miss, failure in telling)
             return (*self._refused, *told)
+
+
+def _told(miss: RawMiss, failure: Failure) -> NearMiss:
+    """The near miss in words; with the lines that matched, if the search was thorough."""
+    told = near_miss(miss.normal.pattern, miss.view, miss.node, failure)
+    return replace(told, lines=seen_lines(miss.view, failure.visited)) if miss.thorough else told
 
 
 def find(

@@ -58,6 +58,25 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenNode:
+    """A matched node as text. type: of its first result, "" where unknown."""
+
+    name: str
+    operator: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLine:
+    """A line of a pattern file, and the nodes that its parts matched, in topological order. text: without indentation."""
+
+    file: str
+    number: int
+    text: str
+    nodes: tuple[SeenNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NearMiss:
     """The furthest failure of a candidate.
 
@@ -66,6 +85,7 @@ class NearMiss:
     change: the smallest change of the model that would let the pattern get further, as text. unknown: whether it failed because a
     type or shape is unknown. kind: what does not match. numbers: the expected and the found number, if only the number is wrong.
     operators: the expected operators, any of which would match. there: the operator where it failed.
+    lines: the lines of the pattern that had matched, with their nodes; () where not requested.
     """
 
     pattern: str
@@ -81,6 +101,7 @@ class NearMiss:
     numbers: tuple[float, float] | None = None
     operators: tuple[str, ...] = ()
     there: str = ""
+    lines: tuple[SeenLine, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

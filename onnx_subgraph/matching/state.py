@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from onnx_subgraph.errors import Span
 
+Visited = tuple[tuple[tuple[ir.Node, ...], Span | None], ...]
+"""Matched nodes with the part of the pattern that each matched. A node may be there twice."""
 NODE = 100
 """The rank that each matched node adds to a state."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from onnx_subgraph.errors import Span
-    from onnx_subgraph.matching.match import NearMiss
+    from onnx_subgraph.matching.match import NearMiss, SeenLine
     from onnx_subgraph.rewriting.rewrite import Bug, Rewrite, Skip
     from onnx_subgraph.verification.verdict import Placement, Run
 
@@ -78,6 +78,7 @@ class NearlyMatched:
 
     span: the place in the pattern file. matched: how many nodes had matched. nodes: the names of those where it failed. anchors:
     the names of the nodes that the candidates started from, in the same order. change: what would fix the first.
+    lines: those that had matched at the first place.
     """
 
     pattern: str
@@ -88,6 +89,7 @@ class NearlyMatched:
     nodes: tuple[str, ...]
     anchors: tuple[str, ...]
     change: str = ""
+    lines: tuple[SeenLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,7 @@ def nearly_matched(near_misses: Iterable[NearMiss]) -> tuple[NearlyMatched, ...]
             nodes=tuple(n.node for n in group),
             anchors=tuple(n.anchor for n in group),
             change=group[0].change,
+            lines=group[0].lines,
         )
         for group in groups
     )

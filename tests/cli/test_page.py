@@ -8,7 +8,7 @@ import pytest
 
 from onnx_subgraph.cli.page import plan_pages
 from onnx_subgraph.errors import UsageError
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, save
 
 
 def test_the_report_is_a_page_of_its_own(run: Run, gelu: Path, tmp_path: Path) -> None:
@@ -59,3 +59,33 @@ def test_two_models_of_one_name_can_have_no_two_pages_in_one_folder(tmp_path: Pa
     models = (Path("a/m.onnx"), Path("b/m.onnx"))
     with pytest.raises(UsageError, match=r"m\.html would be written twice"):
         plan_pages(models, tmp_path, [Path("a/n"), Path("b/n")])
+
+
+def test_explain_writes_a_page_and_says_the_same(run: Run, tmp_path: Path) -> None:
+    model = Path(__file__).parent / "data/rounded_gelu.onnx"
+    with_page, without = run("explain", model, "gelu", "--report", tmp_path / "a.html"), run("explain", model, "gelu")
+    assert (with_page.code, with_page.out) == (0, without.out)
+    words = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "<mark>x / sqrt(2)</mark>" in words and "0.704225" in words
+
+
+def test_explain_shows_the_nearest_place_even_where_an_operator_is_missing(run: Run, tmp_path: Path) -> None:
+    """Who writes a pattern wants to see it; the printed answer is one sentence."""
+    lines = "  h = Tanh(x)\n  s = Sigmoid(h)\n  y = h * Softplus(s)\n"
+    written = f'id: gate\nsummary: A gate\nmatch: |\n{lines}example:\n  x: "float32[2, 8]"\n'
+    (tmp_path / "gate.yaml").write_text(written, encoding="utf-8")
+    model = save(
+        """<ir_version: 8, opset_import: ["" : 17]> gate (float[2,3] x) => (float[2,3] y)
+        { h = Tanh(x) s = Sigmoid(h) p = Softsign(s) y = Mul(h, p) }""",
+        tmp_path / "m.onnx",
+    )
+    told = run("explain", model, "gate", "--patterns", tmp_path / "gate.yaml", "--report", tmp_path / "a.html")
+    assert told.code == 0 and "gate is not in the model" in told.out and "Nearly matched" not in told.out
+    words = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "gate is not in the model" in words and "<mark>Softplus(s)</mark>" in words and "<b>Tanh</b>" in words
+
+
+def test_explain_refuses_a_page_in_the_place_of_the_model(run: Run, gelu: Path) -> None:
+    before = gelu.read_bytes()
+    assert run("explain", gelu, "--report", gelu).code == 2
+    assert gelu.read_bytes() == before
