@@ -43,7 +43,7 @@ both (float[n, 4] x, int64 most, bool flag) => (float[n, 4] y, float[steps, n, 4
     else_branch = other () => (float[n, 4] r) { [else_Identity] r = Identity (x) }>
 }
 """
-# A Loop in an If in a Loop. The inner Loop captures no iteration count.
+# A Loop in an If in a Loop. The body of the inner Loop captures `x` from the main graph.
 NESTED = """
 <ir_version: 8, opset_import: ["" : 17]>
 nested (float[4] x, int64 most) => (float[4] y)
