@@ -85,7 +85,7 @@ def test_the_model_of_a_lost_worker_runs_again_and_a_model_that_kills_workers_is
         assert there[number].output.read_bytes() == here[number].output.read_bytes()
 
 
-def test_what_a_worker_cannot_read_is_said(cluster: Any, run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_no_worker_can_read_is_reported(cluster: Any, run: Run, gelu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This simulates a worker without the shared file system: the model exists, but the worker can't read it."""
     address = cluster.scheduler_address.replace("tcp://", "dask://")
     monkeypatch.setattr(Path, "exists", lambda path, **_: True)
