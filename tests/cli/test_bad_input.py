@@ -409,8 +409,7 @@ def test_an_interrupt_among_many_models_leaves_only_whole_files(tmp_path: Path, 
 @pytest.mark.parametrize("call", ["open", "fsync", "replace", "unlink"])
 @pytest.mark.parametrize("verify", [True, False], ids=["verified", "unverified"])
 def test_a_killed_process_leaves_only_whole_files(tmp_path_factory: pytest.TempPathFactory, call: str, verify: bool) -> None:
-    """It is killed before the first write to the folder, before the output is complete, before the output is renamed, and after.
-    """
+    """It is killed before the first write to the folder, and before and after the output is complete and renamed."""
     folder, temporary = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("temporary")
     model, output = save(GELU, folder / "gelu.onnx"), folder / "out.onnx"
     before, old = model.read_bytes(), b"an older output"

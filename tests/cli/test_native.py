@@ -257,9 +257,7 @@ def test_an_operator_that_the_library_lacks_is_not_reported_as_a_kernel(library:
 
 
 @pytest.mark.parametrize("numerics", ["bf16x3", "bf16"])
-def test_numerics_are_set_on_the_node_and_their_error_is_reported(
-    numerics: str, library: Path, tmp_path: Path, run: Run
-) -> None:
+def test_numerics_are_set_on_the_node_and_their_error_is_reported(numerics: str, library: Path, tmp_path: Path, run: Run) -> None:
     """The definition ignores them: without the library, the model computes the same, bit for bit."""
     model, plain, fused = tmp_path / "layer.onnx", tmp_path / "plain.onnx", tmp_path / "fused.onnx"
     onnx.save(onnx.parser.parse_model(LAYER), model)

@@ -299,8 +299,7 @@ def test_the_users_own_pattern_comes_before_a_larger_built_in_one(run: Run, tmp_
 
 
 def test_a_users_match_that_can_not_be_replaced_is_reported_and_leaves_its_nodes(run: Run, tmp_path: Path) -> None:
-    """The user's pattern has only the target function, so the built-in pattern fuses. The report has the reason for the user's.
-    """
+    """The user's pattern has only the target function, so the built-in one fuses. The report has the reason."""
     model, mine = written(GELU, tmp_path / "m.onnx"), own(tmp_path, "whole")
     options = ("--dry-run", "--no-verify", "--patterns", mine, "--json")
     answer = run("fuse", model, *options).json

@@ -37,8 +37,7 @@ def process_of_no_life(task: float, tell: Tell) -> int:
 
 
 def dies_with_others(task: Path, tell: Tell) -> int:
-    """Task `big` dies in a process that ran another task before; task `broken` dies in every process. Each writes a mark first.
-    """
+    """Task `big` dies in a process that ran another task before, `broken` in every process. Each writes a mark first."""
     others = [path for path in task.parent.iterdir() if path.suffix == f".{os.getpid()}"]
     task.with_suffix(f".{os.getpid()}").touch()
     if task.name == "broken" or (task.name == "big" and others):

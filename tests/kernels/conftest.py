@@ -57,8 +57,7 @@ def opened(model: str | onnx.ModelProto, library: Path, isa: str = "amx", thread
 def node(
     call: str, inputs: Mapping[str, np.ndarray], outputs: str = "y", constants: Mapping[str, np.ndarray] | None = None
 ) -> onnx.ModelProto:
-    """A model with one call of our operators. inputs: name → an array with the input's rank. outputs: the names of the results.
-    """
+    """A model with one call of our operators. inputs: name → an array with the input's rank. outputs: names of the results."""
     sizes = {name: [f"{name}{axis}" for axis in range(array.ndim)] for name, array in inputs.items()}
     given = ", ".join(f"float[{', '.join(axes)}] {name}" if axes else f"float {name}" for name, axes in sizes.items())
     results = ", ".join(f"float {name}" for name in outputs.split(", ") if name != '""')

@@ -1,5 +1,4 @@
-"""Products by AVX512_BF16 round the operands to bfloat16 and nothing else. Few rows and values beyond bfloat16 are not rounded.
-"""
+"""Products by AVX512_BF16 round only the operands to bfloat16. Few rows and values beyond bfloat16 are not rounded."""
 
 from __future__ import annotations
 

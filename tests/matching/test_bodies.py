@@ -124,9 +124,7 @@ def said(match: Match) -> str:
         ),
     ],
 )
-def test_a_written_out_call_is_found_as_that_call(
-    inputs: str, call: str, outputs: str, opset: int, expected: str
-) -> None:
+def test_a_written_out_call_is_found_as_that_call(inputs: str, call: str, outputs: str, opset: int, expected: str) -> None:
     assert [said(m) for m in found(written_out(parsed(inputs, call, outputs, opset)))] == [expected]
 
 

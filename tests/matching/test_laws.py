@@ -84,7 +84,7 @@ def test_a_shape_that_is_removed_with_the_match_does_not_prevent_it() -> None:
     probe = pattern("y = Exp(Expand(Relu(x), _))", "y = Exp(x)", example='{x: "float32[2, 8]"}')
     text = "r = Relu(x) s = Shape(r) t = Add(s, s) e = Expand(r, t) y = Exp(e)"
     assert matches(probe, model(text, outputs="float[M, K] y")) == 1
-    assert matches(probe, model(text + " z = Neg(t)", outputs="float[M, K] y, int64[2] z")) == 1  # readers of shapes are for the rewriter
+    assert matches(probe, model(text + " z = Neg(t)", outputs="float[M, K] y, int64[2] z")) == 1  # shapes are the rewriter's
     live = text + " z = Neg(r)"
     assert matches(probe, model(live, outputs="float[M, K] y, float[N, 8] z")) == 0
 

@@ -32,7 +32,7 @@ def test_numpy_folds_like_the_evaluator(operator: str, data: st.DataObject) -> N
 
 
 def test_what_numpy_computes_differently_is_left_to_the_evaluator() -> None:
-    """Division of integers truncates. Other attributes or types than expected are not folded."""
+    """Division of integers truncates. Operands that do not broadcast are not folded."""
     assert evaluate("Div", [np.array([-7]), np.array([2])], (), 1, 17)[0] == [-3]
     node = ir.node("Add", [ir.val("a"), ir.val("b")])
     assert folding.fold(node, [np.ones(2, np.float32), np.ones(3, np.float32)], 17) is None

@@ -1,5 +1,4 @@
-"""Strings that are not UTF-8 are readable text inside the program and are written as the original bytes, everywhere in a model.
-"""
+"""Strings that are not UTF-8 are readable text inside the program and are written as the original bytes."""
 
 from __future__ import annotations
 

@@ -134,9 +134,7 @@ def test_a_session_uses_the_libraries_of_its_settings(holding: Path, library: Pa
         np.testing.assert_allclose(session.run(None, {"x": X})[0], outputs(holding, library), rtol=1e-5, atol=1e-6)
 
 
-def test_a_changed_library_of_the_same_name_is_prepared_again(
-    holding: Path, library: Path, wrong: Path, tmp_path: Path
-) -> None:
+def test_a_changed_library_of_the_same_name_is_prepared_again(holding: Path, library: Path, wrong: Path, tmp_path: Path) -> None:
     named = tmp_path / "mine.so"
     settings = SessionSettings(libraries=named, cache=tmp_path / "cache", strict=True)
     for content in (library, wrong):

@@ -164,8 +164,7 @@ def test_without_its_library_a_formula_is_skipped_with_the_reason(tmp_path: Path
 
 
 def test_a_result_within_a_replacement_needs_a_declared_shape(tmp_path: Path, library: Path) -> None:
-    """The shape of a final result is known from the replaced value. The shape of an inner result has to be declared in the pack.
-    """
+    """A final result has the shape of the replaced value. For an inner result, the pack has to declare the shape."""
     act = FORMULA.replace("y = BatchNorm", "n = BatchNorm").replace("replace:", "replace:\n", 1)
     act = act.replace("epsilon=eps)\nreplace", "epsilon=eps)\n  y = Relu(n)\nreplace")
     act = act.replace(

@@ -253,9 +253,7 @@ def rounded(outputs: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("accuracy", "engines"), [(None, 0), (1e-1, 1), (1e-4, 0)])
-def test_a_less_precise_backend_is_checked_with_the_given_accuracy(
-    accuracy: float | None, engines: int, tmp_path: Path
-) -> None:
+def test_a_less_precise_backend_is_checked_with_the_given_accuracy(accuracy: float | None, engines: int, tmp_path: Path) -> None:
     result = partitioned(written(LAYERS, tmp_path), tmp_path, Scripted(answering=rounded), accuracy=accuracy)
     assert len(result.engines) == engines and result.verdict.verdict == "equivalent"
     if engines:

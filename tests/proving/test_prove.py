@@ -94,7 +94,7 @@ def test_an_instance_that_is_not_found_shows_how_far_the_pattern_matched() -> No
 
 
 def test_an_instance_whose_search_was_given_up_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnx_subgraph.matching.matcher.MOST_STEPS", 1000)  # the 5! · 2⁵ ways to assign the products exceed it too
+    monkeypatch.setattr("onnx_subgraph.matching.matcher.MOST_STEPS", 1000)  # too few for 5! · 2⁵ assignments
     products = " + ".join(f"a{i} * b{i}" for i in range(5))
     example = ", ".join(f'{n}{i}: "float32[2]"' for n in "ab" for i in range(5))
     never = " + ".join(f"{n}{i}.rank" for n in "ab" for i in range(5))
@@ -146,10 +146,7 @@ TYPED = """
 
 
 def test_a_test_model_that_matches_but_is_not_replaced_fails_with_a_reason() -> None:
-    """Its instances fuse, at a later opset than the model's.
-
-    The function target has no definition for it, because no one wrote it.
-    """
+    """Its instances fuse, but at a later opset than the model's."""
     pattern = written("y = x * Tanh(Softplus(x))", "y = Mish(x)", X, fuses=MISH)
     (said,) = prove(pattern).failures
     assert "a model to fuse is not replaced: of opset 17; onnxruntime: Mish needs opset 18, the model has 17" in said
