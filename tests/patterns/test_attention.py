@@ -220,7 +220,7 @@ g (float[b, s, 16] query, float[b, s, 8] key, float[b, s, 8] value, float[b, 2, 
         ("r", ", float[b, 2, m, 4] keys, float[b, 2, z, 4] values", "Concat"),
     ],
 )
-def test_a_cache_becomes_attentions_own(past: str, given: str, operator: str, library: Library, tmp_path: Path) -> None:
+def test_a_cache_becomes_part_of_attention(past: str, given: str, operator: str, library: Library, tmp_path: Path) -> None:
     """Four query heads share two heads of keys and values, for a prompt and for single tokens."""
     model, fused = tmp_path / "model.onnx", tmp_path / "fused.onnx"
     onnx.save(onnx.parser.parse_model(DECODER.format(past=past, given=given)), model)

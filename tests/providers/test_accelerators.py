@@ -54,7 +54,7 @@ def test_asking_what_a_provider_loads_does_not_end_the_process(provider: str) ->
 
 @needs(OPENVINO)
 def test_what_openvino_computes_wrongly_is_undone_and_named(tmp_path: Path) -> None:
-    """OpenVINO 2025 fuses FusedConv with a sum and applies the activation first. Each of the two operators alone would be right."""
+    """OpenVINO 2025 fuses FusedConv with a sum and applies the activation first. Each operator alone would be right."""
     result = fused("resnet_torchscript", tmp_path, OPENVINO)
     assert result.verdict.verdict == "equivalent"
     for undone in result.undone:

@@ -1,4 +1,4 @@
-"""The sample models are what their README says: small, of real exporters, clean of the machine that made them, and runnable."""
+"""The sample models are as their README says: small, real exports that run, without traces of the exporting machine."""
 
 from __future__ import annotations
 

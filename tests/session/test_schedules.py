@@ -110,7 +110,7 @@ def test_random_lengths_prepare_only_up_to_the_limit_with_one_warning(opened: Ca
     assert len(maker.made) == 3 and len(told) == 1
 
 
-def test_one_that_comes_again_is_prepared_when_its_runs_have_lost_as_much_as_that_takes(opened: Callable[..., Schedules]) -> None:
+def test_a_repeated_length_is_prepared_when_its_runs_have_lost_as_much(opened: Callable[..., Schedules]) -> None:
     """Each run of 10 ms loses 5 ms, and preparing takes at least 20 ms."""
     maker = Maker(price=0.02)
     mine = opened(maker, schedules=2)

@@ -53,7 +53,7 @@ def test_only_slower_fusions_are_left_out(
 
 def test_if_the_original_is_fastest_nothing_is_fused(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed_by(monkeypatch, {"Gelu": 20.0, "Swish": 20.0, "QuickGelu": 20.0})
-    monkeypatch.setattr("onnx_subgraph.tuning.choosing.CLEARLY", 0.0)  # so that no single change pays
+    monkeypatch.setattr("onnx_subgraph.tuning.choosing.CLEARLY", 0.0)  # so that no single change is accepted
     found = tune(model, LIBRARY, Options(), 0.0)
     assert found.whole is None and found.choices and not any(choice.taken for choice in found.choices)
     result = fuse(model, tmp_path / "out.onnx", LIBRARY, in_this_way(Options(), found))
