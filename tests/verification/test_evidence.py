@@ -1,4 +1,7 @@
-""" "Equivalent" is said on evidence: random results are fed, blind outputs count for nothing, what no run reached is held."""
+""" "Equivalent" needs evidence: random results are fed, outputs that show nothing do not count.
+
+Sites that no run reached are checked alone.
+"""
 
 from __future__ import annotations
 
@@ -379,7 +382,7 @@ def test_verify_checks_a_branch_that_no_run_takes(tmp_path: Path, alpha: float, 
 
 
 def test_verify_can_not_decide_if_nothing_shows_a_branch_that_no_run_takes(tmp_path: Path) -> None:
-    """The condition excludes inputs on which the branch fails, and only such values are drawn."""
+    """The branch would fail on every drawn input, and the condition keeps it from running."""
     wrong = "far = Constant <value = int64 {100}> () [end] u = Gather (x, far)"
     one, other = (
         silu(tmp_path / f"{i}.onnx", NAMED.format(then=then), "", HEADER.replace("(float[n, 8] y)", "(float[a, b] y)"))
